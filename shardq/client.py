@@ -161,7 +161,7 @@ class Client(Closing):
 
     def exists(self, name: str) -> bool:
         """True when there is a queue of that name. Raises InvalidName."""
-        check_queue_name(name)
+        name = check_queue_name(name)
         try:
             with _nothing_in_a_new_store(name):
                 return self._retry(self._store.load_queue, name) is not None

@@ -28,10 +28,10 @@ class Codec(Protocol):
 
 class _Bytes:
     def encode(self, value: Any) -> bytes:
-        if isinstance(value, bytes):
+        if type(value) is bytes:
             return value
-        if isinstance(value, bytearray | memoryview):
-            return bytes(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(memoryview(value))  # of a subclass its own content
         raise InvalidMessage(
             f"body {_shorten(value)} is {kind_of(value)}: give bytes, or a codec, such as codec=shardq.JSON"
         )

@@ -29,7 +29,7 @@ def create_queue(
     contexts: QueueContexts, name: str, given: QueueSettingsArguments, *, exist_ok: bool
 ) -> QueueContext:
     """Create a queue and its dead-letter queue; one that exists is used. See :meth:`shardq.Client.create_queue`."""
-    store, retry = contexts.store, contexts.retry
+    store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
     chosen = _checked(contexts, name, given)
     record = QueueRecord.new(name, chosen.encode())
     created = retry.ask(store.create_queue, record)
@@ -54,8 +54,8 @@ def create_queue(
 
 def delete_queue(contexts: QueueContexts, name: str) -> None:
     """Remove a queue and what belongs to it. See :meth:`shardq.Client.delete_queue`."""
-    store, retry = contexts.store, contexts.retry
-    seen = retry(store.load_queue, check_queue_name(name))
+    store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
+    seen = retry(store.load_queue, name)
     # Also what is left of a queue that is gone: the call that deleted it may have ended half way.
     seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
     contexts.forget(name)
@@ -89,7 +89,6 @@ def _is_same_queue(present: QueueRecord, seen: QueueRecord) -> bool:
 
 
 def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:
-    check_queue_name(name)
     chosen = QueueSettings().change(given)
     check_dead_letter_queue(name, chosen)
     check_limits(name, chosen)

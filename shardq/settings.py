@@ -13,7 +13,7 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
 from shardq.unreadable import UNREADABLE
-from shardq.wording import kind_of
+from shardq.wording import kind_of, plain
 
 __all__ = [
     "OnDeadLetter",
@@ -154,7 +154,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return a checked copy with some settings changed. Raises InvalidSetting for the first one that is wrong."""
         for name, value in changes.items():
             _check(name, value)
-        changed = msgspec.structs.replace(self, **changes)
+        changed = msgspec.structs.replace(self, **{name: plain(value) for name, value in changes.items()})
         if changed.keep_results and not changed.history_retention:
             raise InvalidSetting(
                 "keep_results=True with history_retention=0.0 keeps nothing: results are kept with the history, so set "

@@ -1,11 +1,32 @@
-"""Words for errors."""
+"""Words for errors, and values as they are written."""
 
 from __future__ import annotations
 
-__all__ = ["kind_of"]
+from typing import Any, TypeVar
+
+__all__ = ["kind_of", "plain"]
+
+T = TypeVar("T")
 
 
 def kind_of(value: object) -> str:
     """Return the type of a value, with its article: "an int", "a str"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def plain(value: T) -> T:
+    """Return a text or a number of a subclass as Python's own type has it, and anything else as it is.
+
+    A member of an enum, for one, may be written otherwise than what it is equal to.
+    """
+    known: Any = value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        known = str.__str__(value)
+    elif isinstance(value, int):
+        known = int.__int__(value)
+    elif isinstance(value, float):
+        known = float.__float__(value)
+    return known  # type: ignore[no-any-return]

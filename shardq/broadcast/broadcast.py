@@ -81,7 +81,8 @@ class Broadcast:
 
 
 def _check_name(name: str) -> str:
-    if len(check_queue_name(name)) > LONGEST_NAME:
+    name = check_queue_name(name)
+    if len(name) > LONGEST_NAME:
         raise InvalidName(
             f"broadcast {name[:20]!r}... has {len(name)} characters: use at most {LONGEST_NAME}"
         )

@@ -15,6 +15,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.unreadable import UNREADABLE
+from shardq.wording import plain
 
 __all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id"]
 
@@ -73,7 +74,7 @@ def _check_name(name: str) -> str:
         raise InvalidSetting(
             f"name={name!r} cannot be the name of a consumer: give 1 to {_MOST_CHARACTERS} printable characters"
         )
-    return name
+    return plain(name)
 
 
 _decode = msgspec.json.Decoder(ConsumerIdentity).decode

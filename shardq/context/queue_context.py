@@ -260,7 +260,7 @@ class QueueContexts:
 
     def of(self, name: str) -> QueueContext:
         """An existing queue, with its settings as they are now. Raises InvalidName or QueueNotFound."""
-        check_queue_name(name)
+        name = check_queue_name(name)
         with self._lock.get():
             known = self._known.get(name)
         if known is not None:

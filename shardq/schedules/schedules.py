@@ -102,7 +102,7 @@ class Schedules:
         plan = self._begun(
             context,
             Plan(
-                queue=queue,
+                queue=context.name,
                 life=os.urandom(8).hex(),
                 timing=timing_of(cron, every, at, time_zone),
                 until=None if until is None else moment_of("until", until),

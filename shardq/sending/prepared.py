@@ -23,7 +23,7 @@ from shardq.outgoing_message import (
     group_of,
 )
 from shardq.receipt import MessageId
-from shardq.wording import kind_of
+from shardq.wording import kind_of, plain
 
 __all__ = [
     "LAST_MOMENT",
@@ -183,7 +183,7 @@ def check_priority(priority: object) -> int:
     """The priority; raises InvalidMessage when it is no whole number from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidMessage(f"priority={priority!r}: give a whole number from 0 (first) to 9 (last)")
-    return priority
+    return plain(priority)
 
 
 def _check_due(due: object, delay: float) -> int:
@@ -219,7 +219,7 @@ def _check_group(group: object, identity: str | None) -> str:
         raise InvalidMessage(
             f"group={group!r}: the character {SEPARATOR!r} is shardq's own, give another name"
         )
-    return group
+    return plain(group)
 
 
 def check_unique_key(key: object) -> str:
@@ -247,7 +247,7 @@ def _check_unique(message: OutgoingMessage) -> str | None:
 def _check_key(name: str, key: object) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_LENGTH or not _encodable(key):
         raise InvalidMessage(f"{name}={reprlib.repr(key)}: give a str of 1 to {MAX_KEY_LENGTH} characters")
-    return key
+    return plain(key)
 
 
 def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
@@ -260,7 +260,7 @@ def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
         raise InvalidMessage(f"{len(headers)} headers: give at most {MAX_HEADERS}")
     for name, value in headers.items():
         _check_header(name, value)
-    return dict(headers)
+    return {plain(name): value for name, value in headers.items()}
 
 
 def _check_header(name: object, value: object) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import Holder, Owner, UniqueKeys
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable, UniqueKeyTaken
+from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable, UniqueKeyTaken
 from shardq.outgoing_message import OnConflict
 from shardq.sending.doors import SEND, Door, append, check_age
 from shardq.sending.planned_bundles import PlannedBundle, grouped_by_shard
@@ -240,7 +240,7 @@ def _is_for(entry: Holder | None, planned: PlannedBundle) -> bool:
 
 def _unknown(error: BaseException) -> BaseException:
     """The error of a message that is stored, while it is not known whether it has its key."""
-    if not isinstance(error, StoreUnavailable):
+    if not isinstance(error, StoreUnavailable | Closed):
         return error
     unknown = OutcomeUnknown(f"the message is stored, and may not have its unique key: {error}")
     unknown.__cause__ = error

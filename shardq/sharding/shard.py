@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from shardq.errors import InvalidName
-from shardq.wording import kind_of
+from shardq.wording import kind_of, plain
 
 __all__ = [
     "GROUP_SHARDS",
@@ -95,7 +95,7 @@ def check_queue_name(name: object) -> str:
             f"queue name {name!r} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
             "first a letter or digit"
         )
-    return name
+    return plain(name)
 
 
 def may_begin_a_name(prefix: str) -> bool:

@@ -9,7 +9,7 @@ import logging
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -23,7 +23,16 @@ from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
 from shardq.wording import kind_of
 
-__all__ = ["MOST_BYTES", "Copies", "Envelope", "TopicMessage", "copies_of", "envelope", "envelopes"]
+__all__ = [
+    "MOST_BYTES",
+    "Copies",
+    "Envelope",
+    "TopicMessage",
+    "copies_of",
+    "envelope",
+    "envelopes",
+    "is_envelope",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +97,22 @@ def envelope(message: TopicMessage, codec: Codec) -> OutgoingMessage:
     return _packed([_checked(codec.encode(message.body), _headers(message))])
 
 
+def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
+    """True for an envelope that failed to be sent before. Raises InvalidMessage for a message that is none."""
+    if not isinstance(item, OutgoingMessage):
+        return False
+    try:
+        if isinstance(item.body, bytes):
+            decode_bundle(item.body)
+            return True
+    except InvalidMessage:
+        pass
+    raise InvalidMessage(
+        f"body {reprlib.repr(item.body)} is in an OutgoingMessage that no publish has made, so nobody would get it: "
+        "give the body alone, with `subject` and `headers`, or a TopicMessage to `publish_many`"
+    )
+
+
 def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iterator[OutgoingMessage]:
     """Messages in envelopes; one that failed to be sent before is passed on as it is.
 
@@ -101,7 +126,7 @@ def _pack(bodies: Iterable[Any], headers: Headers | None, codec: Codec) -> Itera
     size = 0
     for position, item in enumerate(bodies):
         try:
-            message = None if isinstance(item, OutgoingMessage) else _of(item, headers, codec)
+            message = None if is_envelope(item) else _of(item, headers, codec)
         except InvalidMessage as error:
             if waiting:
                 yield _packed(waiting)

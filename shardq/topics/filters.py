@@ -15,7 +15,7 @@ from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.sending.prepared import check_headers
 from shardq.topics.errors import InvalidFilter
-from shardq.wording import kind_of
+from shardq.wording import kind_of, plain
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
 
@@ -76,8 +76,14 @@ class Filter(msgspec.Struct, frozen=True):
     headers: tuple[_Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        for pattern in self.subjects:
+        subjects, headers = self.subjects, self.headers
+        for pattern in subjects if isinstance(subjects, tuple) else ():
             _check_pattern(pattern)
+        is_plain = isinstance(subjects, tuple) and all(type(each) is str for each in subjects)
+        if not (is_plain and isinstance(headers, tuple)):  # it could not be stored, or not be read again
+            raise InvalidFilter(
+                f"subjects={subjects!r}, headers={headers!r}: make the filter with Filter.of()"
+            )
         if not all(isinstance(condition, _Condition) for condition in self.headers):
             raise InvalidFilter(f"headers={self.headers!r}: make the filter with Filter.of(headers={{...}})")
 
@@ -134,7 +140,7 @@ def check_subject(subject: object) -> str | None:
             f"subject={subject!r}: give a str of at most {_LONGEST} characters: tokens with single dots between "
             "them, without spaces, '*' and '>', such as 'orders.7.created'"
         )
-    return subject
+    return plain(subject)
 
 
 def _check_pattern(pattern: object) -> str:
@@ -143,15 +149,15 @@ def _check_pattern(pattern: object) -> str:
             f"subject={pattern!r}: give tokens with dots between them, where '*' is any one token, and '>' at the end "
             "any that follow, such as 'orders.*.created' or 'orders.>'"
         )
-    return pattern
+    return plain(pattern)
 
 
 def _is_subject(text: str, *, wildcards: bool) -> bool:
     *first, last = text.split(".")
-    plain = [token for token in first if not (wildcards and token == "*")]
+    literal = [token for token in first if not (wildcards and token == "*")]
     if not (wildcards and last in ("*", ">")):
-        plain.append(last)
-    return len(text) <= _LONGEST and all(_TOKEN.fullmatch(token) for token in plain)
+        literal.append(last)
+    return len(text) <= _LONGEST and all(_TOKEN.fullmatch(token) for token in literal)
 
 
 @lru_cache(maxsize=1_000)
@@ -171,7 +177,7 @@ def _conditions(name: object, given: object) -> list[_Condition]:
         raise InvalidFilter(
             f"header {name!r} has no condition: give a value, a list, or an operator with a value"
         )
-    return [_condition(name, each, value) for each, value in operators.items()]
+    return [_condition(plain(name), each, value) for each, value in operators.items()]
 
 
 def _condition(name: str, using: object, given: object) -> _Condition:

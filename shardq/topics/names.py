@@ -10,6 +10,7 @@ import re
 
 from shardq.errors import InvalidName
 from shardq.sharding.shard import INTERNAL
+from shardq.wording import plain
 
 __all__ = [
     "check_name",
@@ -37,7 +38,7 @@ def check_name(what: str, name: object) -> str:
             f"{what} {name!r} cannot be used: give a str of 1 to {_LONGEST} letters, digits, '.', '_' and '-', "
             "first a letter or digit"
         )
-    return name
+    return plain(name)
 
 
 def folder_of(topic: str = "", subscription: str = "") -> str:

@@ -18,7 +18,7 @@ from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
 from shardq.topics.background import background_of
 from shardq.topics.copying import context_of, outside_of
-from shardq.topics.envelopes import TopicMessage, envelope, envelopes
+from shardq.topics.envelopes import TopicMessage, envelope, envelopes, is_envelope
 from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
@@ -93,7 +93,7 @@ class Topic:
 
         Raises InvalidMessage, MessageTooLarge (above 960 KiB), TopicNotFound, StoreUnavailable or OutcomeUnknown.
         """
-        if isinstance(body, OutgoingMessage):
+        if is_envelope(body):
             packed = body
         else:
             packed = envelope(TopicMessage(body=body, subject=subject, headers=headers), self._codec)
@@ -138,7 +138,7 @@ class Topic:
 
         Raises InvalidName, InvalidFilter, InvalidSetting, SubscriptionExists if it has another filter, TopicNotFound.
         """
-        check_name("subscription", name)
+        name = check_name("subscription", name)
         wanted = None if filter is None else filter_of(filter)
         since = None if start == "latest" else moment_of("start", start)
         _check_settings(settings)
@@ -151,7 +151,7 @@ class Topic:
 
     def subscription(self, name: str) -> Subscription:
         """An existing subscription. Raises SubscriptionNotFound or TopicNotFound."""
-        check_name("subscription", name)
+        name = check_name("subscription", name)
         with self._there():
             found = self._opened(name, None)
         if found is None:

@@ -24,7 +24,7 @@ def create_topic(
     client: Client, name: str, *, retention: float, exist_ok: bool, codec: Codec = BYTES
 ) -> Topic:
     """See :meth:`shardq.Client.create_topic`."""
-    check_name("topic", name)
+    name = check_name("topic", name)
     check_number("retention", retention, 0.0, _LONGEST_RETENTION_SECONDS)
     client.create_schema()
     if not client.exists(log_of(name)):

@@ -127,10 +127,11 @@ def test_the_numbers_and_bodies_that_a_client_has_can_still_be_read(scene: Scene
 
 
 class ClosedMeanwhile(WrappedStore):
-    """A store whose client is closed, once it is known, while a request for the names of queues is going on."""
+    """A store whose client is closed, once it is known, while a request of one kind is going on."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.method = "list_queues"
         self.client: shardq.Client | None = None
         self.answers: list[shardq.ShardqError] = []
         self.seen: list[str] = []
@@ -140,7 +141,7 @@ class ClosedMeanwhile(WrappedStore):
         super().close()
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if method == "list_queues" and self.client is not None:
+        if method == self.method and self.client is not None:
             self.client.close()
             self.seen.append(method)
             if self.answers:
@@ -180,3 +181,23 @@ def test_a_call_that_fails_beside_the_close_is_not_repeated(
     with pytest.raises(error):
         closed_meanwhile.client.queues()
     assert closed_meanwhile.seen == ["close", "list_queues", "close"]
+
+
+@pytest.mark.parametrize("key", ["unique_key", "dedupe_key", "group"])
+@pytest.mark.parametrize("method", ["exchange_keys", "reserve_keys", "append", "confirm_keys"])
+def test_a_send_beside_the_close_says_closed_only_if_nothing_of_it_is_stored(
+    closed_meanwhile: ClosedMeanwhile, queue: shardq.Queue, method: str, key: str
+) -> None:
+    assert closed_meanwhile.client is not None
+    producer = closed_meanwhile.client.queue(queue.name).producer()
+    closed_meanwhile.method = method
+    options: dict[str, Any] = {key: "a"}
+    stored = 1
+    try:
+        producer.send(b"one", **options)
+    except shardq.Closed:
+        stored = 0
+    except shardq.OutcomeUnknown as error:
+        queue.producer().send(error.unsent[0])
+    assert queue.counts().ready == stored
+    assert queue.consumer().receive(10).bodies == [b"one"] * stored

@@ -85,8 +85,23 @@ def test_a_malformed_condition_is_refused(headers: Any) -> None:
 def test_a_filter_that_is_made_without_its_function_is_checked_too() -> None:
     with pytest.raises(InvalidFilter, match="subject="):
         Filter(subjects=("a..b",))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"headers": ("h",)},
+        {"headers": []},
+        {"headers": None},
+        {"subjects": "orders"},
+        {"subjects": ["orders"]},
+        {"subjects": None},
+    ],
+)
+def test_a_filter_that_could_not_be_read_again_is_not_made(arguments: dict[str, Any]) -> None:
+    # The state of a topic that had one would be lost to everybody.
     with pytest.raises(InvalidFilter, match=r"Filter\.of"):
-        Filter(headers=("h",))  # type: ignore[arg-type]
+        Filter(**arguments)
 
 
 def test_a_malformed_filter_makes_no_subscription(topic: Topic) -> None:

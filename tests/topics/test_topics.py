@@ -249,6 +249,18 @@ def test_a_publish_that_was_not_answered_is_repeated(client: shardq.Client, topi
     assert received(mail) == [b"one", b"one"]
 
 
+@pytest.mark.parametrize("body", [b"one", b"", "one", b"\x91\x90\x90"])
+def test_a_message_that_nobody_would_get_is_refused(topic: Topic, body: Any) -> None:
+    mail, message = topic.subscribe("mail"), shardq.OutgoingMessage(body=body)
+    with pytest.raises(shardq.InvalidMessage, match="TopicMessage"):
+        topic.publish(message)
+    with pytest.raises(shardq.InvalidMessage, match="TopicMessage") as raised:
+        topic.publish_many([b"two", message])
+    assert raised.value.position == 1
+    topic.relay()
+    assert received(mail) == []
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "_a", "x" * 65, 7, None])
 def test_names_that_cannot_be_are_refused(client: shardq.Client, topic: Topic, name: Any) -> None:
     for call in (client.create_topic, client.topic, client.delete_topic, topic.subscribe, topic.subscription):
