@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -97,8 +98,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         count = len(self.steps)
-        named = (*self.ends, *(each for step in self.steps for each in step.after))
-        if not self.ends or not all(0 <= each < count for each in named):
+        named = [(self.ends, count), *((step.after, number) for number, step in enumerate(self.steps))]
+        if not self.ends or not all(_are_before(number, steps) for steps, number in named):
             raise ValueError(f"a plan of {count} steps names others")  # which is a failure to read it
 
     @property
@@ -109,6 +110,11 @@ class Plan(msgspec.Struct, frozen=True):
     def behind(self, number: int) -> list[int]:
         """The steps that wait for this one."""
         return [other for other, step in enumerate(self.steps) if number in step.after]
+
+
+def _are_before(number: int, steps: Sequence[int]) -> bool:
+    """True for steps before the one of this number, in their order: so no step waits for itself, or twice for one."""
+    return all(one < other for one, other in pairwise((-1, *steps, number)))
 
 
 def write_plan(plan: Plan) -> bytes:
