@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import TaskWorker, Workflow, buckets, chord, group
+from shardq.tasks.entries import EntryQueue
 from shardq.tasks.ids import is_step
 from shardq.tasks.plans import read_plan
 from shardq.tasks.task import Signature
@@ -228,6 +230,35 @@ def test_a_name_of_a_megabyte_costs_only_its_message(
     report = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
     assert (report.dead_lettered, result.get(timeout=0)) == (1, 23)
     assert len(report.last_failure or "") < 1_000
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"task": "add", "task-keep": 60.0, "task-step": "@9999" + "#1" * 60},
+        {"task": "shardq.workflow", "task-keep": 60.0, "task-step": "@9999#1"},
+        {"task": "shardq.workflow", "task-run": "@9999"},
+    ],
+    ids=str,
+)
+def test_a_run_that_nobody_began_is_not_looked_for_in_thousands_before_it(
+    client: shardq.Client, sums: Sums, monkeypatch: pytest.MonkeyPatch, headers: dict[str, Any]
+) -> None:
+    asked = [0]
+
+    def holders(entries: EntryQueue, keys: Sequence[str]) -> Sequence[str | None]:
+        asked.append(len(keys))
+        return look(entries, keys)
+
+    look = EntryQueue.holders
+    monkeypatch.setattr(EntryQueue, "holders", holders)
+    flow = sums.squares().send()
+    TaskWorker(sums.tasks, client, threads=0, idle_exit=0).run()
+    given = {name: flow.id + each if str(each).startswith("@") else each for name, each in headers.items()}
+    client.queue("tasks").producer().send(ADDITION, headers=given)
+    TaskWorker(sums.tasks, client, threads=0, idle_exit=0).run()
+    assert max(asked) < 200
+    assert flow.state == "done"
 
 
 @pytest.mark.parametrize("threads", [0, 2])
