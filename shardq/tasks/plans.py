@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.ids import step_id
 
@@ -130,7 +131,7 @@ def read_plan(stored: bytes) -> Plan:
 def with_input(step: Step, value: bytes | None) -> bytes | None:
     """The body of a step whose input is known. That of a bucket is the input itself, for its first steps.
 
-    None for a step whose input is None, because it is read by the step's worker.
+    None for a step whose input is None, because it is read by the step's worker. Raises InvalidMessage.
     """
     if step.takes is None:
         return step.body
@@ -138,7 +139,15 @@ def with_input(step: Step, value: bytes | None) -> bytes | None:
         return None
     if step.is_bucket:
         return value
-    return _ENCODER.encode({**_ARGUMENTS.decode(step.body), step.takes: msgspec.Raw(value)})
+    return _ENCODER.encode({**_given(step), step.takes: msgspec.Raw(value)})
+
+
+def _given(step: Step) -> dict[str, msgspec.Raw]:
+    """The arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
+    try:
+        return _ARGUMENTS.decode(step.body)
+    except Exception as error:
+        raise InvalidMessage(f"the arguments of task {step.task!r} cannot be read: {error}") from error
 
 
 def joined(values: Iterable[bytes]) -> bytes:

@@ -172,6 +172,8 @@ def _plan(**changes: Any) -> dict[str, Any]:
         {"then": {"after": [2]}},
         {"then": {"after": [-1]}},
         {"then": {"body": b"x"}},
+        {"then": {"body": b"\x81\xa1\xff\x01"}},
+        {"then": {"body": b"\x81\xa1x" + b"\x91" * 100_000}},
         {"then": {"queue": "no name"}},
         {"then": {"queue": "_shardq/tasks/results"}},
         {"then": {"priority": 99}},
@@ -183,7 +185,7 @@ def _plan(**changes: Any) -> dict[str, Any]:
         {"keep": 0.0},
         {"tail": True},
     ],
-    ids=str,
+    ids=lambda plan: str(plan)[:60],
 )
 def test_a_forged_plan_ends_no_worker_and_no_command(url: str, plan: dict[str, Any], threads: int) -> None:
     clock = ManualClock(time.time_ns() // 1_000)  # as the commands see it
