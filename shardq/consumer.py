@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -79,10 +78,10 @@ class Consumer(Closing):
         self._codec, self._contexts = codec, {context.name: context for context in contexts}
         self._settlements = {context.name: self._settlement(context) for context in contexts}
         self._names = ", ".join(map(repr, self._receiving.names))
-        self._stopped = threading.Event()
+        self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = generation()
-        self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
+        self._idling = Idling(first.store, first.retry, self._receiving, lambda: self._stopped)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
             Prefetcher(contexts, self._receiving, self._settlement, prefetch, turns()) if prefetch else None
@@ -118,7 +117,7 @@ class Consumer(Closing):
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
         patience = MAX_LEASE_SECONDS if wait is None else wait
         try:
-            while not self._stopped.is_set():
+            while not self._stopped:
                 held = self._receive(limit, patience)
                 if held:
                     yield self._batch(held, self._next_claim(held, limit))
@@ -162,7 +161,7 @@ class Consumer(Closing):
 
     def stop(self) -> None:
         """End waiting and :meth:`batches` within half a second. For signal handlers and other threads."""
-        self._stopped.set()
+        self._stopped = True
 
     def close(self) -> None:
         """Stop extending leases, release the messages that were claimed ahead, and leave the queue's consumers.
@@ -172,8 +171,7 @@ class Consumer(Closing):
         """
         if self._closed or self._generation != generation():
             return
-        self._closing = True
-        self._stopped.set()
+        self._closing = self._stopped = True
         self._overlap.leave()
         if self._prefetcher is not None:
             self._prefetcher.stop()
@@ -222,7 +220,7 @@ class Consumer(Closing):
         full = count_of(held) >= limit
         if not full or self._prefetcher or self._context.store.capabilities.requests_at_once == 1:
             return lambda: None
-        return lambda: None if self._stopped.is_set() else self._overlap.begin(limit)
+        return lambda: None if self._stopped else self._overlap.begin(limit)
 
     def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:
         if held := self._left or self._overlap.take(limit):
@@ -236,7 +234,7 @@ class Consumer(Closing):
                 if held:
                     self._idling.reset()
                     return self._first(held, limit)
-                if left <= 0 or self._stopped.is_set():
+                if left <= 0 or self._stopped:
                     return []
                 news = self._idling.sleep(left)
 
@@ -277,7 +275,7 @@ class Consumer(Closing):
         while True:
             left = deadline - time.monotonic()
             held = self._prefetcher.take(limit, max(0.0, min(left, 0.5)))
-            if held or self._stopped.is_set():
+            if held or self._stopped:
                 return held
             if left <= 0:
                 return self._prefetcher.take_now(limit)

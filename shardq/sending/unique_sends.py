@@ -42,9 +42,8 @@ class UniqueSend:
         self._context, self._keys, self._conflicts = context, UniqueKeys(context), conflicts
         self.ids: dict[int, str] = {}  # by place in the input
         self.duplicates = 0  # that were not stored, as another message has their key
-        self.error: BaseException | None = (
-            None  # the first one, or one after which some may be stored; then nothing is
-        )
+        # The first one, or one after which some may be stored; nothing is stored after it
+        self.error: BaseException | None = None
         self.pending: list[PlannedBundle] = []  # those that are not stored, as far as is known
         self.doubtful: set[bytes] = set()  # those of them that may be stored all the same
 

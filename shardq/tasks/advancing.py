@@ -24,7 +24,6 @@ from shardq.tasks.gathering import entries_of, gather, values_in
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined, joined_up_to, with_input
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
-from shardq.unreadable import UNREADABLE
 
 __all__ = ["UNSENDABLE", "Seen", "advance", "inputs_of", "open_steps", "send_next", "send_steps"]
 
@@ -152,7 +151,7 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
         send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
     except ResultMissing:
         return None
-    except (*UNSENDABLE, *UNREADABLE) as error:  # the latter of a forged body
+    except UNSENDABLE as error:
         failed = Entry("failed", failure=Failure.of(error, 0))
         return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
     return []

@@ -212,7 +212,8 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
     code of a context manager would be raised outside of its `try`.
     """
-    interruption = _Interruption(threading.get_ident())
+    outer: _Interruption | None = getattr(_own, "interruption", None)
+    interruption = _own.interruption = _Interruption(threading.get_ident())
     timer = threading.Timer(timeout, interruption.send)
     timer.daemon = True
     try:
@@ -222,8 +223,19 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
         finally:
             timer.cancel()
             interruption.end()
+            _own.interruption = outer
+            if outer is not None and outer.sent:  # in place of what this one may have caught
+                raise _Interrupted
     except _Interrupted:
+        interruption.end()  # the outer one may have come within that
+        _own.interruption = outer
+        if outer is not None and outer.sent:
+            raise
         raise _too_long(timeout) from None
+
+
+_own = threading.local()
+"""The innermost ``interruption`` of each thread: a task may call another one, which has a timeout too."""
 
 
 class _Interrupted(BaseException):
@@ -231,17 +243,17 @@ class _Interrupted(BaseException):
 
 
 class _Interruption:
-    """Raises it in a thread, unless what that ran has ended."""
+    """Raises it in a thread, unless what that ran has ended. ``sent`` is True when it was."""
 
     def __init__(self, thread: int) -> None:
         self._thread = ctypes.c_ulong(thread)
         self._lock = threading.Lock()
-        self._ended = self._sent = False
+        self._ended = self.sent = False
 
     def send(self) -> None:
         with self._lock:
             if not self._ended:
-                self._sent = True
+                self.sent = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
 
     def end(self) -> None:
@@ -251,7 +263,7 @@ class _Interruption:
         """
         with self._lock:
             self._ended = True
-        if self._sent:
+        if self.sent:
             try:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
                 while True:  # it takes the place of the one before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
+from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.ids import step_id
 
@@ -97,8 +99,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         count = len(self.steps)
-        named = (*self.ends, *(each for step in self.steps for each in step.after))
-        if not self.ends or not all(0 <= each < count for each in named):
+        named = [(self.ends, count), *((step.after, number) for number, step in enumerate(self.steps))]
+        if not self.ends or not all(_are_before(number, steps) for steps, number in named):
             raise ValueError(f"a plan of {count} steps names others")  # which is a failure to read it
 
     @property
@@ -109,6 +111,11 @@ class Plan(msgspec.Struct, frozen=True):
     def behind(self, number: int) -> list[int]:
         """The steps that wait for this one."""
         return [other for other, step in enumerate(self.steps) if number in step.after]
+
+
+def _are_before(number: int, steps: Sequence[int]) -> bool:
+    """True for steps before the one of this number, in their order: so no step waits for itself, or twice for one."""
+    return all(one < other for one, other in pairwise((-1, *steps, number)))
 
 
 def write_plan(plan: Plan) -> bytes:
@@ -124,7 +131,7 @@ def read_plan(stored: bytes) -> Plan:
 def with_input(step: Step, value: bytes | None) -> bytes | None:
     """The body of a step whose input is known. That of a bucket is the input itself, for its first steps.
 
-    None for a step whose input is None, because it is read by the step's worker.
+    None for a step whose input is None, because it is read by the step's worker. Raises InvalidMessage.
     """
     if step.takes is None:
         return step.body
@@ -132,7 +139,15 @@ def with_input(step: Step, value: bytes | None) -> bytes | None:
         return None
     if step.is_bucket:
         return value
-    return _ENCODER.encode({**_ARGUMENTS.decode(step.body), step.takes: msgspec.Raw(value)})
+    return _ENCODER.encode({**_given(step), step.takes: msgspec.Raw(value)})
+
+
+def _given(step: Step) -> dict[str, msgspec.Raw]:
+    """The arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
+    try:
+        return _ARGUMENTS.decode(step.body)
+    except Exception as error:
+        raise InvalidMessage(f"the arguments of task {step.task!r} cannot be read: {error}") from error
 
 
 def joined(values: Iterable[bytes]) -> bytes:

@@ -93,7 +93,7 @@ class ResultLog:
 
     def dated(self, tasks: Sequence[str]) -> dict[str, tuple[Entry, datetime]]:
         """What became of tasks, as :meth:`read_many`, and when that was."""
-        runs = {task: runs_of(task) for task in tasks}
+        runs = self._runs(tasks)
         found = {
             task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
             for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
@@ -144,6 +144,20 @@ class ResultLog:
             last += begun
             if begun < _RUNS:
                 return last
+
+    def has_begun(self, runs: Sequence[str]) -> list[bool]:
+        """Which runs of workflows have begun, of those behind the first ones: in one request."""
+        return [holder is not None for holder in self._results.holders([key_of("n", each) for each in runs])]
+
+    def _runs(self, tasks: Sequence[str]) -> dict[str, list[str]]:
+        """The ids under which something may stand of each task: in its run, and in those before it.
+
+        Ids are forged. So a run with thousands before it has to have begun, or none of them is looked at.
+        """
+        late = [task for task in tasks if run_of(task) > _RUNS]
+        begun = self.has_begun([task.partition("#")[0] for task in late]) if late else []
+        forged = {task for task, has_begun in zip(late, begun, strict=True) if not has_begun}
+        return {task: [task] if task in forged else runs_of(task) for task in tasks}
 
     def _stored(self, decided: Decided) -> Entry:
         """The entry, whose value is stored beside the queue if it is large: before the entry, which names it."""

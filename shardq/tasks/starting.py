@@ -14,7 +14,7 @@ from shardq.tasks.buckets import read_plans
 from shardq.tasks.collected import goes_on
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.gathering import entries_of
-from shardq.tasks.ids import run_of, split_step, step_id
+from shardq.tasks.ids import in_run, run_of, split_step, step_id
 from shardq.tasks.placing import sent_in_places
 from shardq.tasks.plans import Plan, read_plan, write_plan
 from shardq.tasks.results import Decided, Entry
@@ -62,9 +62,11 @@ def _send_first(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int
 
 def start_run(binding: Binding, run: str) -> None:
     """Begin another run of a workflow, which ends the ones before it. May be repeated."""
-    plan = binding.kept_plan(run)
+    plan, before = binding.kept_plan(run), in_run(run, run_of(run) - 1)
     if plan is None:  # what is done may be over too by now, and would run again
         raise _over(run)
+    if run_of(before) and not all(binding.results.has_begun([before])):
+        raise _over(before)  # nobody has retried that: the message was forged
     binding.results.enter_run(run, plan.keep)
     _start_rest(binding, run, plan, b"")
 

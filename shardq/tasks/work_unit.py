@@ -12,7 +12,7 @@ from typing import Any
 from shardq.batch import Batch
 from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
-from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Headers
 from shardq.queue_internals import one_by_one
 from shardq.tasks.advancing import UNSENDABLE
@@ -29,7 +29,7 @@ from shardq.tasks.errors import (
 )
 from shardq.tasks.gathering import body_of
 from shardq.tasks.ids import check_task_id, is_step, run_of
-from shardq.tasks.options import LONGEST_KEPT
+from shardq.tasks.options import LONGEST_KEPT, LONGEST_NAME
 from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
 from shardq.tasks.starting import give_up, start_bucket, start_run, start_workflow
@@ -194,9 +194,10 @@ class Runner:
 
     def _call(self, message: Message) -> str:
         """The task and its arguments in short; its name alone where it is not known, or has a large body."""
-        name = str(_headers(message).get(NAME))
-        task = self._tasks.get(name)
-        return name if task is None or message.large is not None else task.arguments.summary(message.raw)
+        task = self._tasks.get(str(_headers(message).get(NAME)))
+        if task is None or message.large is not None:
+            return _name(message)
+        return task.arguments.summary(message.raw)
 
     def _called(self, message: Message) -> str:
         if _headers(message).get(NAME) == WORKFLOW:
@@ -236,7 +237,6 @@ class Runner:
         task = self._task(message)
         given = self._arguments(task, message)
         current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
-        timeout = _headers(message).get(TIMEOUT)
         began = time.monotonic()
         try:
             return run_function(
@@ -245,7 +245,7 @@ class Runner:
                 current,
                 loop=self._loop,
                 middleware=self._middleware,
-                timeout=timeout if isinstance(timeout, float) else None,
+                timeout=_timeout(message),
             )
         finally:
             unit.seconds[message] = time.monotonic() - began
@@ -256,8 +256,8 @@ class Runner:
         if task is None:
             then = "retry its workflow" if _is_step(message) else "redrive"
             raise UnknownTask(
-                f"this worker has no task {name!r}: load the module that defines it, or give a task its old name with "
-                f"@tasks.task(name=...), then {then}"
+                f"this worker has no task {name!r:.{LONGEST_NAME}}: load the module that defines it, or give a "
+                f"task its old name with @tasks.task(name=...), then {then}"
             )
         return task
 
@@ -390,6 +390,17 @@ def kept(message: Message | StoredMessage) -> float:
     """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
     keep = _headers(message).get(KEEP)
     return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
+
+
+def _name(message: Message) -> str:
+    """What a task is called, to tell of it: others may have written a megabyte into its header."""
+    return str(_headers(message).get(NAME))[:LONGEST_NAME]
+
+
+def _timeout(message: Message) -> float | None:
+    """The longest time of one attempt. None, too, where others wrote something else into its header."""
+    timeout = _headers(message).get(TIMEOUT)
+    return timeout if isinstance(timeout, float) and 0 < timeout <= LONGEST_DELAY else None
 
 
 def _is_step(message: Message) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import TaskWorker, Workflow, buckets, chord, group
+from shardq.tasks.entries import EntryQueue
 from shardq.tasks.ids import is_step
+from shardq.tasks.plans import read_plan
 from shardq.tasks.task import Signature
 from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
@@ -45,6 +48,7 @@ NO_STEPS = [
     True,
 ]
 STEPS = [*NO_STEPS, f"{UNKNOWN}#1", f"{UNKNOWN}@999#1", f"{UNKNOWN}#999999999#1"]
+TIMEOUTS = ["x", 5, -1.0, 1e300, float("inf"), float("nan")]
 KEEPS = [float("inf"), 1e300, -1, "x", True, 10**15]
 ADDITION = msgspec.msgpack.encode({"first": 1, "second": 2})
 
@@ -59,7 +63,7 @@ ADDITION = msgspec.msgpack.encode({"first": 1, "second": 2})
         {"task": "shardq.workflow", "task-run": "x"},
         {"task": "shardq.workflow", "task-run": f"{UNKNOWN}@1"},
         {"task": "shardq.workflow", "task-run": f"{UNKNOWN}@10000"},
-        {"task": "add", "task-timeout": "x"},
+        *({"task": name, "task-timeout": each} for name in ("add", "total") for each in TIMEOUTS),
         {"task": "add", "task-input-apart": 1, "task-keep": 60.0, "task-step": f"{UNKNOWN}#1"},
         *({"task": "add", "task-keep": keep} for keep in KEEPS),
         *({"task": "add", "task-step": step} for step in STEPS),
@@ -168,6 +172,8 @@ def _plan(**changes: Any) -> dict[str, Any]:
         {"then": {"after": [2]}},
         {"then": {"after": [-1]}},
         {"then": {"body": b"x"}},
+        {"then": {"body": b"\x81\xa1\xff\x01"}},
+        {"then": {"body": b"\x81\xa1x" + b"\x91" * 100_000}},
         {"then": {"queue": "no name"}},
         {"then": {"queue": "_shardq/tasks/results"}},
         {"then": {"priority": 99}},
@@ -179,7 +185,7 @@ def _plan(**changes: Any) -> dict[str, Any]:
         {"keep": 0.0},
         {"tail": True},
     ],
-    ids=str,
+    ids=lambda plan: str(plan)[:60],
 )
 def test_a_forged_plan_ends_no_worker_and_no_command(url: str, plan: dict[str, Any], threads: int) -> None:
     clock = ManualClock(time.time_ns() // 1_000)  # as the commands see it
@@ -202,6 +208,59 @@ def _work_beside_a_forged_plan(
         clock.advance(700)
     assert result.get(timeout=0) == 23
     assert queue.peek() == []
+
+
+@pytest.mark.parametrize(
+    "after", [[[], [0, 2], [1]], [[], [1]], [[], [0, 0]], [[0], []], [[], [], [1, 0]]], ids=str
+)
+def test_a_plan_whose_steps_wait_for_themselves_or_twice_for_one_is_none(after: list[list[int]]) -> None:
+    (step, _) = _plan()["steps"]
+    forged = msgspec.msgpack.encode(_plan(steps=[{**step, "after": each} for each in after]))
+    with pytest.raises(msgspec.ValidationError, match="names others"):
+        read_plan(forged)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("step", [None, f"{UNKNOWN}#1"])
+def test_a_name_of_a_megabyte_costs_only_its_message(
+    client: shardq.Client, sums: Sums, step: str | None, threads: int
+) -> None:
+    queue = client.create_queue("tasks", max_message_bytes=4_000_000)
+    headers: dict[str, Any] = {"task": "x" * 3_000_000, "task-keep": 60.0}
+    queue.producer().send(b"", headers=headers | ({} if step is None else {"task-step": step}))
+    result = sums.add.send(20, 3)
+    report = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
+    assert (report.dead_lettered, result.get(timeout=0)) == (1, 23)
+    assert len(report.last_failure or "") < 1_000
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"task": "add", "task-keep": 60.0, "task-step": "@9999" + "#1" * 60},
+        {"task": "shardq.workflow", "task-keep": 60.0, "task-step": "@9999#1"},
+        {"task": "shardq.workflow", "task-run": "@9999"},
+    ],
+    ids=str,
+)
+def test_a_run_that_nobody_began_is_not_looked_for_in_thousands_before_it(
+    client: shardq.Client, sums: Sums, monkeypatch: pytest.MonkeyPatch, headers: dict[str, Any]
+) -> None:
+    asked = [0]
+
+    def holders(entries: EntryQueue, keys: Sequence[str]) -> Sequence[str | None]:
+        asked.append(len(keys))
+        return look(entries, keys)
+
+    look = EntryQueue.holders
+    monkeypatch.setattr(EntryQueue, "holders", holders)
+    flow = sums.squares().send()
+    TaskWorker(sums.tasks, client, threads=0, idle_exit=0).run()
+    given = {name: flow.id + each if str(each).startswith("@") else each for name, each in headers.items()}
+    client.queue("tasks").producer().send(ADDITION, headers=given)
+    TaskWorker(sums.tasks, client, threads=0, idle_exit=0).run()
+    assert max(asked) < 200
+    assert flow.state == "done"
 
 
 @pytest.mark.parametrize("threads", [0, 2])

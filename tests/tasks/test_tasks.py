@@ -10,6 +10,7 @@ import time
 import types
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -366,6 +367,31 @@ def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
         assert raised.value.failure.kind == "TaskTimeout"
     with pytest.raises(TaskTimeout):
         spin.call()
+
+
+@untraced
+@pytest.mark.parametrize("timeout", [0.01, 60.0])
+def test_a_timeout_is_that_of_the_task_also_within_another_one_that_it_calls(
+    tasks: Tasks, timeout: float
+) -> None:
+    def is_left(seconds: float) -> bool:
+        return any(getattr(each, "interval", None) == seconds for each in threading.enumerate())
+
+    @tasks.task(timeout=timeout)
+    def inner() -> None:
+        while is_left(0.05) or (timeout < 60 and is_left(timeout)):
+            with suppress(BaseException):
+                time.sleep(0.001)
+
+    @tasks.task(timeout=0.05)
+    def outer() -> str:
+        with suppress(Exception):
+            inner.call()
+        return "it went on"
+
+    for _ in range(2):
+        with pytest.raises(TaskTimeout, match=r"0\.05"):
+            outer.call()
 
 
 @untraced

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -210,6 +212,29 @@ def test_a_stop_before_the_start_or_while_waiting_ends_at_once(queue: Queue) -> 
     waiting.run()
     timer.join()
     assert time.monotonic() - started < 3
+
+
+def test_a_stop_that_comes_within_a_stop_ends_the_worker_all_the_same(queue: Queue) -> None:
+    worker = Worker(queue, print, idle_exit=0)
+    worker.run()
+    stopping = threading.Thread(target=_stop_at_each_step, args=[worker.stop], daemon=True)
+    stopping.start()
+    stopping.join(10)
+    assert not stopping.is_alive()
+
+
+def _stop_at_each_step(stop: Callable[[], None]) -> None:
+    """Stop, and stop again at each step of that, as the handlers of signals do that come one shortly after another."""
+
+    def trace(_frame: FrameType, _event: str, _argument: object) -> Callable[..., Any]:
+        stop()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        stop()
+    finally:
+        sys.settrace(None)
 
 
 def test_ctrl_c_in_a_handler_settles_the_batch_before_it_goes_on_its_way(queue: Queue) -> None:
