@@ -641,6 +641,12 @@ def test_the_copy_of_a_dead_letter_is_not_refused_by_the_key_that_it_was_sent_wi
     assert jobs.ok("receive", "jobs").stdout == "x\n"
 
 
+def test_a_slow_send_has_a_rate_all_the_same(jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, rate in ((0.01, "200/s"), (8.0, "0.25/s")):
+        monkeypatch.setattr("shardq.cli.commands.send._Show.seconds", seconds)
+        assert rate in jobs.ok("send", "jobs", "a", "b").stderr.split()
+
+
 @pytest.mark.parametrize("key", ["dedupe", "unique"])
 def test_a_send_tells_how_many_were_not_stored_for_their_keys(jobs, key: str) -> None:
     lines = "\n".join(json.dumps({"body": body, f"{key}_key": body}) for body in "aba")

@@ -244,7 +244,9 @@ def _finish(session: Session, show: _Show, queue: str, *, as_json: bool) -> None
         facts = {"queue": queue, "sent": sent, "bytes": show.report.bytes, "seconds": round(seconds, 3)}
         print_json(facts | ({"ids": show.ids} if show.ids is not None else {}))
     elif sent > 1:
-        note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {sent / seconds:,.0f}/s")
+        rate = sent / seconds
+        per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {per_second}/s")
     if known:
         note(
             f"{known:,} of {sent:,} not stored, as the key was taken: the id is that of the message that has it"
