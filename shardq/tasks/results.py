@@ -152,9 +152,9 @@ class ResultLog:
     def _runs(self, tasks: Sequence[str]) -> dict[str, list[str]]:
         """The ids under which something may stand of each task: in its run, and in those before it.
 
-        Ids are forged. So a run with thousands before it has to have begun, or none of them is looked at.
+        Ids are forged. So a run with several before it, maybe thousands, has to have begun, or none is looked at.
         """
-        late = [task for task in tasks if run_of(task) > _RUNS]
+        late = [task for task in tasks if run_of(task) > 1]
         begun = self.has_begun([task.partition("#")[0] for task in late]) if late else []
         forged = {task for task, has_begun in zip(late, begun, strict=True) if not has_begun}
         return {task: [task] if task in forged else runs_of(task) for task in tasks}

@@ -10,6 +10,8 @@ from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport"]
 
+LONGEST_REASON = 500  # characters
+
 
 class WorkerReport(msgspec.Struct, frozen=True):
     """Counters of one worker, or of several added up. They count messages, unless stated otherwise."""
@@ -57,9 +59,12 @@ class Tally:
             self._report = msgspec.structs.replace(before, **changed)
 
     def fail(self, reason: str, messages: int) -> None:
-        """Count failures, and keep their reason."""
+        """Count failures, and keep the reason of the last one, as far as a dead letter has it too.
+
+        A process of a pool sends it with each of its reports.
+        """
         self.add(failed=messages)
-        self._set(last_failure=reason)
+        self._set(last_failure=reason[:LONGEST_REASON])
 
     def hold(self, count: int, *, settling: int = 0) -> None:
         """Set how many messages are held now, and of how many of them the handlers have ended."""

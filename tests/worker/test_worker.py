@@ -163,6 +163,14 @@ def test_an_error_that_cannot_tell_what_it_is_about_is_a_failure_like_any_other(
     assert letter.headers["shardq-reason"] == "SilentError"
 
 
+def test_an_error_of_a_megabyte_is_not_in_every_report(queue: Queue) -> None:
+    def handle(_message: Message) -> None:
+        raise ValueError("x" * 1_000_000)
+
+    fill(queue, 1)
+    assert len(Worker(queue, handle, idle_exit=0).run().last_failure or "") == 500
+
+
 def test_a_queue_without_max_deliveries_never_gives_a_message_up(queue: Queue) -> None:
     queue.alter(max_deliveries=None)
     fill(queue, 1)
