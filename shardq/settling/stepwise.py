@@ -110,7 +110,7 @@ def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     try:
         return step(*args, **kwargs)
     except (OutcomeUnknown, RepeatTooLate) as error:
-        raise StoreUnavailable(f"messages were not moved, and are still where they were: {error}") from error
+        raise StoreUnavailable(f"messages are still where they were: {error}") from error
 
 
 def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:

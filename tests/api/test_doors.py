@@ -303,8 +303,7 @@ def test_who_is_told_that_it_is_unknown_can_repeat_the_call_and_nothing_is_doubl
     scene = Scene(url, clock, in_one_step=in_one_step, retry_seconds=0.0)
     act = door.prepare(scene)
     scene.fail(_method(door, in_one_step=in_one_step), kind)
-    stays = door.moves and not in_one_step and door.prepare is not replace
-    with pytest.raises(shardq.StoreUnavailable if stays else door.unanswered):
+    with pytest.raises(door.unanswered):
         act()
     scene.store.plan = FaultPlan()
     act()
