@@ -47,9 +47,12 @@ class ShellCommand(msgspec.Struct, frozen=True):
             "SHARDQ_QUEUE": message.queue,
             "SHARDQ_DELIVERIES": str(message.deliveries),
         }
-        with tempfile.TemporaryFile() as errors:  # a pipe would be open for as long as any process has it
+        # No pipes, which would be waited for as long as any process has them
+        with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as errors:
+            body.write(message.raw)
+            body.seek(0)
             ended = subprocess.run(
-                self.command, shell=True, input=message.raw, stderr=errors, env=environment, check=False
+                self.command, shell=True, stdin=body, stderr=errors, env=environment, check=False
             )
             if ended.returncode == 0:
                 return

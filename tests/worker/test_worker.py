@@ -378,9 +378,10 @@ def test_a_shell_command_gets_the_body_and_its_last_line_on_stderr_is_the_reason
 def test_a_command_is_done_when_it_ends_whatever_processes_it_leaves_behind(
     queue: Queue, tmp_path: Path
 ) -> None:
-    fill(queue, 1)
+    with queue.producer() as producer:
+        producer.send(bytes(300_000))  # more than a pipe holds
     os.mkfifo(tmp_path / "end")
-    worker = Worker(queue, ShellCommand(f"cat '{tmp_path}/end' >&2 & exit 0"), idle_exit=0)
+    worker = Worker(queue, ShellCommand(f"exec 3<&0; cat '{tmp_path}/end' >&2 & exit 0"), idle_exit=0)
     thread = threading.Thread(target=worker.run)
     thread.start()
     thread.join(20)
