@@ -213,7 +213,7 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     code of a context manager would be raised outside of its `try`.
     """
     outer: _Interruption | None = getattr(_own, "interruption", None)
-    interruption = _own.interruption = _Interruption(threading.get_ident())
+    interruption = _own.interruption = _Interruption(threading.get_ident(), outer)
     timer = threading.Timer(timeout, interruption.send)
     timer.daemon = True
     try:
@@ -224,12 +224,12 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
             timer.cancel()
             interruption.end()
             _own.interruption = outer
-            if outer is not None and outer.sent:  # in place of what this one may have caught
+            if outer is not None and outer.is_over:  # in place of what this one may have caught
                 raise _Interrupted
     except _Interrupted:
         interruption.end()  # the outer one may have come within that
         _own.interruption = outer
-        if outer is not None and outer.sent:
+        if outer is not None and outer.is_over:
             raise
         raise _too_long(timeout) from None
 
@@ -243,17 +243,22 @@ class _Interrupted(BaseException):
 
 
 class _Interruption:
-    """Raises it in a thread, unless what that ran has ended. ``sent`` is True when it was."""
+    """Raises it in a thread, unless what that ran has ended. ``outer`` is that of the task that called this one."""
 
-    def __init__(self, thread: int) -> None:
-        self._thread = ctypes.c_ulong(thread)
+    def __init__(self, thread: int, outer: _Interruption | None) -> None:
+        self._thread, self._outer = ctypes.c_ulong(thread), outer
         self._lock = threading.Lock()
-        self._ended = self.sent = False
+        self._ended = self._sent = False
+
+    @property
+    def is_over(self) -> bool:
+        """True when this one was sent, or one around it."""
+        return self._sent or (self._outer is not None and self._outer.is_over)
 
     def send(self) -> None:
         with self._lock:
             if not self._ended:
-                self.sent = True
+                self._sent = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
 
     def end(self) -> None:
@@ -263,7 +268,7 @@ class _Interruption:
         """
         with self._lock:
             self._ended = True
-        if self.sent:
+        if self._sent:
             try:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
                 while True:  # it takes the place of the one before

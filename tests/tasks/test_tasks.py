@@ -395,6 +395,30 @@ def test_a_timeout_is_that_of_the_task_also_within_another_one_that_it_calls(
 
 
 @untraced
+def test_a_timeout_of_a_task_ends_all_that_it_calls_at_once(tasks: Tasks) -> None:
+    went_on = []
+
+    @tasks.task(timeout=60.0)
+    def inner() -> None:
+        while True:
+            time.sleep(0.001)
+
+    @tasks.task(timeout=50.0)
+    def middle() -> None:
+        with suppress(Exception):
+            inner.call()
+        went_on.append("middle")
+
+    @tasks.task(timeout=0.05)
+    def outer() -> None:
+        middle.call()
+
+    with pytest.raises(TaskTimeout, match=r"0\.05"):
+        outer.call()
+    assert not went_on
+
+
+@untraced
 def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
