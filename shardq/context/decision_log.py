@@ -44,6 +44,14 @@ class DecisionLog:
             time.sleep(_READER_PAUSE)
         return entry
 
+    def decide_all(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
+        """Enter the value under several keys as :meth:`decide` does; returns what stands under each."""
+        standing = self._reserve(keys, value, window)
+        return [
+            entry if entry.value else self.decide(key, value, window)
+            for key, entry in zip(keys, standing, strict=True)
+        ]
+
     def enter(self, keys: Sequence[str], value: str, window: int) -> None:
         """Enter one value under several keys for so many microseconds; what stands already stays."""
         self._reserve(keys, value, window)

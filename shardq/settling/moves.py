@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from shardq.clock import microseconds
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
@@ -218,13 +219,23 @@ class Unblock(InPlace):
 
     def __init__(self, source: QueueContext) -> None:
         super().__init__(source, UNBLOCK)
+        self._moments: dict[MessageId, int] = {}  # by the first message of neighbours
+
+    def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+        """Choose their moment: whoever redrives them at the same time goes by the first one's."""
+        firsts = [_first_id(part) for each in group for part in each.neighbours]
+        retention = self._source.settings.retention
+        window = _REMEMBERED if retention is None else min(_REMEMBERED, microseconds(retention) // 2)
+        log, now = DecisionLog(self._source, _PREFIX), str(self._source.store.now())
+        decisions = log.decide_all([str(first) for first in firsts], now, window)
+        self._moments |= {first: int(each.value) for first, each in zip(firsts, decisions, strict=True)}
+        return super().carry_out(shard, group)
 
     def _new_id(self, selection: Selection) -> bytes:
-        """An id of this moment; whoever redrives them at the same time goes by the first one's."""
-        old = selection.held.message_id(selection.positions[0])
-        now = str(self._source.store.now())
-        moment = DecisionLog(self._source, _PREFIX).decide(str(old), now, _REMEMBERED).value
-        return repeatable_bundle_id(int(moment), 0, "unblock", old.bundle_id.hex(), _positions(selection))
+        """An id of that moment."""
+        first = _first_id(selection)
+        moment = self._moments[first]
+        return repeatable_bundle_id(moment, 0, "unblock", first.bundle_id.hex(), _positions(selection))
 
 
 class ToQueue(Move):
@@ -299,6 +310,10 @@ def _chosen(selection: Selection) -> BundleData:
         messages.dedupe_keys and [messages.dedupe_keys[position] for position in selection.positions],
         large=messages.large,
     )
+
+
+def _first_id(selection: Selection) -> MessageId:
+    return selection.held.message_id(selection.positions[0])
 
 
 def _positions(selection: Selection) -> str:

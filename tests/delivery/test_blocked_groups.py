@@ -527,6 +527,24 @@ def test_a_redrive_that_failed_can_be_repeated(url: str, clock: ManualClock, kin
         assert blocked(queue) == []
 
 
+def test_a_redrive_that_failed_and_is_repeated_later_than_the_retention_delivers(
+    url: str, clock: ManualClock
+) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("short", shards=1, on_dead_letter="block", retention=60)
+        queue.producer().send(b"old", group="a")
+        with queue.consumer() as consumer:
+            consumer.receive(1).dead_letter("no")
+        done = sum(call.method == "forward" for call in store.calls)
+        store.plan = FaultPlan(faults=(Fault("forward", done + 1, FaultKind.UNAVAILABLE),))
+        with pytest.raises(shardq.StoreUnavailable):
+            queue.redrive()
+        clock.advance(61)
+        queue.redrive()
+        assert drained(queue) == [b"old"]
+
+
 def test_a_redrive_passes_over_what_is_damaged_in_the_store(
     blocking: shardq.Queue, url: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
