@@ -20,13 +20,13 @@ def plain(value: T) -> T:
 
     A member of an enum, for one, may be written otherwise than what it is equal to.
     """
-    known: Any = value
+    exact: Any = value
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        known = str.__str__(value)
+        exact = str.__str__(value)
     elif isinstance(value, int):
-        known = int.__int__(value)
+        exact = int.__int__(value)
     elif isinstance(value, float):
-        known = float.__float__(value)
-    return known  # type: ignore[no-any-return]
+        exact = float.__float__(value)
+    return exact  # type: ignore[no-any-return]

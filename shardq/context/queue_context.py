@@ -87,7 +87,7 @@ class LiveSettings:
             encoded = with_duties(settings.encode(), duties_of(seen))
             record = QueueRecord(self._name, encoded, seen.version + 1)
             if self._retry.surely(partial(self._are, settings), self._store.update_queue, record):
-                self._take(record, settings)
+                self._made(record, settings)
                 return settings
 
     @property
@@ -110,8 +110,13 @@ class LiveSettings:
                 self._store.update_queue,
                 record,
             ):
-                self._take(record, settings)
+                self._made(record, settings)
                 return
+
+    def _made(self, record: QueueRecord, settings: QueueSettings) -> None:
+        """Take over a change, unless a later one was read meanwhile."""
+        if self._record.version < record.version:
+            self._take(record, settings)
 
     def _are(self, settings: QueueSettings) -> bool:
         return self.refresh() == settings

@@ -14,6 +14,7 @@ from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import (
+    Closed,
     InvalidMessage,
     InvalidSetting,
     OutcomeUnknown,
@@ -235,7 +236,7 @@ class Schedules:
             if changed == seen.plan:
                 return changed.shown(id)
             if self._plans.replace(seen, changed) is not None:
-                with suppress(OutcomeUnknown, QueueNotFound, StoreUnavailable):
+                with suppress(Closed, OutcomeUnknown, QueueNotFound, StoreUnavailable):
                     # It is a hint: they look for themselves once a minute.
                     self._contexts.of(seen.plan.queue).live.alter({})
                 return changed.shown(id)

@@ -216,7 +216,7 @@ class UniqueSend:
     def _fail(
         self, bundles: Iterable[PlannedBundle], error: BaseException, *, doubtful: bool = False
     ) -> None:
-        if self.error is None or isinstance(error, OutcomeUnknown):  # whatever failed before
+        if self.error is None or (isinstance(error, OutcomeUnknown) and isinstance(self.error, Exception)):
             self.error = error
         for planned in bundles:
             self.pending.append(planned)

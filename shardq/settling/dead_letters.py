@@ -17,6 +17,7 @@ __all__ = [
     "DEAD_LETTER_SUFFIX",
     "EXHAUSTED",
     "EXPIRED",
+    "LONGEST_REASON",
     "came_from",
     "check_dead_letter_queue",
     "check_reason",
@@ -38,6 +39,7 @@ EXPIRED = "expired"
 
 _QUEUE, _ID, _DELIVERIES, REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
 _GROUP, _LANE = "shardq-group", "shardq-lane"
+LONGEST_REASON = 500  # characters
 _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 
@@ -103,7 +105,12 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
 
 def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str, group: str = "") -> Headers:
     """What a dead letter tells of its life: queue, id, deliveries, group and lane that it had, and why it is here."""
-    headers: Headers = {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, REASON: reason[:500]}
+    headers: Headers = {
+        _QUEUE: queue,
+        _ID: identity,
+        _DELIVERIES: deliveries,
+        REASON: reason[:LONGEST_REASON],
+    }
     if name := group_of(group):
         headers[_GROUP] = name
     if lane := lane_of(group):

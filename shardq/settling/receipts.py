@@ -92,7 +92,7 @@ def _settle(
 
 @contextmanager
 def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
-    """Settle the others, then raise the errors of shards that could not be read; LeaseLost if there are none."""
+    """Raise after the block what could not be read, also in place of its LeaseLost."""
     try:
         yield
     except LeaseLost:

@@ -142,7 +142,7 @@ def _store(
 ) -> None:
     """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
 
-    Those that this stores, or may have stored when it fails, are added to ``stored``.
+    Those that are stored, or may be when this fails, are added to ``stored``.
     """
     read_at = target.store.now()
     copies = [
@@ -156,11 +156,11 @@ def _store(
     places = (Place.parse(entry.message_id, 0).id for entry in standing)
     for each in moved:
         story.note(each.selection, islice(places, len(each.selection.positions)))
-    missing = []
+    missing: list[PlannedBundle] = []
     for copy, entry, own in zip(copies, standing, offered, strict=True):
         place = Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
-        if not entry.confirmed and (entry == own or not _is_stored(target, place.id)):
-            missing.append(copy.at(door, place))
+        is_missing = not entry.confirmed and (entry == own or not _is_stored(target, place.id))
+        (missing if is_missing else stored).append(copy.at(door, place))
     for group in grouped_by_shard(missing):
         try:
             append(target, door, group, keys_read_at=read_at)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.errors import Closed, OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
@@ -17,7 +17,7 @@ __all__ = ["after_a_write", "append_in_parts", "attempts", "parts", "telling_don
 
 @contextmanager
 def telling_done(done: Callable[[], str]) -> Iterator[None]:
-    """Raise OutcomeUnknown where the store fails after a part was done.
+    """Raise OutcomeUnknown where the store fails, or the client is closed, after a part was done.
 
     ``done`` says in words what was; "" says that nothing was.
     """
@@ -25,7 +25,7 @@ def telling_done(done: Callable[[], str]) -> Iterator[None]:
         yield
     except TransactionEnded:  # nothing of it stands
         raise
-    except (StoreUnavailable, OutcomeUnknown) as error:
+    except (StoreUnavailable, OutcomeUnknown, Closed) as error:
         if not (what := done()):
             raise
         raise OutcomeUnknown(f"{what} ({error})") from error

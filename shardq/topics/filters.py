@@ -77,13 +77,13 @@ class Filter(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         subjects, headers = self.subjects, self.headers
-        for pattern in subjects if isinstance(subjects, tuple) else ():
-            _check_pattern(pattern)
         is_plain = isinstance(subjects, tuple) and all(type(each) is str for each in subjects)
         if not (is_plain and isinstance(headers, tuple)):  # it could not be stored, or not be read again
             raise InvalidFilter(
                 f"subjects={subjects!r}, headers={headers!r}: make the filter with Filter.of()"
             )
+        for pattern in subjects:
+            _check_pattern(pattern)
         if not all(isinstance(condition, _Condition) for condition in self.headers):
             raise InvalidFilter(f"headers={self.headers!r}: make the filter with Filter.of(headers={{...}})")
 

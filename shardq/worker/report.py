@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
+from shardq.settling.dead_letters import LONGEST_REASON
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport"]
-
-LONGEST_REASON = 500  # characters
 
 
 class WorkerReport(msgspec.Struct, frozen=True):

@@ -21,10 +21,14 @@ T = TypeVar("T")
 
 
 class AwaySoon(WrappedStore):
-    """Cannot be reached after some more requests. If it ``swallows``, the next one is carried out without an answer."""
+    """Cannot be reached after some more requests. If it ``swallows``, the next one is carried out without an answer.
+
+    Or its ``client`` is closed while that one is carried out.
+    """
 
     left = 0
     swallows = False
+    client: shardq.Client | None = None
     in_one_step = True
 
     @property
@@ -34,6 +38,9 @@ class AwaySoon(WrappedStore):
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.left -= 1
+        if self.left == -1 and self.client is not None:
+            self.client.close()
+            return super()._call(method, do, *args, **kwargs)
         if self.left == -1 and self.swallows:
             super()._call(method, do, *args, **kwargs)
             raise shardq.OutcomeUnknown("no answer")
@@ -104,24 +111,27 @@ def stored(client: shardq.Client) -> dict[str, object]:
     } | {f"schedule {each.id}": each for each in client.schedules.list()}
 
 
-@pytest.mark.parametrize("swallows", [False, True], ids=["away", "swallowed"])
+@pytest.mark.parametrize("fault", ["away", "swallowed", "closed"])
 @pytest.mark.parametrize(
     ("operation", "in_one_step"),
     [*((each, True) for each in OPERATIONS), ("redrive", False), ("forward", False), ("dead-letter", False)],
 )
 def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
-    client: shardq.Client, store: AwaySoon, operation: str, in_one_step: bool, swallows: bool
+    client: shardq.Client, store: AwaySoon, operation: str, in_one_step: bool, fault: str
 ) -> None:
     raised = set()
-    store.in_one_step, store.swallows = in_one_step, swallows
+    store.in_one_step, store.swallows = in_one_step, fault == "swallowed"
     for number in itertools.count():
         name = f"q{number}"
         filled(client, name)
         before = stored(client)
         store.left = number
         try:
-            OPERATIONS[operation](shardq.Client(store, retry_seconds=0), name)
-        except shardq.StoreUnavailable:
+            with shardq.Client(store, retry_seconds=0) as other:
+                store.client = other if fault == "closed" else None
+                OPERATIONS[operation](other, name)
+                store.left = 1_000
+        except (shardq.StoreUnavailable, shardq.Closed):
             assert stored(client) == before, number
             raised.add("unavailable")
         except (shardq.OutcomeUnknown, shardq.PartialSend):
@@ -130,7 +140,8 @@ def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
             break
         for each in client.queues():
             client.delete_queue(each)
-    assert ("unknown" if swallows else "unavailable") in raised
+    assert raised
+    assert fault == "closed" or ("unknown" if fault == "swallowed" else "unavailable") in raised
 
 
 def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_something_may_be_removed(
@@ -171,3 +182,28 @@ def test_a_queue_for_whose_shards_there_is_no_room_is_there_only_if_somebody_els
             with pytest.raises(shardq.InvalidSetting, match="no room"):
                 other.create_queue("q", exist_ok=True)
     assert client.exists("q") == exists
+
+
+class Interrupted(WrappedStore):
+    """Ctrl-C comes while the second shard is written to, and then the store is away."""
+
+    appends = 0
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.appends >= 2:
+            raise shardq.StoreUnavailable("away")
+        self.appends += method == "append"
+        if self.appends >= 2:
+            raise KeyboardInterrupt
+        return super()._call(method, do, *args, **kwargs)
+
+
+def test_ctrl_c_within_a_send_of_unique_keys_is_raised_whatever_fails_after_it(
+    url: str, client: shardq.Client, clock: ManualClock
+) -> None:
+    client.create_queue("q", shards=3, time_shards=1)
+    with (
+        shardq.Client(Interrupted(open_store(url, clock)), retry_seconds=0) as other,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        other.queue("q").producer().send_many(unique(6))

@@ -294,6 +294,23 @@ def test_an_attempt_that_failed_is_repeated_by_the_library_and_stores_once(
     assert scene.received(door.target)[BODY] == door.messages
 
 
+@pytest.mark.parametrize("name", ["forward", "dead_letter", "redrive"])
+def test_a_move_that_is_repeated_in_vain_stays_unknown_once_a_copy_is_stored(
+    url: str, clock: ManualClock, name: str
+) -> None:
+    scene = Scene(url, clock, in_one_step=False, retry_seconds=0.0)
+    act = DOORS[name].prepare(scene)
+    scene.store.plan = FaultPlan(
+        probability=1.0, kinds=(FaultKind.UNAVAILABLE,), methods=frozenset({"acknowledge"})
+    )
+    for _ in range(2):
+        with pytest.raises(shardq.OutcomeUnknown):
+            act()
+    scene.store.plan = FaultPlan()
+    act()
+    assert scene.received(DOORS[name].target)[BODY] == DOORS[name].messages
+
+
 @every_store
 @pytest.mark.parametrize("kind", UNKNOWN)
 @every_door

@@ -170,6 +170,7 @@ def _send_large(
         print_json({"queue": queue, "sent": 1, "bytes": file.count} | ({} if quiet else {"ids": [identity]}))
     elif not quiet:
         print_line(identity)
+    _tell_known(session, 1)
 
 
 class _Counted(io.FileIO):
@@ -239,7 +240,7 @@ def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:
 
 
 def _finish(session: Session, show: _Show, queue: str, *, as_json: bool) -> None:
-    sent, seconds, known = show.report.sent, show.seconds, session.client.counters.deduplicated
+    sent, seconds = show.report.sent, show.seconds
     if as_json:
         facts = {"queue": queue, "sent": sent, "bytes": show.report.bytes, "seconds": round(seconds, 3)}
         print_json(facts | ({"ids": show.ids} if show.ids is not None else {}))
@@ -247,10 +248,12 @@ def _finish(session: Session, show: _Show, queue: str, *, as_json: bool) -> None
         rate = sent / seconds
         per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {per_second}/s")
-    if known:
-        note(
-            f"{known:,} of {sent:,} not stored, as the key was taken: the id is that of the message that has it"
-        )
+    _tell_known(session, sent)
+
+
+def _tell_known(session: Session, sent: int) -> None:
+    if known := session.client.counters.deduplicated:
+        note(f"{known:,} of {sent:,} not stored: another message has the key, and its id is the one given")
 
 
 def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterator[Piece]:

@@ -58,7 +58,7 @@ def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
 
 
 def finds_nothing(request: Acknowledge | Extend | Release) -> Callable[[Fenced], bool]:
-    """Return what tells of an answer that nothing that was named is stored: where something is, that may be done."""
+    """Return a test of an answer: True when none of the named messages is stored, so that nothing was done."""
     named = sum(span.count for span in request.spans)
     return lambda fenced: sum(span.count for span in fenced.gone) == named
 
