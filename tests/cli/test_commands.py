@@ -648,12 +648,15 @@ def test_a_slow_send_has_a_rate_all_the_same(jobs, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("key", ["dedupe", "unique"])
-def test_a_send_tells_how_many_were_not_stored_for_their_keys(jobs, key: str) -> None:
+def test_a_send_tells_how_many_were_not_stored_for_their_keys(jobs, key: str, tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({"body": body, f"{key}_key": body}) for body in "aba")
     told = jobs.ok("send", "jobs", "-", "--jsonl", stdin=lines).stderr
-    assert "1 of 3 not stored, as the key was taken" in told
+    assert "1 of 3 not stored: another message has the key" in told
     assert "1 of 1 not stored" in jobs.ok("send", "jobs", "a", f"--{key}-key", "a").stderr
     assert "not stored" not in jobs.ok("send", "jobs", "c", f"--{key}-key", "c").stderr
+    (tmp_path / "film").write_bytes(b"film")
+    large = jobs.ok("send", "jobs", "--large", str(tmp_path / "film"), f"--{key}-key", "a")
+    assert "1 of 1 not stored" in large.stderr
 
 
 def test_a_queue_is_described_from_its_name_on(jobs) -> None:
