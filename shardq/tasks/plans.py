@@ -10,6 +10,7 @@ import msgspec
 from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.ids import step_id
+from shardq.unreadable import UNREADABLE
 
 __all__ = [
     "APART",
@@ -146,7 +147,7 @@ def _given(step: Step) -> dict[str, msgspec.Raw]:
     """The arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
     try:
         return _ARGUMENTS.decode(step.body)
-    except Exception as error:
+    except (*UNREADABLE, TypeError) as error:  # the latter of a step that has none
         raise InvalidMessage(f"the arguments of task {step.task!r} cannot be read: {error}") from error
 
 
