@@ -11,7 +11,7 @@ import pytest
 
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import directory, queues, removal
+from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.keys import KeyChange
@@ -218,32 +218,6 @@ def test_who_creates_a_queue_whose_drop_crashed_does_not_drop_what_another_has_c
     assert received(store, shard) == [bundle.id]
 
 
-def test_a_sweep_of_any_queue_removes_what_is_left_of_incarnations_that_are_over(
-    store: CassandraStore,
-    open_store: Callable[[], CassandraStore],
-    name: str,
-    shard: Shard,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Given leftovers of a queue that is gone, by a client that stood still for longer than a drop looks ahead
-    monkeypatch.setattr(removal, "_AHEAD", 0)
-    gone = create(store, name)
-    stale = open_store()
-    stale.append(Append(gone, (BundleFactory(store.now)(),)))
-    never_looks_again(stale, monkeypatch)
-    assert store.drop_queue(name)
-    stale.append(Append(gone, (BundleFactory(lambda: store.now() + 15_000_000)(),)))
-    assert len(stored_of(store, name)) == 1
-    # When another queue is swept, then they are gone, and what lives stays
-    bundle = BundleFactory(store.now)()
-    store.append(Append(shard, (bundle,)))
-    monkeypatch.setattr(removal, "_AHEAD", 3_600_000_000)
-    assert store.sweep(Sweep(shard.queue, 0)) > 0
-    assert stored_of(store, name) == []
-    assert store.sweep(Sweep(shard.queue, 0)) == 0
-    assert received(store, shard) == [bundle.id]
-
-
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
     store: CassandraStore,
@@ -312,12 +286,12 @@ def test_a_queue_of_before_there_were_incarnations_works_and_is_dropped(
 def test_a_drop_that_cannot_end_does_not_say_that_nothing_was_changed(
     store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unanswered(_: Session) -> Iterator[str]:
+    def unanswered(*_: object) -> tuple[Shard, ...]:
         raise StoreUnavailable("no replica has answered")
 
     # When the queue is gone, and a read of what it held is not answered
     with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
-        failing.setattr(removal, "partitions", unanswered)
+        failing.setattr(directory, "known", unanswered)
         store.drop_queue(shard.queue)
     # Then who repeats it knows that it was their own drop, though somebody else has finished it
     assert store.load_queue(shard.queue) is None

@@ -38,7 +38,8 @@ RAISE_WATERMARKS = (
     "UPDATE entry SET value = %s "
     "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
-UNLIST = "DELETE FROM shard_directory WHERE queue = %s AND time_shard = %s AND number = %s"
+OUT = -1  # a shard that was taken out of the directory keeps its row
+UNLIST = f"UPDATE shard_directory SET leaving = {OUT} WHERE queue = %s AND time_shard = %s AND number = %s"
 
 
 class CassandraHarness(StoreHarness):
@@ -99,8 +100,10 @@ class CassandraHarness(StoreHarness):
             if _queue_of(shard.rpartition(":")[0].rpartition(":")[0]) == queue:
                 name = "finished" if kind == BUNDLE and value == b"" else KINDS[kind]
                 found[name] = found.get(name, 0) + 1
-        for table, name in (("shard_directory", "shard"), ("dedupe", "dedupe"), ("consumer", "consumer")):
-            rows = self._rows(f"SELECT queue FROM {table}")
+        listed = [row for row in self._rows("SELECT queue, leaving FROM shard_directory") if row[1] != OUT]
+        found["shard"] = sum(_queue_of(row[0]) == queue for row in listed)
+        for name in ("dedupe", "consumer"):
+            rows = self._rows(f"SELECT queue FROM {name}")
             found[name] = found.get(name, 0) + sum(_queue_of(row[0]) == queue for row in rows)
         return found
 

@@ -16,7 +16,8 @@ __all__ = ["read_cassandra"]
 _CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM, _MOVE, _GROUP, _BEHIND = range(9)
 _PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
 _ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
-_LISTED = "SELECT time_shard, number FROM {}.shard_directory WHERE queue = %s"
+_LISTED = "SELECT time_shard, number, leaving FROM {}.shard_directory WHERE queue = %s"
+_OUT = -1
 _QUEUE = "SELECT incarnation FROM {}.queue WHERE name = %s"
 _decode = msgspec.msgpack.decode
 
@@ -43,7 +44,8 @@ def read_cassandra(session: Any, keyspace: str, queue: str) -> RawQueue:
                 found.add(Shard(queue, int(place[2]), int(place[3])), rows)
             elif content:
                 found.strays.append(f"{len(content)} rows in {partition} of no queue")
-    listed = frozenset(Shard(queue, *row) for name in names for row in ask(_LISTED, name))
+    known = [row for name in names for row in ask(_LISTED, name)]
+    listed = frozenset(Shard(queue, *place) for *place, leaving in known if leaving != _OUT)
     return RawQueue(found.entries, found.bodies, listed, found.strays)
 
 

@@ -167,7 +167,6 @@ def _undo(session: Session, request: Append, now: int) -> None:
     shard = str(request.shard)
     for part in parts(request.bundles, PART_BYTES, PART_BUNDLES):
         session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle, now)])
-    directory.leave(session, request.shard)
 
 
 def _deletions(shard: str, bundle: Bundle, now: int) -> Iterator[tuple[object, ...]]:

@@ -4,13 +4,16 @@ A producer looks whether its queue is there and its shard is listed, and relies 
 write that is answered within that time needs no second look. Whoever takes a shard or a queue away announces
 it first, waits for longer than that since it saw the announcement stored, and only then looks whether it is empty.
 
-The directory is a hint: a deep look and the sweep list a shard that holds something.
+A shard that was listed once keeps its row until the queue is dropped; one that is taken out has a row that says so.
+What a row says is a hint: a deep look and the sweep list a shard again that holds something. That there is a row is no
+hint, since no shard is written before it has one. So the rows name every shard that may hold anything. Nobody looks for
+partitions in the table of messages, where a range read crosses whatever was deleted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import queues
@@ -24,7 +27,7 @@ __all__ = [
     "Leaving",
     "drop",
     "enter",
-    "leave",
+    "known",
     "listing",
     "listings",
     "still_listed",
@@ -35,17 +38,13 @@ NOTICE = 0.4
 """Seconds after which every producer has seen an announcement, and what it wrote before can be read."""
 
 _MOST = 10_000
+_OUT = -1  # in the place of an announcement: the shard is taken out
 _INSERT = "INSERT INTO shard_directory (queue, time_shard, number) VALUES (?, ?, ?) IF NOT EXISTS"
-_DELETE = "DELETE FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ? IF EXISTS"
-_DELETE_LEAVING = (
-    "DELETE FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ? IF leaving = ?"
-)
 _SET_LEAVING = (
     "UPDATE shard_directory SET leaving = ? WHERE queue = ? AND time_shard = ? AND number = ? IF leaving = ?"
 )
 _LEAVING = "SELECT leaving FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ?"
-_LIST = "SELECT time_shard, number FROM shard_directory WHERE queue = ?"
-_LIST_ALL = "SELECT queue, time_shard, number FROM shard_directory WHERE queue IN ?"
+_ROWS = "SELECT queue, time_shard, number, leaving FROM shard_directory WHERE queue IN ?"
 _DROP = "DELETE FROM shard_directory USING TIMESTAMP ? WHERE queue = ?"
 
 
@@ -97,7 +96,7 @@ class Leaving:
         clock: an announcement that was on its way for long, or is of another client, gives none of it away.
         """
         rows = session.read_serial(_LEAVING, _place(shard))
-        if not rows:
+        if not rows or rows[0][0] == _OUT:
             self._seen.pop(shard, None)
             return None
         announced = rows[0][0]
@@ -119,7 +118,7 @@ class Leaving:
     def take_out(self, session: Session, shard: Shard, announced: int) -> bool:
         """Take the shard out of the directory if nobody wrote to it since the announcement."""
         self._seen.pop(shard, None)
-        return session.apply([(_DELETE_LEAVING, (*_place(shard), announced))])
+        return session.apply([(_SET_LEAVING, (_OUT, *_place(shard), announced))])
 
 
 def still_listed(session: Session, shard: Shard) -> bool:
@@ -144,27 +143,34 @@ def enter(session: Session, shard: Shard) -> None:
         raise queues.not_found(parted(shard.queue)[0])
 
 
-def leave(session: Session, shard: Shard) -> None:
-    """Take the shard out of the directory of a queue that is dropped."""
-    session.apply([(_DELETE, _place(shard))])
-
-
 def drop(session: Session, queue: str, written: int) -> None:
     """Forget all shards of the queue, and what is listed until the moment."""
     session.write([(_DROP, (written, queue))])
 
 
+def known(session: Session, queue: str) -> tuple[Shard, ...]:
+    """Return all shards of the queue that may hold anything, sorted; those that are taken out, too."""
+    return tuple(shard for shard, _ in _rows(session, [queue]))
+
+
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
-    return tuple(Shard(queue, *row) for row in session.read(_LIST, (queue,)))
+    return tuple(listings(session, [queue])[queue])
 
 
 def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
     """Return the shards of several queues, with one request, those of each sorted."""
     found: dict[str, list[Shard]] = {queue: [] for queue in queues}
-    for queue, *place in session.read(_LIST_ALL, (queues,)):
-        found[queue].append(Shard(queue, *place))
+    for shard, is_out in _rows(session, queues):
+        if not is_out:
+            found[shard.queue].append(shard)
     return found
+
+
+def _rows(session: Session, queues: Sequence[str]) -> Iterator[tuple[Shard, bool]]:
+    """Read the shards of several queues, and which of them are taken out."""
+    for *place, leaving in session.read(_ROWS, (queues,)):
+        yield Shard(*place), leaving == _OUT
 
 
 def _place(shard: Shard) -> tuple[str, int, int]:

@@ -35,7 +35,6 @@ __all__ = [
     "parted",
     "remove",
     "states",
-    "surely_current",
     "update",
 ]
 
@@ -147,11 +146,6 @@ def remove(session: Session, name: str, incarnation: str) -> None:
 def current(session: Session, name: str) -> str | None:
     """Return the incarnation that there is now; None when there is no such queue."""
     return _living(session.read(_STATE, (name,)))
-
-
-def surely_current(session: Session, name: str) -> str | None:
-    """Return the same after every change of the record that has begun is finished."""
-    return _living(session.read_serial(_STATE, (name,)))
 
 
 def not_found(name: str) -> QueueNotFound:

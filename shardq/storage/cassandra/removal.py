@@ -33,13 +33,11 @@ from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import QueueRecord
 from shardq.storage.writing import after_a_write
 
-__all__ = ["around", "drop", "erase", "expire", "finish_drop", "forget_name", "partitions", "purge", "remove"]
+__all__ = ["around", "drop", "erase", "expire", "finish_drop", "purge", "remove"]
 
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
-_PARTITIONS = "SELECT DISTINCT shard FROM entry"
 _ERASE = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
 _AHEAD = 3_600_000_000
-_PAGE = 1000
 _FOREVER = 2**62
 
 _READY_AT_ONCE = 300
@@ -99,19 +97,13 @@ def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[]
     """
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
     name = name_of(queue, incarnation)
-    for shard in directory.listing(session, name):
+    for shard in directory.known(session, name):
         erase(session, str(shard), now())
-    for partition in partitions(session):
-        if partition.rsplit(":", 2)[0] == name:
-            erase(session, partition, now())
-    forget_name(session, name, now())
+    written = now() + _AHEAD
+    directory.drop(session, name, written)
+    dedupe.drop(session, name, written)
+    consumers.drop(session, name, written)
     queues.remove(session, queue, incarnation)
-
-
-def partitions(session: Session) -> Iterator[str]:
-    """Read the names of all shards in which something is stored, of all queues, page by page."""
-    for (partition,) in session.start_read(_PARTITIONS, (), page=_PAGE)():
-        yield partition
 
 
 def erase(session: Session, partition: str, now: int) -> None:
@@ -120,13 +112,6 @@ def erase(session: Session, partition: str, now: int) -> None:
     The delete is dated an hour ahead, so it also deletes what clients write there that have not noticed yet.
     """
     session.write([(_ERASE, (now + _AHEAD, partition))])
-
-
-def forget_name(session: Session, name: str, now: int) -> None:
-    """Delete what there is beside the shards of an incarnation that is over, as :func:`erase` does."""
-    directory.drop(session, name, now + _AHEAD)
-    dedupe.drop(session, name, now + _AHEAD)
-    consumers.drop(session, name, now + _AHEAD)
 
 
 def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, position: int) -> Change | None:

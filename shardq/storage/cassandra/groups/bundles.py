@@ -41,7 +41,6 @@ def append(session: Session, entered: directory.Entered, request: Append, now: M
                 entered.look(session, shard)
             except QueueNotFound:  # nothing of this incarnation counts any more
                 removal.erase(session, str(shard), now())
-                directory.leave(session, shard)
                 raise
 
 
