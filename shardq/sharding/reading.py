@@ -45,6 +45,7 @@ DEEP_TOGETHER = 5_000_000  # what is due before an idle reader's next survey is 
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: enlisting tells it every five seconds
+FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 
 
@@ -302,8 +303,14 @@ class ShardReader:
         return not self._ownership.is_own(shard.number), priority, due, shard
 
     def _forget(self, current: set[Shard], now: int) -> None:
-        """Take empty shards out of the directory once nobody writes them any more."""
+        """Take empty shards out of the directory once nobody writes them any more.
+
+        Each may take a dozen requests, and messages wait: those for which there is no time come with the next survey.
+        """
+        until = self._timer() + FORGET_SECONDS
         for shard, known in self._known.items():
             if known.is_to_be_forgotten(now, is_written=shard in current and not shard.is_grouped):
                 with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
                     self._store.forget(shard)
+                if self._timer() >= until:
+                    return
