@@ -111,8 +111,8 @@ class Consumer(Closing):
 
         Ends when nothing was due for ``wait`` seconds (None: never), or when :meth:`stop` is called.
 
-        On MongoDB and Cassandra, :meth:`shardq.Batch.ack` of a full batch also begins to claim the next one. If that is
-        not asked for within a second, its messages are released in their places, and their deliveries are not counted.
+        On MongoDB, :meth:`shardq.Batch.ack` of a full batch also begins to claim the next one. If that is not asked for
+        within a second, its messages are released in their places, and their deliveries are not counted.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
         patience = MAX_LEASE_SECONDS if wait is None else wait
@@ -218,7 +218,7 @@ class Consumer(Closing):
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
         """What an ack of the batch begins: only a full one says that more is due."""
         full = count_of(held) >= limit
-        if not full or self._prefetcher or self._context.store.capabilities.requests_at_once == 1:
+        if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
             return lambda: None
         return lambda: None if self._stopped else self._overlap.begin(limit)
 

@@ -282,6 +282,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     max_shards: int  # the largest number of time shards x concurrency shards of a queue
     settle_across_shards: bool = False  # it settles in several shards in one step: `CrossShardStore.settle`
     requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
+    claims_beside_acks: bool = False  # a claim need not wait for an ack in the same shard that is under way
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept
     transactions: bool = (

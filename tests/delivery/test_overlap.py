@@ -20,13 +20,13 @@ PATIENCE = 30.0  # seconds
 
 
 class OnNetwork(FaultyStore):
-    """A store that takes several requests at a time. ``pausing`` is called before each acknowledge."""
+    """A store that takes a claim beside an ack. ``pausing`` is called before each acknowledge."""
 
     pausing: Callable[[], object] = staticmethod(lambda: None)
 
     @property
     def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(super().capabilities, requests_at_once=8)
+        return msgspec.structs.replace(super().capabilities, claims_beside_acks=True)
 
     def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if method == "acknowledge":

@@ -204,11 +204,11 @@ def test_leases_of_every_queue_are_kept_while_their_messages_are_worked_on(bench
 
 
 class TwoAtOnce(WrappedStore):
-    """Worth two requests at the same time, so that an ack has the next batch claimed."""
+    """Takes a claim beside an ack, so that an ack has the next batch claimed."""
 
     @property
     def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(self.inner.capabilities, requests_at_once=4)
+        return msgspec.structs.replace(self.inner.capabilities, claims_beside_acks=True)
 
 
 def test_what_an_ack_had_claimed_is_of_another_queue_and_given_back_to_it(

@@ -247,11 +247,11 @@ def test_what_was_claimed_ahead_and_lost_its_permit_is_held_back_though_no_permi
 
 
 class OnNetwork(FaultyStore):
-    """A store that takes several requests at a time."""
+    """A store that takes a claim beside an ack."""
 
     @property
     def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(super().capabilities, requests_at_once=8)
+        return msgspec.structs.replace(super().capabilities, claims_beside_acks=True)
 
 
 def test_batches_are_limited_also_when_the_next_is_claimed_during_an_ack(

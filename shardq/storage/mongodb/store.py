@@ -83,6 +83,7 @@ class MongoStore(KeyMethods):
             max_message_bytes=15 << 20,
             max_shards=1_000,
             requests_at_once=8,
+            claims_beside_acks=True,
             signals=True,
             groups=self._session.has_transactions,
             transactions=self._session.has_transactions,
