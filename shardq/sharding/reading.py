@@ -46,6 +46,7 @@ SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: enlisting tells it every five seconds
 FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
+POLLED_REST = 1_000_000  # where queues are polled, for each consumer: one of all of them looks every second
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 
 
@@ -213,7 +214,8 @@ class ShardReader:
     @property
     def _rest(self) -> int:
         """Until a shard gets a full look again without a reason."""
-        return max(self._eased(REST), min(REST * self._polled // 5, LONGEST_REST))
+        shared = max(REST * self._polled // 5, POLLED_REST * self.consumers) if self._polled else 0
+        return max(self._eased(REST), min(shared, LONGEST_REST))
 
     @property
     def _until_listed(self) -> int:
