@@ -60,7 +60,11 @@ def scene(url: str, clock: ManualClock) -> Iterator[Scene]:
     scene = Scene(url, clock)
     yield scene
     scene.client.close()
-    assert scene.store.asked == []
+    asked = scene.store.asked
+    assert asked in (
+        [],
+        ["wait"],
+    )  # the thread that prefetches may have been about to wait when the client was closed
 
 
 CALLS: dict[str, Callable[[Scene], Any]] = {
