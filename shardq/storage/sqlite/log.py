@@ -28,7 +28,7 @@ _GROWTH = 1.5
 # further writes go unheard, then after so many milliseconds each, or at the next write. Pauses are twice as long each
 # time for a log that others keep busy.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 20.0  # milliseconds
-_LOOKS = (1, 1, 1, 2, 4, 20, 40, 80, 160, 320)
+_LOOKS = (1, 2, 6, 20, 80, 320)
 _LOOK_ANYWAY = 1.0  # seconds; a write from another machine or container makes no event
 
 

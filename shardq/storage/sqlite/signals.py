@@ -42,10 +42,10 @@ class Signals:
         deadline = time.monotonic() + seconds
         with self._sleeper() as sleeper:
             while not (news := self._news(queues)):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return ()
-                sleeper.sleep(left)
+                if (left := deadline - time.monotonic()) > 0:
+                    sleeper.sleep(left)
+                if time.monotonic() >= deadline:
+                    return ()  # the next wait begins with a look
             sleeper.found()
         return news
 
