@@ -1082,3 +1082,37 @@ def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_p
     stdin = "\n".join(map(json.dumps, lines))
     assert jobs("send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin=stdin).exit_code == 1
     assert json.loads(rest.read_text().splitlines()[0])["on_conflict"] == "raise"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_json_of_a_send_tells_what_is_not_stored(jobs, quiet: bool) -> None:
+    jobs.ok("alter", "jobs", "--max-message-bytes", "10")
+    # When the fourth line is no message, and more lines follow
+    stdin = '{"body":"a"}\n\n{"body":"b"}\nno message\n{"body":"c"}\n'
+    failed = jobs("send", "jobs", "-", "--jsonl", "--json", *["--quiet"] * quiet, stdin=stdin)
+    # Then it and all after it are not stored
+    told = json.loads(failed.stdout)
+    assert (told["sent"], told["unsent"], told["unsent_after"]) == (2, [4], 4)
+    assert "line 4" in told["error"]
+    assert " ".join(told["error"].split()) in failed.stderr
+    assert ("ids" in told) is not quiet
+
+
+def test_json_of_a_send_has_nothing_that_is_not_stored_if_all_is(jobs) -> None:
+    assert {"error", "unsent", "unsent_after"}.isdisjoint(jobs.json("send", "jobs", "a", "b"))
+
+
+def test_json_of_a_send_tells_which_lines_of_those_that_were_read_together_are_not_stored(jobs) -> None:
+    # Given a key that is taken, and a line that insists on it between others
+    jobs.ok("send", "jobs", "first", "--unique-key", "k")
+    taken = {"body": "b", "unique_key": "k", "on_conflict": "raise"}
+    lines = [{"body": "a"}, taken, {"body": "c"}]
+    # When they are sent together
+    failed = jobs(
+        "send", "jobs", "-", "--jsonl", "--json", stdin="".join(f"{json.dumps(line)}\n" for line in lines)
+    )
+    # Then those that are not stored are told by their numbers
+    told = json.loads(failed.stdout)
+    stored = {message["body"] for message in jobs.lines("peek", "jobs")} - {"first"}
+    assert stored == {"a", "c"}
+    assert (told["sent"], told["unsent"], told["unsent_after"]) == (2, [2], 3)
