@@ -54,6 +54,13 @@ def test_closed_streams_do_not_matter_to_a_command_that_does_not_use_them(jobs, 
     assert jobs.json("stats", "jobs")["ready"] == 1
 
 
+@pytest.mark.parametrize("command", ["stats jobs --shards", "peek jobs", "plan --rate 1 --size 1", "--help"])
+def test_a_locale_without_unicode_is_no_error(jobs, url: str, command: str) -> None:
+    jobs.ok("send", "jobs", "é💥", "-q")
+    ended = in_shell(f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 shardq {command}", url)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
     "command", ["receive jobs", "peek jobs --json", "stats jobs", "--help", "completion bash"]
