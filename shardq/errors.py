@@ -243,15 +243,23 @@ class PartialSend(ShardqError):
 
     ``stored`` holds the ids of the messages that the store confirmed. ``unsent`` holds the other messages, in their
     order. Pass ``unsent`` to ``send_many`` again: no message is stored twice, even if the first attempt stored it. If
-    the input was an iterator, the rest of the input is still in it. ``__cause__`` is the error that stopped the send.
+    the input was an iterator, the rest of the input is still in it. ``positions`` are the places of
+    ``unsent`` among the bodies of a ``send_many``, from 0. ``__cause__`` is the error that stopped the send.
     """
 
     retryable = True
 
-    def __init__(self, text: str, stored: Sequence[str] = (), unsent: Sequence[OutgoingMessage] = ()) -> None:
+    def __init__(
+        self,
+        text: str,
+        stored: Sequence[str] = (),
+        unsent: Sequence[OutgoingMessage] = (),
+        positions: Sequence[int] = (),
+    ) -> None:
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent
+        self.positions = positions
 
 
 class UniqueKeyTaken(ShardqError):

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "plain"]
+__all__ = ["kind_of", "plain", "shortened"]
 
 T = TypeVar("T")
+
+_LONGEST = 300  # characters
 
 
 def kind_of(value: object) -> str:
     """Return the type of a value, with its article: "an int", "a str"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def shortened(value: object) -> str:
+    """Return what somebody gave for a name or an id as Python writes it, or the start of that where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def plain(value: T) -> T:

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -29,6 +30,7 @@ __all__ = [
     "FAILURE",
     "INTERRUPTED",
     "NOT_FOUND",
+    "NO_ROOM",
     "UNAVAILABLE",
     "USAGE",
     "StoreMissing",
@@ -46,6 +48,9 @@ class StoreMissing(click.ClickException):
 
     exit_code = NOT_FOUND
 
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Stdout that is not buffered raises them where it is written. Errors of files have their names."""
 
 _CODES: dict[type[ShardqError], int] = {
     BodyNotFound: NOT_FOUND,
@@ -107,12 +112,21 @@ def _describe(error: BaseException) -> tuple[str, str]:
 
 
 def _where(error: OSError) -> str:
-    """The text of an error, with the name of the standard stream that it is of."""
+    """The text of an error, with the name of the standard stream that it is of, or of the folder that is gone."""
     if error.errno == errno.EBADF:
         return "stdin or stdout is closed: the command needs it"
-    if error.filename is None and _is_stdout_unwritable():
+    if error.filename is None and (error.errno in NO_ROOM or _is_stdout_unwritable()):
         return f"stdout could not be written: {error.strerror or error}"
+    if error.errno == errno.ENOENT and not _has_folder():
+        return "the current folder does not exist any more: change to another one"
     return str(error)
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 def _is_stdout_unwritable() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ class Program(ExampleGroup):
         """Run a command and exit with its code. An error is one line on stderr, never a traceback."""
         options["standalone_mode"] = False
         _open_what_is_closed()
+        _write_utf_8()
         try:
             result = super().main(args, *others, **options)
             code = result if isinstance(result, int) else 0
@@ -95,6 +97,12 @@ def _open_what_is_closed() -> None:
     ):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
+
+
+def _write_utf_8() -> None:
+    """Write UTF-8 to stdout in any locale, as what is written to it as bytes is."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def accept_url(command: click.Command) -> None:

@@ -66,9 +66,14 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: datetime | UnsetType = UNSET
 
 
-def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
-    """A message for JSON, with its receipt if ``held``. Raises InvalidMessage if the codec cannot read the body."""
-    body, body_base64 = _shown(message, _raw(message), codec) if message.large is None else (UNSET, UNSET)
+def view_of(
+    message: Message | StoredMessage, codec: str, *, held: bool = False, in_base64: bool = False
+) -> MessageView:
+    """A message for JSON, with its receipt if ``held``, and with the bytes of its body if ``in_base64``.
+
+    Raises InvalidMessage if the codec cannot read the body.
+    """
+    body, body_base64 = _body(message, codec, in_base64=in_base64)
     result, result_base64 = _result(message, codec)
     return MessageView(
         id=message.id,
@@ -146,6 +151,12 @@ def _header(value: HeaderValue) -> HeaderText:
     if isinstance(value, float) and not isfinite(value):
         return HeaderObject(number=cast("Any", str(value)))
     return value
+
+
+def _body(message: Message | StoredMessage, codec: str, *, in_base64: bool) -> tuple[Any, bytes | UnsetType]:
+    if message.large is not None:
+        return UNSET, UNSET
+    return (UNSET, _raw(message)) if in_base64 else _shown(message, _raw(message), codec)
 
 
 def _result(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | UnsetType]:

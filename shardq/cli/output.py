@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import click
 
+from shardq.cli.failures import NO_ROOM
 from shardq.cli.message_view import body_text
 from shardq.cli.printing import print_line
 from shardq.message import Message, StoredMessage
@@ -54,17 +55,28 @@ def goes_through(path: Path) -> bool:
 def open_output(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when it is complete. Stdout, a pipe or a device is written as it is."""
     if goes_through(path):
-        with os.fdopen(os.dup(1), "wb") if path in _STDOUT else path.open("wb") as file:
+        with _naming(path), os.fdopen(os.dup(1), "wb") if path in _STDOUT else path.open("wb") as file:
             yield file
         return
     target = _target(path)
     part = target.with_name(f"{target.name[:50]}.{secrets.token_hex(4)}.part")  # a name that nobody has
     try:
-        with part.open("xb") as file:
+        with _naming(path), part.open("xb") as file:
             yield file
         part.replace(target)
     except Exception:  # Ctrl-C leaves what is there
         part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file in what is raised when it is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:
+            error.filename = str(path)
         raise
 
 

@@ -49,7 +49,13 @@ class Piece(msgspec.Struct, frozen=True):
     error: InvalidMessage | None = None
     faulty: bytes = b""  # the line that is no message
     places: Sequence[int] = ()  # the number of each message's line or argument
+    last: int = 0  # the number of the last line or argument that was read, the faulty one too
     kind: str = "line"
+
+    @property
+    def faulty_places(self) -> Sequence[int]:
+        """The number of the faulty line or argument, if there is one."""
+        return () if self.error is None else (self.last,)
 
 
 def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
@@ -110,10 +116,11 @@ def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Ite
             messages.append(parse(body))
             places.append(place)
         except InvalidMessage as error:
-            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text, places, kind)
+            faulty = InvalidMessage(f"{kind} {place}: {error}")
+            yield Piece(messages, size, faulty, text, places, place, kind)
             messages, places, size = [], [], 0
     if messages or size:
-        yield Piece(messages, size, places=places, kind=kind)
+        yield Piece(messages, size, places=places, last=number + len(texts) - 1, kind=kind)
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -150,6 +157,8 @@ class SendReport(msgspec.Struct, frozen=True):
 
     sent: int = 0
     bytes: int = 0  # that were read from the source
+    last: int = 0  # the number of the last line or argument that was read
+    unsent: Sequence[int] = ()  # the numbers of those until there that are not stored
 
 
 Watcher = Callable[[SendReport, Sequence[str]], None]
@@ -169,9 +178,11 @@ class Stop:
 
 
 class _Stopped(Exception):
-    def __init__(self, error: ShardqError, unsent: Sequence[OutgoingMessage]) -> None:
+    def __init__(
+        self, error: ShardqError, unsent: Sequence[OutgoingMessage] = (), places: Sequence[int] = ()
+    ) -> None:
         super().__init__(str(error))
-        self.error, self.unsent = error, unsent
+        self.error, self.unsent, self.places = error, unsent, places
 
 
 def send_pieces(
@@ -200,8 +211,9 @@ def send_pieces(
         except _Stopped as caught:
             stopped = caught
             stored = caught.error.stored if isinstance(caught.error, PartialSend) else ()
-        report = SendReport(report.sent + len(stored), report.bytes + piece.read)
         left = msgspec.structs.replace(piece, messages=() if stopped is None else stopped.unsent)
+        unsent_places = [*(stopped.places if stopped is not None else ()), *piece.faulty_places]
+        report = SendReport(report.sent + len(stored), report.bytes + piece.read, piece.last, unsent_places)
         try:
             watch(report, stored)
         except OSError:  # nobody reads the ids any more
@@ -209,7 +221,7 @@ def send_pieces(
                 unsent.keep(chain((left,), pieces))
             raise
         if stopped is None and piece.error is not None:
-            stopped = _Stopped(piece.error, ())
+            stopped = _Stopped(piece.error)
         if stopped is not None:
             raise _explained(stopped.error, report.sent, queue, left, pieces, unsent)
     return report
@@ -227,9 +239,10 @@ def _send(producer: Producer, piece: Piece) -> Sequence[str]:
         return producer.send_many(piece.messages)
     except PartialSend as error:
         error.__cause__ = _located(error.__cause__, piece)
-        raise _Stopped(error, error.unsent) from error
+        places = [piece.places[position] for position in error.positions]
+        raise _Stopped(error, error.unsent, places) from error
     except ShardqError as error:
-        raise _Stopped(_located(error, piece), piece.messages) from error
+        raise _Stopped(_located(error, piece), piece.messages, piece.places) from error
 
 
 def _located(error: _E, piece: Piece) -> _E:

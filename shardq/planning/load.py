@@ -24,7 +24,7 @@ _ROWS_OF_BUNDLE = 4  # ready row, bundle, lease row and due-index row
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The load that a queue is planned for. Raises InvalidSetting when a number is not positive."""
+    """The load that a queue is planned for. Raises InvalidSetting when a number is out of range."""
 
     rate: float  # messages a second, sent, received and acked
     size: int  # bytes of a body
@@ -38,9 +38,13 @@ class Wanted(msgspec.Struct, frozen=True):
         for name in ("rate", "size", "latency", "copies", "cores"):
             value = getattr(self, name)
             if not 0 < value < 1e12:
-                raise InvalidSetting(f"{name}={value!r} is not a positive number: give one above 0")
-        if self.consumers is not None and self.consumers < 1:
-            raise InvalidSetting(f"consumers={self.consumers} is too few: give 1 or more, or leave it out")
+                raise InvalidSetting(
+                    f"{name}={value!r} is out of range: give a number above 0 and below 1e12"
+                )
+        if self.consumers is not None and not 1 <= self.consumers < 1e12:
+            raise InvalidSetting(
+                f"consumers={self.consumers} is out of range: give 1 or more, below 1e12, or leave it out"
+            )
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -51,9 +51,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> Use:
-        """The resource that limits the load: one that is used more than planned, else the most processors."""
-        first = self.uses[0]
-        return first if first.share > PLANNED * 1.01 else max(self.uses, key=lambda use: use.cores)
+        """The resource that would be used up first if the load grew: the one with the greatest share."""
+        return self.uses[0]
 
     @property
     def feasible(self) -> bool:

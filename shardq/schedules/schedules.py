@@ -276,7 +276,10 @@ class Schedules:
         if first is None:
             raise InvalidSetting(f"cron={plan.timing.cron!r} has no occurrence: give another expression")
         if plan.until is not None and first > plan.until:
-            raise InvalidSetting("until= is before the first occurrence: give a later moment")
+            raise InvalidSetting(
+                f"until={to_datetime(plan.until).isoformat()} is before the first occurrence, at "
+                f"{to_datetime(first).isoformat()}: give a later moment"
+            )
         return msgspec.structs.replace(plan, next=plan.within(first))
 
 

@@ -66,6 +66,8 @@ class BulkSend:
         self._large = False  # few messages make a bundle
         self._sent = SentIds()
         self._unsent: list[OutgoingMessage] = []
+        self._positions: list[int] = []  # of what is unsent
+        self._answered = 0  # messages of which it is known what became of them: the first ones
         self._error: Exception | None = None
         self._unknown = False  # something that is not confirmed may be stored
 
@@ -80,7 +82,7 @@ class BulkSend:
             return self._sent
         if isinstance(self._error, TransactionEnded):
             raise self._error
-        self._unsent += map(self._as_outgoing, refused)
+        self._leave(refused)
         if not self._sent and isinstance(self._bodies, Sequence) and not self._unknown:
             raise self._error
         raise self._partial(self._error) from self._error
@@ -169,7 +171,10 @@ class BulkSend:
                     raise written.error
                 self._error = self._error or written.error
                 self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
-                self._unsent += [message for _, message in sorted(unsent(send, written), key=itemgetter(0))]
+                for place, message in sorted(unsent(send, written), key=itemgetter(0)):
+                    self._unsent.append(message)
+                    self._positions.append(self._answered + place)
+            self._answered += len(send.items)
             self._tell_stored(send, written)
 
     def _tell_stored(self, send: PlannedSend, written: Written) -> None:
@@ -181,7 +186,7 @@ class BulkSend:
 
     def _partial(self, error: Exception) -> PartialSend:
         left = self._source.rest if isinstance(self._bodies, Sequence) else self._source.drawn
-        self._unsent += map(self._as_outgoing, left)
+        self._leave(left)
         text = (
             f"{len(self._sent)} messages are stored in queue {self._context.name!r}, "
             f"{len(self._unsent)} are not: {error}"
@@ -189,7 +194,14 @@ class BulkSend:
         remedy = "take the refused message out of `error.unsent`, or correct it, and send the rest"
         if not isinstance(error, InvalidMessage):
             remedy = "send `error.unsent` again"
-        return PartialSend(f"{text}; {remedy}", self._sent, self._unsent)
+        return PartialSend(f"{text}; {remedy}", self._sent, self._unsent, self._positions)
+
+    def _leave(self, items: Iterable[Any]) -> None:
+        """These are unsent, too: they come behind all that is answered."""
+        for item in items:
+            self._unsent.append(self._as_outgoing(item))
+            self._positions.append(self._answered)
+            self._answered += 1
 
     def _as_outgoing(self, item: Any) -> OutgoingMessage:
         return (
@@ -287,6 +299,7 @@ class InFlightAppends:
         ):
             yield self._oldest()
         if self._failure is not None:
+            yield from self.rest()  # which was given before it
             yield send, _not_begun(send, self._failure)
             return
         if self._threads is None:

@@ -40,7 +40,9 @@ def create_topic(
             max_message_bytes=_LOG_BYTES,
         )
     except QueueExists as error:
-        raise TopicExists(f"topic {name!r} exists already: open it, or delete it first") from error
+        raise TopicExists(
+            f"topic {name!r} exists already: open it, accept it with exist_ok, or delete it first"
+        ) from error
     return Topic(client, name, codec=codec)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import tempfile
-from typing import IO
+import threading
+from typing import Self
 
 import msgspec
 
@@ -34,8 +36,9 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
     The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its queue
     and its number of deliveries. The command writes to the standard output of the worker. An exit code other than 0 is
-    a failure, and the last line of its standard error is the reason. With 65 (EX_DATAERR in ``sysexits.h``: the input
-    is wrong) the message becomes a dead letter at once. Processes that it leaves behind are not waited for.
+    a failure, and the last line of its standard error is the reason; only its last 64 KiB are kept, while it runs too.
+    With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once. Processes that
+    it leaves behind are not waited for; what they write to standard error is dropped.
     """
 
     command: str
@@ -47,22 +50,58 @@ class ShellCommand(msgspec.Struct, frozen=True):
             "SHARDQ_QUEUE": message.queue,
             "SHARDQ_DELIVERIES": str(message.deliveries),
         }
-        # No pipes, which would be waited for as long as any process has them
-        with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as errors:
+        # No pipe for the body, which would be waited for as long as any process has it
+        with tempfile.TemporaryFile() as body, _ErrorOutput() as errors:
             body.write(message.raw)
             body.seek(0)
             ended = subprocess.run(
-                self.command, shell=True, stdin=body, stderr=errors, env=environment, check=False
+                self.command, shell=True, stdin=body, stderr=errors.pipe, env=environment, check=False
             )
             if ended.returncode == 0:
                 return
-            failure = CommandFailed(f"exit code {ended.returncode}{_note(errors)}", ended.returncode)
+            failure = CommandFailed(
+                f"exit code {ended.returncode}{_note(errors.until_now())}", ended.returncode
+            )
             if ended.returncode == WRONG_INPUT:
                 raise DeadLetter() from failure
             raise failure
 
 
-def _note(errors: IO[bytes]) -> str:
-    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _TAIL_BYTES))
-    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+class _ErrorOutput:
+    """A pipe for the standard error of a command, of which the end is kept.
+
+    It is read until no process has it open, those that the command left behind too: none waits for it, or dies of it.
+    """
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_bytes(16)
+        self._tail, self._marked = b"", threading.Event()
+        reading, self.pipe = os.pipe()
+        threading.Thread(target=self._read, args=(reading,), name="shardq-stderr", daemon=True).start()
+
+    def until_now(self) -> bytes:
+        """The end of what was written until now. For one call."""
+        os.set_blocking(self.pipe, True)  # the command may have changed that
+        os.write(self.pipe, self._mark)
+        self._marked.wait()
+        return self._tail
+
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, "rb", buffering=0) as stream:
+            while piece := stream.read(_TAIL_BYTES):
+                if not self._marked.is_set():
+                    text, mark, _ = (self._tail + piece).partition(self._mark)
+                    self._tail = text[-_TAIL_BYTES:]
+                    if mark:
+                        self._marked.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.pipe)
+
+
+def _note(errors: bytes) -> str:
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
     return f": {lines[-1][:_MAX_NOTE]}" if lines else ""

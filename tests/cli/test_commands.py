@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -1082,3 +1083,96 @@ def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_p
     stdin = "\n".join(map(json.dumps, lines))
     assert jobs("send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin=stdin).exit_code == 1
     assert json.loads(rest.read_text().splitlines()[0])["on_conflict"] == "raise"
+
+
+@pytest.mark.parametrize(("options", "in_flight"), [((), 1), (("--no-ack",), 2), (("--json",), 1)])
+def test_a_body_that_the_codec_cannot_read_holds_up_neither_what_stands_before_it_nor_behind(
+    jobs, options: tuple[str, ...], in_flight: int
+) -> None:
+    # Given a body that is no JSON between two that are
+    jobs.ok("create", "one", "--shards", "1", "--time-shards", "1")
+    jobs.ok("send", "one", "1", "no json", "3")
+    # When they are received as JSON
+    told = jobs("receive", "one", "--limit", "9", "--codec", "json", *options)
+    # Then the first one is printed and settled, and the last one is there as if it had not been received
+    assert (told.exit_code, len(told.stdout.splitlines())) == (2, 1)
+    left = jobs.json("stats", "one")
+    assert (left["in_flight"], left["ready"]) == (in_flight, 1)
+    assert jobs.lines("receive", "one", "--no-ack")[0]["deliveries"] == 1
+
+
+POPPED = [json.dumps("good"), "no json", "\n", json.dumps("also good")]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ((), ['"good"', "no json", "", "", '"also good"']),
+        (("--receipts",), ['"good"', "no json", r"\n", '"also good"']),
+    ],
+)
+def test_what_is_popped_is_printed_though_the_codec_cannot_read_it(
+    jobs, options: tuple[str, ...], shown: list[str]
+) -> None:
+    # Given bodies of which two are no JSON
+    ids = jobs.ok("send", "jobs", *POPPED, "--group", "g").stdout.split()
+    # When they are popped as JSON
+    told = jobs("receive", "jobs", "--pop", "--limit", "9", "--codec", "json", *options)
+    # Then all that is acked is printed, those as they are, and who runs it learns which these are
+    assert [line.rpartition("\t")[2] for line in told.stdout.splitlines()] == shown
+    assert told.exit_code == 2
+    assert [identity in told.stderr for identity in ids] == [False, True, True, False]
+    assert jobs.json("stats", "jobs")["ready"] == 0
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack", "text"])
+def test_what_is_popped_and_cannot_be_read_is_sent_again_as_it_was(jobs, codec: str) -> None:
+    bodies = [b"\xff\xfe", b"\xc1 no msgpack"]
+    lines = b"\n".join(json.dumps({"body_base64": b64encode(body).decode()}).encode() for body in bodies)
+    jobs.ok("send", "jobs", "-", "--jsonl", "--group", "g", stdin=lines)
+    popped = jobs("receive", "jobs", "--pop", "--limit", "9", "--codec", codec, "--json")
+    assert (popped.exit_code, len(popped.stdout.splitlines())) == (2, 2)
+    jobs.ok("send", "jobs", "-", "--jsonl", "--codec", codec, stdin=popped.stdout)
+    assert jobs.ok("receive", "jobs", "--limit", "9").stdout_bytes == b"".join(b + b"\n" for b in bodies)
+
+
+def test_what_is_popped_is_written_to_a_file_as_it_is_if_the_codec_cannot_read_it(
+    jobs, tmp_path: Path
+) -> None:
+    jobs.ok("send", "jobs", "no json")
+    assert jobs("receive", "jobs", "--pop", "--codec", "json", "--output", "copy").exit_code == 2
+    assert (tmp_path / "copy").read_bytes() == b"no json"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_json_of_a_send_tells_what_is_not_stored(jobs, quiet: bool) -> None:
+    jobs.ok("alter", "jobs", "--max-message-bytes", "10")
+    # When the fourth line is no message, and more lines follow
+    stdin = '{"body":"a"}\n\n{"body":"b"}\nno message\n{"body":"c"}\n'
+    failed = jobs("send", "jobs", "-", "--jsonl", "--json", *["--quiet"] * quiet, stdin=stdin)
+    # Then it and all after it are not stored
+    told = json.loads(failed.stdout)
+    assert (told["sent"], told["unsent"], told["unsent_after"]) == (2, [4], 4)
+    assert "line 4" in told["error"]
+    assert " ".join(told["error"].split()) in failed.stderr
+    assert ("ids" in told) is not quiet
+
+
+def test_json_of_a_send_has_nothing_that_is_not_stored_if_all_is(jobs) -> None:
+    assert {"error", "unsent", "unsent_after"}.isdisjoint(jobs.json("send", "jobs", "a", "b"))
+
+
+def test_json_of_a_send_tells_which_lines_of_those_that_were_read_together_are_not_stored(jobs) -> None:
+    # Given a key that is taken, and a line that insists on it between others
+    jobs.ok("send", "jobs", "first", "--unique-key", "k")
+    taken = {"body": "b", "unique_key": "k", "on_conflict": "raise"}
+    lines = [{"body": "a"}, taken, {"body": "c"}]
+    # When they are sent together
+    failed = jobs(
+        "send", "jobs", "-", "--jsonl", "--json", stdin="".join(f"{json.dumps(line)}\n" for line in lines)
+    )
+    # Then those that are not stored are told by their numbers
+    told = json.loads(failed.stdout)
+    stored = {message["body"] for message in jobs.lines("peek", "jobs")} - {"first"}
+    assert stored == {"a", "c"}
+    assert (told["sent"], told["unsent"], told["unsent_after"]) == (2, [2], 3)

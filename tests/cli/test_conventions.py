@@ -128,6 +128,41 @@ def test_wrong_usage_is_one_line_and_exit_code_2(jobs, arguments: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "--rate", "1e13", "--size", "1"], ["rate=10000000000000.0", "below 1e12"]),
+        (["plan", "--rate", "1", "--size", "1", "--consumers", "9" * 30], ["consumers=999", "below 1e12"]),
+        (["schema", "print", "--store", "x"], ["--store", "'x'", "cassandra, mongodb or sqlite"]),
+        (["subscription", "create", "t", "s", "--start", "x"], ["--start", "'x'", "latest or earliest"]),
+        (["subscription", "seek", "t", "s", "--to", "x"], ["--to", "'x'", "ISO 8601"]),
+        (["work", "jobs", "--exec", "true", "--weight", "jobs"], ["--weight", "'jobs'", "QUEUE=NUMBER"]),
+        (["topic", "create", "t"], ["topic 't'", "exist_ok"]),
+        (
+            ["schedule", "create", "s", "jobs", "--every", "3", "--until", "2001-01-01"],
+            ["until=2001-01-01", "later"],
+        ),
+    ],
+    ids=lambda given: given[0],
+)
+def test_an_error_names_the_thing_the_value_and_the_remedy(
+    jobs, arguments: list[str], words: list[str]
+) -> None:
+    jobs.ok("topic", "create", "t")
+    jobs.ok("subscription", "create", "t", "s")
+    told = jobs(*arguments).stderr
+    assert [word for word in words if word not in told] == []
+
+
+@pytest.mark.parametrize(
+    "command", ["ack jobs", "release jobs", "extend jobs 10", "remove", "get", "trace", "topic create"]
+)
+def test_an_error_does_not_repeat_a_body_that_was_given_for_a_name(jobs, command: str) -> None:
+    told = jobs(*command.split(), "x" * 100_000)
+    assert (told.exit_code, len(told.stderr.splitlines())) == (2, 1)
+    assert len(told.stderr) < 600
+
+
+@pytest.mark.parametrize(
     "name", ["describe", "delete", "peek", "receive", "stats", "pause", "redrive", "history"]
 )
 def test_a_queue_that_does_not_exist_is_exit_code_3(jobs, name: str) -> None:

@@ -144,4 +144,4 @@ def test_lines_that_could_be_neither_sent_nor_kept_hide_neither_the_reason_nor_w
     assert failed.stderr.startswith(
         "shardq: partial_send: 1 message stored in queue 'jobs', the rest is not: line 2: "
     )
-    assert failed.stderr.endswith("could not be kept: [Errno 28] No space left on device\n")
+    assert failed.stderr.endswith("could not be kept: [Errno 28] No space left on device: '/dev/full'\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 
 def test_a_plan_names_its_numbers_with_reasons_and_the_limit(shell) -> None:
     text = shell.ok("plan", "--rate", "1000000", "--size", "512").stdout
@@ -11,7 +13,7 @@ def test_a_plan_names_its_numbers_with_reasons_and_the_limit(shell) -> None:
         "shards",
         "time shard seconds",
         "nodes",
-        "the limit: servers' processors",
+        "the limit: bytes of a shard",
         "tools/scaling/measure.py",
     ):
         assert words in text
@@ -45,3 +47,20 @@ def test_a_wrong_number_or_store_is_a_usage_error(shell) -> None:
 def test_the_page_on_scaling_shows_what_the_command_prints(shell) -> None:
     page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
     assert shell.ok("plan", "--rate", "1000000", "--size", "512").stdout in page
+
+
+@pytest.mark.parametrize("store", ["cassandra", "mongodb", "sqlite"])
+@pytest.mark.parametrize("rate", ["0.001", "10", "3000", "250000", "3e7"])
+@pytest.mark.parametrize("size", ["1", "512", "300000"])
+@pytest.mark.parametrize("options", [(), ("--latency", "5ms"), ("--consumers", "40"), ("--cores", "64")])
+def test_the_limit_is_the_highest_line_of_the_table(
+    shell, store: str, rate: str, size: str, options: tuple[str, ...]
+) -> None:
+    given = ("plan", "--store", store, "--rate", rate, "--size", size, *options)
+    (limit,) = (line for line in shell(*given).stdout.splitlines() if line.startswith("the limit: "))
+    used = dict(
+        line.split("% used")[0].rsplit(maxsplit=1)
+        for line in shell(*given).stdout.splitlines()
+        if "% used" in line
+    )
+    assert float(used[limit.removeprefix("the limit: ")]) == max(map(float, used.values()))

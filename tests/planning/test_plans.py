@@ -68,17 +68,22 @@ def test_less_latency_makes_smaller_bundles_that_cost_more() -> None:
 def test_a_million_a_second_is_a_matter_of_nodes() -> None:
     found = plan(Wanted(1e6, 512))
     assert found.feasible
-    assert found.limit.resource == "servers' processors"
     assert found.value("nodes") > found.wanted.copies
     # And more cores in each need fewer of them
     assert plan(Wanted(1e6, 512, cores=32)).value("nodes") < found.value("nodes")
 
 
-def test_the_limit_is_what_is_used_beyond_what_is_planned_for() -> None:
+@given(LOADS)
+def test_the_limit_is_what_is_used_most(wanted: Wanted) -> None:
+    found = plan(wanted)
+    assert found.limit.share == max(use.share for use in found.uses)
+    assert [use.share for use in found.uses] == sorted((use.share for use in found.uses), reverse=True)
+
+
+def test_too_few_consumers_are_the_limit() -> None:
     found = plan(Wanted(1e6, 512, consumers=1))
     assert found.limit.resource == "consumers' processors"
     assert not found.feasible
-    assert [use.share for use in found.uses] == sorted((use.share for use in found.uses), reverse=True)
 
 
 def test_one_file_has_one_writer() -> None:

@@ -375,13 +375,15 @@ def test_a_shell_command_gets_the_body_and_its_last_line_on_stderr_is_the_reason
     assert report.last_failure == "CommandFailed: exit code 4: wrong"
 
 
+@pytest.mark.parametrize(("exit_code", "failure"), [(0, None), (3, "CommandFailed: exit code 3: no money")])
 def test_a_command_is_done_when_it_ends_whatever_processes_it_leaves_behind(
-    queue: Queue, tmp_path: Path
+    queue: Queue, tmp_path: Path, exit_code: int, failure: str | None
 ) -> None:
     with queue.producer() as producer:
         producer.send(bytes(300_000))  # more than a pipe holds
     os.mkfifo(tmp_path / "end")
-    worker = Worker(queue, ShellCommand(f"exec 3<&0; cat '{tmp_path}/end' >&2 & exit 0"), idle_exit=0)
+    command = ShellCommand(f"exec 3<&0; cat '{tmp_path}/end' >&2 & echo no money >&2; exit {exit_code}")
+    worker = Worker(queue, command, idle_exit=0, retry_delay=60)
     thread = threading.Thread(target=worker.run)
     thread.start()
     thread.join(20)
@@ -389,7 +391,15 @@ def test_a_command_is_done_when_it_ends_whatever_processes_it_leaves_behind(
     (tmp_path / "end").write_bytes(b"")  # what was left behind reads that it may end
     thread.join()
     assert ended
-    assert worker.report.worked == 1
+    assert (worker.report.worked, worker.report.last_failure) == (int(exit_code == 0), failure)
+
+
+def test_of_what_a_command_writes_to_stderr_only_the_end_is_kept(queue: Queue) -> None:
+    # Given a command that may write no file, and fills its stderr
+    fill(queue, 1)
+    flood = "ulimit -f 0; { yes | head -c 3000000 && echo no money; } >&2; exit 3"
+    report = Worker(queue, ShellCommand(flood), idle_exit=0, retry_delay=60).run()
+    assert report.last_failure == "CommandFailed: exit code 3: no money"
 
 
 def test_the_back_off_doubles_up_to_its_limit_and_is_partly_random() -> None:

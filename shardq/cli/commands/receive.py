@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import note, print_json
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, ShardqError
 from shardq.message import Message
 
 __all__ = ["Settle", "receive", "receive_messages"]
@@ -69,7 +70,9 @@ def receive(
     """Receive messages and print them.
 
     Prints the body of each message on a line, however large it is, or with --json all properties. Messages are acked
-    after they are printed. If printing fails, they are redelivered when their leases expire.
+    after they are printed. If printing fails, they are redelivered when their leases expire. At a body that the codec
+    cannot read it ends with exit code 2: what was printed is acked, and what comes behind it is given back. With --pop,
+    where all are acked already, such a body is printed as it is, with --json as body_base64, and the others too.
     """
     if after + never + before > 1:
         raise click.UsageError("Give one of --ack, --no-ack and --pop.")
@@ -79,15 +82,22 @@ def receive(
         )
     settle = Settle.NEVER if never else Settle.BEFORE if before else Settle.AFTER
 
+    def show_one(message: Message, *, as_it_is: bool = False) -> None:
+        form = "bytes" if as_it_is else codec
+        if as_json:
+            held = settle is Settle.NEVER or receipts
+            print_json(view_of(message, form, held=held, in_base64=as_it_is))
+        else:
+            receipt = message.receipt if receipts else None
+            write_body(message, form, output, message.open, receipt=receipt)
+
     def show(batch: Batch) -> None:
         if as_json:
             _look_for_large(batch, settle)
-        for message in batch:
-            if as_json:
-                print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
-            else:
-                receipt = message.receipt if receipts else None
-                write_body(message, codec, output, message.open, receipt=receipt)
+        if settle is Settle.BEFORE:
+            _show_acked(batch, show_one, partial(show_one, as_it_is=True))
+        else:
+            _show_held(batch, show_one, settle)
         sys.stdout.flush()
 
     source = session.queue(queue)
@@ -114,6 +124,39 @@ def receive_messages(
         if settle is Settle.AFTER:
             batch.ack()
     return shown
+
+
+def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) -> None:
+    """Show messages to the first one that cannot be read: those before it are settled, those behind it not begun."""
+    for position, message in enumerate(batch):
+        try:
+            show(message)
+        except ShardqError:
+            sys.stdout.flush()
+            if settle is Settle.AFTER:
+                batch.part(batch[:position]).ack()
+            batch.part(batch[position + 1 :]).give_back()
+            raise
+
+
+def _show_acked(
+    batch: Batch, show: Callable[[Message], None], show_as_it_is: Callable[[Message], None]
+) -> None:
+    """Show messages that are acked already: all of them, whatever is wrong with one. Its error is raised at the end."""
+    failed: ShardqError | None = None
+    for message in batch:
+        try:
+            show(message)
+        except InvalidMessage as error:
+            show_as_it_is(message)
+            note(f"message {message.id}: {error.__cause__}; it is acked, and printed as it is")
+            failed = InvalidMessage("the codec could not read all bodies: see the lines above")
+        except ShardqError as error:
+            note(f"message {message.id}: {error}; it is acked, and not printed")
+            failed = error
+    if failed is not None:
+        sys.stdout.flush()
+        raise failed
 
 
 def _look_for_large(batch: Batch, settle: Settle) -> None:

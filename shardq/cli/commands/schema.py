@@ -49,5 +49,7 @@ def statements(store: str) -> tuple[Migration, ...]:
     except FileNotFoundError:
         found = ()
     if not found:
-        raise click.BadParameter(f"there is no schema for {store!r}.", param_hint="--store")
+        raise click.BadParameter(
+            f"there is no schema for {store!r}: give cassandra, mongodb or sqlite.", param_hint="--store"
+        )
     return found

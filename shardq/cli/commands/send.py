@@ -121,7 +121,9 @@ def send(
 ) -> None:
     """Send messages: arguments, lines or JSON lines.
 
-    Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
+    Prints the id of each message when it is stored, or with --json one object at the end. If only a part is stored, the
+    object has the error, and the numbers of the lines or arguments that are not: those in unsent, and all after
+    unsent_after. A line of --jsonl is an
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
     ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A header's value that is
     bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"}, "inf" or "-inf". Empty lines
@@ -153,9 +155,10 @@ def send(
         with send_progress(size, wanted=not sys.stdout.isatty() or quiet or as_json) as progress:
             show.progress = progress
             _run(session, queue, _pieces(bodies, file, parse), keep, show)
-    except (ShardqError, KeyboardInterrupt):
+    except (ShardqError, KeyboardInterrupt) as error:
         if as_json and show.report.sent:  # the ids of what is stored are known by nobody else
-            _finish(session, show, queue, as_json=True)
+            stopped = error if isinstance(error, ShardqError) else None  # Ctrl-C may come within a send
+            _finish(session, show, queue, as_json=True, error=stopped)
         raise
     _finish(session, show, queue, as_json=as_json)
 
@@ -239,16 +242,24 @@ def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:
     return stop_signals(stop.ask)
 
 
-def _finish(session: Session, show: _Show, queue: str, *, as_json: bool) -> None:
+def _finish(
+    session: Session, show: _Show, queue: str, *, as_json: bool, error: ShardqError | None = None
+) -> None:
     sent, seconds = show.report.sent, show.seconds
     if as_json:
         facts = {"queue": queue, "sent": sent, "bytes": show.report.bytes, "seconds": round(seconds, 3)}
-        print_json(facts | ({"ids": show.ids} if show.ids is not None else {}))
+        ids = {"ids": show.ids} if show.ids is not None else {}
+        print_json(facts | ids | (_what_is_left(show.report, error) if error is not None else {}))
     elif sent > 1:
         rate = sent / seconds
         per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {per_second}/s")
     _tell_known(session, sent)
+
+
+def _what_is_left(report: SendReport, error: ShardqError) -> dict[str, Any]:
+    """Why a send ended before its end, and which lines or arguments are not stored: some, and all after the last."""
+    return {"error": str(error), "unsent": report.unsent, "unsent_after": report.last}
 
 
 def _tell_known(session: Session, sent: int) -> None:

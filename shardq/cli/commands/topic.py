@@ -135,7 +135,7 @@ def subscription() -> None:
 @click.pass_obj
 def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], start: str | None) -> None:
     """Make a subscription; one that is there stays as it is."""
-    begin = _start(start or "latest")
+    begin = _start(start or "latest", "--start")
     made = session.client.topic(topic).subscribe(name, filter=patterns or None, start=begin)
     print_line(made.queue.name)
 
@@ -176,7 +176,7 @@ def row_of(state: SubscriptionState) -> tuple[str, ...]:
 @click.pass_obj
 def seek(session: Session, topic: str, name: str, to: str) -> None:
     """Rewind: what was published since then is delivered again, as far as the topic keeps it."""
-    missed = session.client.topic(topic).subscription(name).seek(_start(to))  # type: ignore[arg-type] # latest is refused there
+    missed = session.client.topic(topic).subscription(name).seek(_start(to, "--to"))  # type: ignore[arg-type] # latest is refused there
     over = f"; the topic no longer keeps the first {in_words(missed.total_seconds())}" if missed else ""
     note(f"subscription {name} is rewound{over}")
 
@@ -194,7 +194,7 @@ def delete_subscription(session: Session, topic: str, name: str, yes: bool) -> N
     note(f"subscription {name} is deleted")
 
 
-def _start(text: str) -> Start:
+def _start(text: str, option: str) -> Start:
     if text in get_args(_Words):
         return cast("_Words", text)
     try:
@@ -202,5 +202,5 @@ def _start(text: str) -> Start:
     except click.BadParameter:
         words = " or ".join(get_args(_Words))
         raise click.BadParameter(
-            f"{text!r}: give {words}, a moment in ISO 8601, or how long ago, such as 10m."
+            f"{text!r} is no moment: give {words}, ISO 8601, or how long ago, such as 10m.", param_hint=option
         ) from None

@@ -39,7 +39,7 @@ shardq work --tasks shop.tasks --processes 4 --threads 8"""
 def _weights(
     _context: click.Context, _parameter: click.Parameter, given: Sequence[str]
 ) -> dict[str, float] | None:
-    return {name: _number(text) for name, text in map(_split, given)} or None
+    return dict(map(_weight, given)) or None
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -47,11 +47,12 @@ def _split(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _number(text: str) -> float:
+def _weight(given: str) -> tuple[str, float]:
+    name, number = _split(given)
     try:
-        return float(text)
+        return name, float(number)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no number: give QUEUE=NUMBER, such as orders=3") from None
+        raise click.BadParameter(f"{given!r} has no number: give QUEUE=NUMBER, such as orders=3") from None
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
