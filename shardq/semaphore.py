@@ -22,6 +22,7 @@ from shardq.settings import QueueSettings, check_number
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.storage.per_process import PerProcess, generation
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = [
     "PERMIT_LEASE_SECONDS",
@@ -103,7 +104,8 @@ class Semaphore:
         """
         check_semaphore(permits)
         self._context.live.alter({"max_in_flight": permits})
-        self._permits.make(permits)
+        with telling_done(lambda: "the number of permits is changed: repeat the call"):
+            self._permits.make(permits)
 
     def state(self) -> SemaphoreState:
         """How many permits there are, and how many are held now."""
