@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "plain"]
+__all__ = ["kind_of", "plain", "shown"]
 
 T = TypeVar("T")
+
+_LONGEST = 200
 
 
 def kind_of(value: object) -> str:
     """Return the type of a value, with its article: "an int", "a str"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def shown(value: object) -> str:
+    """A value as an error names it: in short, and by its type where it has no text, as a number of 5,000 digits."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def plain(value: T) -> T:

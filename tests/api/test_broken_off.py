@@ -192,7 +192,7 @@ SETTLING: dict[str, Callable[[shardq.Client, shardq.Batch], object]] = {
     "give back": lambda _, batch: batch.give_back(),
     "dead-letter": lambda _, batch: batch.dead_letter("why"),
     "forward": lambda _, batch: batch.forward("other", atomic=False),
-    "unlock": lambda client, batch: client.queue(batch.queue).unlock("mine", force=True),
+    "unlock": lambda client, batch: client.queue(str(batch.queue)).unlock("mine", force=True),
 }
 
 
