@@ -217,10 +217,10 @@ def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> No
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
 
 
-def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> None:
-    """Create a semaphore if it is missing."""
+def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> bool:
+    """Create a semaphore if it is missing; True when it was."""
     settings = QueueSettings(visibility_timeout=float(lease), max_in_flight=permits)
-    create_permits_queue(store, retry, name, settings)
+    return create_permits_queue(store, retry, name, settings)
 
 
 def open_semaphore(sibling: Callable[[str], QueueContext], name: str) -> Semaphore:

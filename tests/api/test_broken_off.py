@@ -116,6 +116,7 @@ OF_TOPICS: dict[str, Callable[[shardq.Client, str], object]] = {
     "subscribe": lambda client, name: client.topic(name).subscribe("new", start="earliest"),
     "unsubscribe": lambda client, name: client.topic(name).subscription("mail").delete(),
     "seek": lambda client, name: client.topic(name).subscription("mail").seek("earliest"),
+    "create semaphore": lambda client, name: client.semaphore(f"{name}.other", permits=2),
     "semaphore": lambda client, name: client.semaphore(name).alter(permits=20),
 }
 
