@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from shardq.clock import from_datetime, microseconds, to_datetime
+from shardq.clock import from_datetime, is_aware, microseconds, to_datetime
 from shardq.codec import Codec
 from shardq.context.blocked import is_blocked, why_blocked
 from shardq.context.events import Entry
@@ -22,6 +22,7 @@ from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, Span, StoredSlice
+from shardq.wording import shown
 
 __all__ = [
     "blocked_in",
@@ -251,9 +252,9 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
 def period_of(context: QueueContext, since: datetime | None, until: datetime | None) -> tuple[int, int]:
     """A period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
     for name, moment in (("since", since), ("until", until)):
-        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+        if moment is not None and not is_aware(moment):
             raise InvalidSetting(
-                f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
+                f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
             )
     now = context.retry(context.store.now)
     retention = microseconds(context.settings.history_retention)

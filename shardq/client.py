@@ -40,6 +40,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 if TYPE_CHECKING:
     import shardq.schedules
@@ -205,12 +206,14 @@ class Client(Closing):
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """
+        created = False
         if permits is not None:
             check_semaphore(permits, lease)
             if name not in self._semaphores or not self.exists(permits_queue(name)):
-                create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
+                created = create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
                 self._semaphores.pop(name, None)  # of one that was deleted
-        return self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
+        with telling_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
+            return self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
 
     def create_topic(
         self, name: str, *, retention: float = 86_400.0, exist_ok: bool = False, codec: Codec = BYTES

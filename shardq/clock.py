@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
-__all__ = ["Clock", "SystemClock", "from_datetime", "microseconds", "seconds", "to_datetime"]
+__all__ = ["Clock", "SystemClock", "from_datetime", "is_aware", "microseconds", "seconds", "to_datetime"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -41,6 +41,11 @@ def seconds(microseconds: int) -> float:
 def to_datetime(microseconds: int) -> datetime:
     """A moment of the stores as an aware UTC ``datetime``."""
     return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def is_aware(moment: object) -> TypeGuard[datetime]:
+    """True for a ``datetime`` that tells how far it is from UTC. One with a time zone may tell nothing."""
+    return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
 def from_datetime(moment: datetime) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.large.body import LargeBody
 from shardq.unreadable import UNREADABLE
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 
@@ -73,7 +73,14 @@ class _Msgspec:
             )
         try:
             return self._encoder.encode(value)  # type: ignore[no-any-return]
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (
+            msgspec.MsgspecError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+            BufferError,
+        ) as error:
             raise InvalidMessage(
                 f"body {_shorten(value)} cannot be written as {self._name}: {error}"
             ) from error
@@ -89,7 +96,7 @@ class _Msgspec:
 
 
 def _shorten(value: object) -> str:
-    text = repr(value)
+    text = shown(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

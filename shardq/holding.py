@@ -22,6 +22,7 @@ from shardq.settling.telling import Story
 from shardq.settling.verbs import GIVE_BACK, RELEASE
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
+from shardq.storage.writing import telling_done
 
 __all__ = ["ConsumerState", "consumer_states", "unlock"]
 
@@ -87,7 +88,12 @@ def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
         raise _alive(context, found[0])
     ids = {state.id for state in dead}
     given = _give_back(context, ids)
-    with suppress(QueueNotFound, InvalidName):  # it has never had such a limit, or cannot have one
+    with (
+        telling_done(
+            lambda: f"{given} messages are given back, and maybe not their permits" if given else ""
+        ),
+        suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
+    ):
         in_flight, _ = limit_names(context.name)
         _give_back(context.sibling(permits_queue(in_flight)), ids)
     return given
@@ -100,17 +106,18 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
         if holder_id(_token(piece)) in ids:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
-    for verb, started in ((RELEASE, True), (GIVE_BACK, False)):  # what was not started does not count
-        wanted = [
-            _selection(shard, piece)
-            for shard, pieces in by_shard.items()
-            for piece in pieces
-            if piece.started is started
-        ]
-        settling = Settling(context, verb, story=Story("unlocked")).run(wanted)
-        if settling.failures:
-            raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
-        given += sum(len(selection.positions) for selection in settling.done)
+    with telling_done(lambda: f"{given} messages are given back: repeat the call" if given else ""):
+        for verb, started in ((RELEASE, True), (GIVE_BACK, False)):  # what was not started does not count
+            wanted = [
+                _selection(shard, piece)
+                for shard, pieces in by_shard.items()
+                for piece in pieces
+                if piece.started is started
+            ]
+            settling = Settling(context, verb, story=Story("unlocked")).run(wanted)
+            given += sum(len(selection.positions) for selection in settling.done)
+            if settling.failures:
+                raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
     return given
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
@@ -25,7 +24,7 @@ from shardq.sending.doors import SEND, admit
 from shardq.sending.prepared import PreparedMessage, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Producer", "SendArguments"]
 
@@ -168,7 +167,7 @@ class Producer(Closing):
         """
         if not callable(getattr(stream, "read", None)):
             raise InvalidMessage(
-                f"stream={stream!r} is {kind_of(stream)}: give a file of bytes, such as open(path, 'rb')"
+                f"stream={shown(stream)} is {kind_of(stream)}: give a file of bytes, such as open(path, 'rb')"
             )
         self._check_open()
         prepare_options(OutgoingMessage(body=None, **options), self._context.name)
@@ -237,7 +236,7 @@ def _opened(path: str | PathLike[str]) -> BinaryIO:
         return Path(path).open("rb")
     except (TypeError, ValueError) as error:
         raise InvalidMessage(
-            f"path={reprlib.repr(path)} is no path ({error}): give a str or a Path, or send a file with `send_stream`"
+            f"path={shown(path)} is no path ({error}): give a str or a Path, or send a file with `send_stream`"
         ) from error
 
 
@@ -246,7 +245,7 @@ def _check_many(bodies: object) -> None:
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     if one or not hasattr(bodies, "__iter__"):
         raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
+            f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
             "or send one body with `send`"
         )
 

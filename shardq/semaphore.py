@@ -22,6 +22,7 @@ from shardq.settings import QueueSettings, check_number
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.storage.per_process import PerProcess, generation
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = [
     "PERMIT_LEASE_SECONDS",
@@ -103,7 +104,8 @@ class Semaphore:
         """
         check_semaphore(permits)
         self._context.live.alter({"max_in_flight": permits})
-        self._permits.make(permits)
+        with telling_done(lambda: "the number of permits is changed: repeat the call"):
+            self._permits.make(permits)
 
     def state(self) -> SemaphoreState:
         """How many permits there are, and how many are held now."""
@@ -215,10 +217,10 @@ def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> No
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
 
 
-def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> None:
-    """Create a semaphore if it is missing."""
+def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> bool:
+    """Create a semaphore if it is missing; True when it was."""
     settings = QueueSettings(visibility_timeout=float(lease), max_in_flight=permits)
-    create_permits_queue(store, retry, name, settings)
+    return create_permits_queue(store, retry, name, settings)
 
 
 def open_semaphore(sibling: Callable[[str], QueueContext], name: str) -> Semaphore:

@@ -13,7 +13,7 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
 from shardq.unreadable import UNREADABLE
-from shardq.wording import kind_of, plain
+from shardq.wording import kind_of, plain, shown
 
 __all__ = [
     "OnDeadLetter",
@@ -217,10 +217,10 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         kind = "a whole number" if whole else "a number"
         raise InvalidSetting(
-            f"{name}={value!r} is {kind_of(value)}: give {kind} from {low:.16g} to {high:.16g}"
+            f"{name}={shown(value)} is {kind_of(value)}: give {kind} from {low:.16g} to {high:.16g}"
         )
     if not low <= value <= high:  # a NaN is in no range
-        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.16g} to {high:.16g}")
+        raise InvalidSetting(f"{name}={shown(value)} is out of range: give {low:.16g} to {high:.16g}")
 
 
 _OPTIONAL = {
@@ -260,14 +260,14 @@ def _check(name: str, value: Any) -> None:
         check_number(name, value, *_SECONDS[name])
     elif name in _CHOICES:
         if value not in _CHOICES[name]:
-            raise InvalidSetting(f"{name}={value!r}: give one of {', '.join(_CHOICES[name])}")
+            raise InvalidSetting(f"{name}={shown(value)}: give one of {', '.join(_CHOICES[name])}")
     elif name == "rate_limit":
         Rate.parse(value)
     elif name == "dead_letter_queue":
         _check_queue(name, value)
     elif name in ("dead_letter_expired", "keep_results", "delivery_paused", "sends_paused"):
         if not isinstance(value, bool):
-            raise InvalidSetting(f"{name}={value!r} is {kind_of(value)}: give True or False")
+            raise InvalidSetting(f"{name}={shown(value)} is {kind_of(value)}: give True or False")
     else:
         known = ", ".join(QueueSettings.__struct_fields__)
         raise InvalidSetting(f"{name!r} is no setting of a queue: use one of {known}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "plain", "shortened"]
+__all__ = ["kind_of", "plain", "shown"]
 
 T = TypeVar("T")
 
-_LONGEST = 300  # characters
+_LONGEST = 200
 
 
 def kind_of(value: object) -> str:
@@ -17,9 +17,12 @@ def kind_of(value: object) -> str:
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def shortened(value: object) -> str:
-    """Return what somebody gave for a name or an id as Python writes it, or the start of that where it is long."""
-    text = repr(value)
+def shown(value: object) -> str:
+    """A value as an error names it: in short, and by its type where it has no text, as a number of 5,000 digits."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -225,6 +225,11 @@ class Failures:
     def __contains__(self, shard: object) -> bool:
         return shard in self._errors
 
+    @property
+    def unknown(self) -> bool:
+        """True when something may have been done in one of them."""
+        return any(isinstance(error, OutcomeUnknown) for error in self._errors.values())
+
     def add(self, shard: Shard, error: ShardqError) -> None:
         """Note the error of a shard. After an unanswered attempt a later refusal does not make the outcome known."""
         if isinstance(error, StoreUnavailable) and isinstance(self._errors.get(shard), OutcomeUnknown):
@@ -245,17 +250,23 @@ class Failures:
         """The shards that may succeed when they are asked again."""
         return [shard for shard, error in self._errors.items() if error.retryable]
 
-    def error(self, what: str) -> ShardqError:
-        """One error for all shards, which it names. An error that is not the store's is returned as it is."""
+    def error(self, what: str, *, done: bool = False) -> ShardqError:
+        """One error for all shards, which it names. An error that is not the store's is returned as it is.
+
+        So is Closed, which says that nothing was changed, unless something may be in another shard, or was ``done``.
+        """
         for error in self._errors.values():
             if isinstance(error, TransactionEnded) or not isinstance(
-                error, StoreUnavailable | OutcomeUnknown
+                error, StoreUnavailable | OutcomeUnknown | Closed
             ):
                 return error
         unknown = [shard for shard, error in self._errors.items() if isinstance(error, OutcomeUnknown)]
-        cause = self._errors[min(unknown or self._errors)]
+        closed = [shard for shard, error in self._errors.items() if isinstance(error, Closed)]
+        cause = self._errors[min(unknown or closed or self._errors)]
         text = f"{what} in {_names(self._errors)}: {cause}"
-        if unknown:
+        if closed and not unknown and not done:
+            return cause
+        if unknown or closed:
             joined: ShardqError = OutcomeUnknown(text)
         else:
             retryable = all(error.retryable for error in self._errors.values())

@@ -32,6 +32,7 @@ from shardq.settling.verbs import HOLD, RELEASE
 from shardq.sharding.shard import Shard, check_queue_name
 from shardq.storage.requests import Claim, Peek, QueueRecord
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = ["PERMITS_SUFFIX", "Permits", "create_permits_queue", "permits_queue"]
 
@@ -51,12 +52,14 @@ def permits_queue(limit: str) -> str:
     return check_queue_name(check_queue_name(limit) + PERMITS_SUFFIX)
 
 
-def create_permits_queue(store: Store, retry: Retry, limit: str, settings: QueueSettings) -> None:
-    """Create the queue of a limit's permits if it is missing: one shard, and no dead letters."""
+def create_permits_queue(store: Store, retry: Retry, limit: str, settings: QueueSettings) -> bool:
+    """Create the queue of a limit's permits if it is missing: one shard, and no dead letters; True when it was."""
     name = permits_queue(limit)
     plain = settings.change({"shards": 1, "time_shards": 1, "max_deliveries": None})
-    retry(store.create_queue, QueueRecord.new(name, plain.encode()))
-    retry(store.prepare, plain.layout.all_shards(name))
+    created = retry(store.create_queue, QueueRecord.new(name, plain.encode()))
+    with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
+        retry(store.prepare, plain.layout.all_shards(name))
+    return created
 
 
 class Permits:

@@ -24,6 +24,7 @@ from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Claimed, Enlisted, Finish
+from shardq.storage.writing import telling_done
 
 __all__ = ["QueueClaims"]
 
@@ -286,7 +287,8 @@ class QueueClaims:
             self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:
                 raise
-            claimed = retry(claim, request)
+            with telling_done(lambda: "the claim may be made"):
+                claimed = retry(claim, request)
         self._unanswered.pop(request.shard, None)
         return claimed
 

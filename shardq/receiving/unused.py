@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.context.disuse import marked, unused_since
@@ -23,6 +24,7 @@ from shardq.receiving.expiring import expire
 from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord, ShardCounts
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 
@@ -52,7 +54,8 @@ def _delete_if_unused(context: QueueContext) -> bool:
     # An attempt that was not answered may have dropped it.
     deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
-        drop_belongings(store, retry, record, context.dismiss)
+        with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
+            drop_belongings(store, retry, record, context.dismiss)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
     return deleted
 
@@ -82,13 +85,12 @@ def sweep_beside(context: QueueContext) -> None:
 
 def delete_unused(of: Callable[[str], QueueContext], names: Sequence[str]) -> tuple[str, ...]:
     """Delete those of the queues that have expired; returns their names."""
-    deleted = []
-    for name in names:
-        try:
-            if _delete_if_unused(of(name)):
-                deleted.append(name)
-        except QueueNotFound:  # somebody else has deleted it
-            continue
+    deleted: list[str] = []
+    with telling_done(lambda: f"queues {', '.join(deleted)} are deleted: repeat the call" if deleted else ""):
+        for name in names:
+            with suppress(QueueNotFound):  # somebody else has deleted it
+                if _delete_if_unused(of(name)):
+                    deleted.append(name)
     return tuple(deleted)
 
 

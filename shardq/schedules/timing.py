@@ -7,16 +7,15 @@ with ``*`` count real time.
 
 from __future__ import annotations
 
-from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from shardq.clock import from_datetime, microseconds, to_datetime
+from shardq.clock import from_datetime, is_aware, microseconds, to_datetime
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Timing", "moment_of", "timing_of"]
 
@@ -93,8 +92,8 @@ def timing_of(cron: object, every: object, at: object, time_zone: object) -> Tim
 
 def moment_of(name: str, moment: object) -> int:
     """An aware ``datetime`` in microseconds. Raises InvalidSetting."""
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidSetting(f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC)")
+    if not is_aware(moment):
+        raise InvalidSetting(f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC)")
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
         raise InvalidSetting(f"{name}={moment!r}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}")
     return from_datetime(moment)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args, overload
 
 import msgspec
 
-from shardq.clock import from_datetime, microseconds, seconds, to_datetime
+from shardq.clock import from_datetime, is_aware, microseconds, seconds, to_datetime
 from shardq.errors import InvalidMessage
 from shardq.large.body import LargeBody
 from shardq.outgoing_message import (
@@ -23,7 +22,7 @@ from shardq.outgoing_message import (
     group_of,
 )
 from shardq.receipt import MessageId
-from shardq.wording import kind_of, plain
+from shardq.wording import kind_of, plain, shown
 
 __all__ = [
     "LAST_MOMENT",
@@ -125,7 +124,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         message.on_conflict,
         "" if message.group is None else _check_group(message.group, message.id),
         None if message.id is None else MessageId.parse(message.id, queue),
-        message.attempt,
+        _check_attempt(message.attempt),
         None if message.ttl is None else _check_ttl(message.ttl),
     )
 
@@ -160,20 +159,20 @@ def size_of(headers: Headers | None) -> int:
 def check_delay(delay: object) -> int:
     """A delay in seconds as microseconds; raises InvalidMessage when it is no number, negative or above ten years."""
     if isinstance(delay, bool) or not isinstance(delay, int | float):
-        raise InvalidMessage(f"delay={delay!r} is {kind_of(delay)}: give seconds, 0 or more")
+        raise InvalidMessage(f"delay={shown(delay)} is {kind_of(delay)}: give seconds, 0 or more")
     if not 0 <= delay <= MAX_DELAY_SECONDS:  # a NaN is in no range
         raise InvalidMessage(
-            f"delay={delay!r} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
+            f"delay={shown(delay)} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
         )
     return microseconds(delay)
 
 
 def _check_ttl(ttl: object) -> int:
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
-        raise InvalidMessage(f"ttl={ttl!r} is {kind_of(ttl)}: give seconds, or None for no end")
+        raise InvalidMessage(f"ttl={shown(ttl)} is {kind_of(ttl)}: give seconds, or None for no end")
     if not MIN_TTL_SECONDS <= ttl <= MAX_TTL_SECONDS:  # a NaN is in no range
         raise InvalidMessage(
-            f"ttl={ttl!r} is out of range: give seconds from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS:.0f}, "
+            f"ttl={shown(ttl)} is out of range: give seconds from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS:.0f}, "
             "or None for no end"
         )
     return microseconds(ttl)
@@ -182,21 +181,31 @@ def _check_ttl(ttl: object) -> int:
 def check_priority(priority: object) -> int:
     """The priority; raises InvalidMessage when it is no whole number from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
-        raise InvalidMessage(f"priority={priority!r}: give a whole number from 0 (first) to 9 (last)")
+        raise InvalidMessage(f"priority={shown(priority)}: give a whole number from 0 (first) to 9 (last)")
     return plain(priority)
 
 
 def _check_due(due: object, delay: float) -> int:
-    if not isinstance(due, datetime) or due.tzinfo is None:
+    if not is_aware(due):
         raise InvalidMessage(
-            f"due={due!r}: give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
+            f"due={shown(due)}: give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
         )
     if delay:
-        raise InvalidMessage(f"delay={delay!r} and due={due.isoformat()} are both given: give one of them")
+        raise InvalidMessage(
+            f"delay={shown(delay)} and due={due.isoformat()} are both given: give one of them"
+        )
     moment = from_datetime(due)
     if moment > LAST_MOMENT:
-        raise InvalidMessage(f"due={due!r} is after the year 9999 in UTC: give an earlier moment")
+        raise InvalidMessage(f"due={shown(due)} is after the year 9999 in UTC: give an earlier moment")
     return moment
+
+
+def _check_attempt(attempt: object) -> Attempt | None:
+    if attempt is not None and not isinstance(attempt, Attempt):
+        raise InvalidMessage(
+            f"attempt={shown(attempt)} is {kind_of(attempt)}: leave it out, or send the message of `error.unsent`"
+        )
+    return attempt
 
 
 def _check_dedupe_key(key: object) -> str:
@@ -214,7 +223,7 @@ def _check_group(group: object, identity: str | None) -> str:
         or not 1 <= len(group_of(group) or "") <= MAX_GROUP_LENGTH
         or not _encodable(group)
     ):
-        raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
+        raise InvalidMessage(f"group={shown(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
     if SEPARATOR in group and (identity is None or not _LANE.fullmatch(group.partition(SEPARATOR)[2])):
         raise InvalidMessage(
             f"group={group!r}: the character {SEPARATOR!r} is shardq's own, give another name"
@@ -231,22 +240,22 @@ def _check_unique(message: OutgoingMessage) -> str | None:
     """The unique key, which goes with what is to be done on a conflict, and without a dedupe key."""
     key, conflict = message.unique_key, message.on_conflict
     if conflict not in _CONFLICTS:
-        raise InvalidMessage(f"on_conflict={conflict!r}: give 'keep', 'raise' or 'replace'")
+        raise InvalidMessage(f"on_conflict={shown(conflict)}: give 'keep', 'raise' or 'replace'")
     if key is None:
         if conflict != "keep":
-            raise InvalidMessage(f"on_conflict={conflict!r} is given without a unique_key: give both")
+            raise InvalidMessage(f"on_conflict={shown(conflict)} is given without a unique_key: give both")
         return None
     if message.dedupe_key is not None:
         raise InvalidMessage(
-            f"dedupe_key={message.dedupe_key!r} and unique_key={key!r} are both given: give the first to be alone for "
-            "the queue's dedupe_window, or the second to be alone while the message is in the queue"
+            f"dedupe_key={shown(message.dedupe_key)} and unique_key={shown(key)} are both given: give the first to be "
+            "alone for the queue's dedupe_window, or the second to be alone while the message is in the queue"
         )
     return check_unique_key(key)
 
 
 def _check_key(name: str, key: object) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_LENGTH or not _encodable(key):
-        raise InvalidMessage(f"{name}={reprlib.repr(key)}: give a str of 1 to {MAX_KEY_LENGTH} characters")
+        raise InvalidMessage(f"{name}={shown(key)}: give a str of 1 to {MAX_KEY_LENGTH} characters")
     return plain(key)
 
 
@@ -255,7 +264,9 @@ def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
     if headers is None or (isinstance(headers, Mapping) and not headers):
         return None
     if not isinstance(headers, Mapping):
-        raise InvalidMessage(f"headers={headers!r} are {kind_of(headers)}: give a mapping of str to values")
+        raise InvalidMessage(
+            f"headers={shown(headers)} are {kind_of(headers)}: give a mapping of str to values"
+        )
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(f"{len(headers)} headers: give at most {MAX_HEADERS}")
     for name, value in headers.items():
@@ -266,16 +277,16 @@ def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
 def _check_header(name: object, value: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_HEADER_NAME_LENGTH or not _encodable(name):
         raise InvalidMessage(
-            f"header name {reprlib.repr(name)}: give a str of 1 to {MAX_HEADER_NAME_LENGTH} characters"
+            f"header name {shown(name)}: give a str of 1 to {MAX_HEADER_NAME_LENGTH} characters"
         )
     if type(value) not in (str, int, float, bool, bytes):
         raise InvalidMessage(
-            f"header {name!r}={value!r} is {kind_of(value)}: give a str, int, float, bool or bytes"
+            f"header {name!r}={shown(value)} is {kind_of(value)}: give a str, int, float, bool or bytes"
         )
     if isinstance(value, int) and value not in _INT64:
-        raise InvalidMessage(f"header {name!r}={value}: give an int of at most 64 bits, or a str")
+        raise InvalidMessage(f"header {name!r}={shown(value)}: give an int of at most 64 bits, or a str")
     if isinstance(value, str) and not _encodable(value):
-        raise InvalidMessage(f"header {name!r}={value!r} is no valid text: give bytes instead")
+        raise InvalidMessage(f"header {name!r}={shown(value)} is no valid text: give bytes instead")
 
 
 def _encodable(text: str) -> bool:

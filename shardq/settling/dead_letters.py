@@ -11,7 +11,7 @@ from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = [
     "DEAD_LETTER_SUFFIX",
@@ -124,7 +124,7 @@ def check_reason(reason: object, name: str = "reason") -> str:
     Raises InvalidSetting when it is no str.
     """
     if not isinstance(reason, str):
-        raise InvalidSetting(f"{name}={reason!r} is {kind_of(reason)}: give a str")
+        raise InvalidSetting(f"{name}={shown(reason)} is {kind_of(reason)}: give a str")
     return reason.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

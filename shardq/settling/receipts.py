@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from shardq.receipt import Receipt
 from shardq.settling.blocking import may_block
 from shardq.settling.settlement import Settlement
 from shardq.storage.requests import ClaimedSlice, EntryState, Span
+from shardq.wording import shown
 
 __all__ = ["ack_receipts", "dead_letter_receipts", "extend_receipts", "release_receipts"]
 
@@ -119,7 +119,7 @@ def _unread(context: QueueContext, receipts: Sequence[Receipt]) -> tuple[list[Se
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
     if isinstance(receipts, str):
-        raise InvalidReceipt(f"receipts={reprlib.repr(receipts)} is one str: give a list of receipts")
+        raise InvalidReceipt(f"receipts={shown(receipts)} is one str: give a list of receipts")
     return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
 
 

@@ -196,6 +196,11 @@ class Settling:
                 remove_body(context, held.large, str(held.message_id(0)))
 
     @property
+    def any_done(self) -> bool:
+        """True when some of the messages were settled."""
+        return any(selection.positions for selection in self.done)
+
+    @property
     def lost_count(self) -> int:
         """How many messages are lost."""
         return sum(len(selection.positions) for selection in self.lost)

@@ -43,6 +43,7 @@ from shardq.settling.verbs import (
 )
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced
+from shardq.storage.writing import telling_done
 
 __all__ = ["MAX_LEASE_SECONDS", "Settlement"]
 
@@ -219,7 +220,9 @@ class Settlement:
         settling = Settling(self._context, BLOCK, call, by_receipt=self._by_receipt, story=Story(reason))
         self._settle(settling, blocking)
         if moving:
-            settling.add(self._move(moving, DeadLetters(self._context, reason, verb)))
+            blocks = settling.any_done or settling.failures.unknown
+            with telling_done(lambda: "others may block their groups: repeat the call" if blocks else ""):
+                settling.add(self._move(moving, DeadLetters(self._context, reason, verb)))
             self._failing = frozenset(settling.failures)
         return settling
 
@@ -273,7 +276,8 @@ class Settlement:
     def _raise_if_any(self, settling: Settling, verb: Verb) -> None:
         """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
         if settling.failures:
-            raise settling.failures.error(f"{self._not_done(settling.failed, verb)}, all others were:")
+            what = f"{self._not_done(settling.failed, verb)}, all others were:"
+            raise settling.failures.error(what, done=settling.any_done)
         if not settling.lost or not verb.tells_lost:
             return
         messages = [message for selection in settling.lost for message in self.messages(selection)]

@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from shardq.errors import InvalidName
-from shardq.wording import kind_of, plain
+from shardq.wording import kind_of, plain, shown
 
 __all__ = [
     "GROUP_SHARDS",
@@ -85,7 +85,7 @@ def check_queue_name(name: object) -> str:
     tilde: a store may write it for a character that has a meaning of its own there.
     """
     if not isinstance(name, str):
-        raise InvalidName(f"queue name {name!r} is {kind_of(name)}: give a str")
+        raise InvalidName(f"queue name {shown(name)} is {kind_of(name)}: give a str")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidName(
             f"queue name {name[:20]!r}... has {len(name)} characters: use at most {MAX_NAME_LENGTH}"

@@ -213,23 +213,28 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     code of a context manager would be raised outside of its `try`.
     """
     outer: _Interruption | None = getattr(_own, "interruption", None)
+    before = 0 if outer is None else outer.sent
     interruption = _own.interruption = _Interruption(threading.get_ident(), outer)
     timer = threading.Timer(timeout, interruption.send)
     timer.daemon = True
     try:
         try:
-            timer.start()  # which may take longer than the timeout
+            if outer is None:
+                timer.start()  # which may take longer than the timeout
+            else:
+                with outer.gate:
+                    timer.start()
             return call()
         finally:
             timer.cancel()
             interruption.end()
             _own.interruption = outer
-            if outer is not None and outer.is_over:  # in place of what this one may have caught
+            if outer is not None and outer.sent > before:  # in place of what this one may have caught
                 raise _Interrupted
     except _Interrupted:
         interruption.end()  # the outer one may have come within that
         _own.interruption = outer
-        if outer is not None and outer.is_over:
+        if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
         raise _too_long(timeout) from None
 
@@ -247,16 +252,18 @@ class _Interruption:
 
     def __init__(self, thread: int, outer: _Interruption | None) -> None:
         self._thread, self._outer = ctypes.c_ulong(thread), outer
+        self.gate: threading.Lock = threading.Lock() if outer is None else outer.gate
+        """Held while the thread starts another one, which Python 3.11 would take for it, and end in its place."""
         self._lock = threading.Lock()
         self._ended = self._sent = False
 
     @property
-    def is_over(self) -> bool:
-        """True when this one was sent, or one around it."""
-        return self._sent or (self._outer is not None and self._outer.is_over)
+    def sent(self) -> int:
+        """How many were sent: this one, and those around it. One that came before the call is over for it."""
+        return self._sent + (0 if self._outer is None else self._outer.sent)
 
     def send(self) -> None:
-        with self._lock:
+        with self.gate, self._lock:
             if not self._ended:
                 self._sent = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))

@@ -6,7 +6,6 @@ An envelope's body is laid out as the data of a bundle. So a subscription that t
 from __future__ import annotations
 
 import logging
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -21,7 +20,7 @@ from shardq.outgoing_message import Headers, HeaderValue, OutgoingMessage
 from shardq.sending.prepared import check_headers, size_of
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = [
     "MOST_BYTES",
@@ -108,7 +107,7 @@ def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
     except InvalidMessage:
         pass
     raise InvalidMessage(
-        f"body {reprlib.repr(item.body)} is in an OutgoingMessage that no publish has made, so nobody would get it: "
+        f"body {shown(item.body)} is in an OutgoingMessage that no publish has made, so nobody would get it: "
         "give the body alone, with `subject` and `headers`, or a TopicMessage to `publish_many`"
     )
 
@@ -171,7 +170,7 @@ def _checked_many(bodies: Iterable[Any]) -> Iterable[Any]:
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     if one or not isinstance(bodies, Iterable):
         raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
+            f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
             "or publish one body with `publish`"
         )
     return bodies

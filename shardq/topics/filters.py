@@ -15,7 +15,7 @@ from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.sending.prepared import check_headers
 from shardq.topics.errors import InvalidFilter
-from shardq.wording import kind_of, plain
+from shardq.wording import kind_of, plain, shown
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
 
@@ -80,21 +80,27 @@ class Filter(msgspec.Struct, frozen=True):
         is_plain = isinstance(subjects, tuple) and all(type(each) is str for each in subjects)
         if not (is_plain and isinstance(headers, tuple)):  # it could not be stored, or not be read again
             raise InvalidFilter(
-                f"subjects={subjects!r}, headers={headers!r}: make the filter with Filter.of()"
+                f"subjects={shown(subjects)}, headers={shown(headers)}: make the filter with Filter.of()"
             )
         for pattern in subjects:
             _check_pattern(pattern)
         if not all(isinstance(condition, _Condition) for condition in self.headers):
-            raise InvalidFilter(f"headers={self.headers!r}: make the filter with Filter.of(headers={{...}})")
+            raise InvalidFilter(
+                f"headers={shown(self.headers)}: make the filter with Filter.of(headers={{...}})"
+            )
 
     @classmethod
     def of(cls, subject: str | Sequence[str] = (), *, headers: Mapping[str, Any] | None = None) -> Filter:
         """Return the filter of a pattern, or of several, and conditions. Raises InvalidFilter."""
         patterns = (subject,) if isinstance(subject, str) else subject
         if isinstance(patterns, bytes) or not isinstance(patterns, Sequence):
-            raise InvalidFilter(f"subject={subject!r} is {kind_of(subject)}: give a str or a list of them")
+            raise InvalidFilter(
+                f"subject={shown(subject)} is {kind_of(subject)}: give a str or a list of them"
+            )
         if headers is not None and not isinstance(headers, Mapping):
-            raise InvalidFilter(f"headers={headers!r} are {kind_of(headers)}: give a mapping of conditions")
+            raise InvalidFilter(
+                f"headers={shown(headers)} are {kind_of(headers)}: give a mapping of conditions"
+            )
         conditions = [made for name, given in (headers or {}).items() for made in _conditions(name, given)]
         return cls(tuple(map(_check_pattern, patterns)), tuple(conditions))
 
@@ -137,7 +143,7 @@ def check_subject(subject: object) -> str | None:
         return None
     if not isinstance(subject, str) or not _is_subject(subject, wildcards=False):
         raise InvalidMessage(
-            f"subject={subject!r}: give a str of at most {_LONGEST} characters: tokens with single dots between "
+            f"subject={shown(subject)}: give a str of at most {_LONGEST} characters: tokens with single dots between "
             "them, without spaces, '*' and '>', such as 'orders.7.created'"
         )
     return plain(subject)
@@ -146,8 +152,8 @@ def check_subject(subject: object) -> str | None:
 def _check_pattern(pattern: object) -> str:
     if not isinstance(pattern, str) or not _is_subject(pattern, wildcards=True):
         raise InvalidFilter(
-            f"subject={pattern!r}: give tokens with dots between them, where '*' is any one token, and '>' at the end "
-            "any that follow, such as 'orders.*.created' or 'orders.>'"
+            f"subject={shown(pattern)}: give tokens with dots between them, where '*' is any one token, and '>' at the "
+            "end any that follow, such as 'orders.*.created' or 'orders.>'"
         )
     return plain(pattern)
 
@@ -171,34 +177,41 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 def _conditions(name: object, given: object) -> list[_Condition]:
     if not isinstance(name, str) or not name:
-        raise InvalidFilter(f"header name {name!r}: give a str")
+        raise InvalidFilter(f"header name {shown(name)}: give a str")
     operators = given if isinstance(given, Mapping) else {"=": given}
     if not operators:
         raise InvalidFilter(
-            f"header {name!r} has no condition: give a value, a list, or an operator with a value"
+            f"header {shown(name)} has no condition: give a value, a list, or an operator with a value"
         )
     return [_condition(plain(name), each, value) for each, value in operators.items()]
 
 
 def _condition(name: str, using: object, given: object) -> _Condition:
     if using not in _OPERATORS:
-        raise InvalidFilter(f"header {name!r}: {using!r} is no operator, use one of {', '.join(_OPERATORS)}")
+        raise InvalidFilter(
+            f"header {shown(name)}: {shown(using)} is no operator, use one of {', '.join(_OPERATORS)}"
+        )
+    using = str(plain(using))
     many = isinstance(given, list | tuple | set | frozenset) and using in ("=", "!=")
     values: tuple[Any, ...] = tuple(given) if many else (given,)  # type: ignore[arg-type]
     wanted: tuple[type, ...] = {"exists": (bool,), "prefix": (str,)}.get(
-        str(using), (str, int, float, bool, bytes)
+        using, (str, int, float, bool, bytes)
     )
     if using in _ORDERED:
         wanted = (str, int, float)
     if not values or any(type(value) not in wanted or _is_nan(value) for value in values):
         kinds = ", ".join(kind.__name__ for kind in wanted)
-        raise InvalidFilter(f"header {name!r} {using} {given!r}: give a value that is one of {kinds}")
+        raise InvalidFilter(
+            f"header {shown(name)} {using} {shown(given)}: give a value that is one of {kinds}"
+        )
     try:
         for value in values:
             check_headers({name: value})
     except InvalidMessage as error:
         raise InvalidFilter(str(error)) from None
-    return _Condition(name, str(using), values)
+    if isinstance(given, set | frozenset):  # whose order is another one in another process
+        values = tuple(sorted(values, key=repr))
+    return _Condition(name, using, values)
 
 
 def _is_nan(value: object) -> bool:

@@ -14,6 +14,7 @@ from shardq.context.queue_context import QueueContexts
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.limits.queue_limits import drop_permits
 from shardq.storage.requests import QueueRecord
+from shardq.storage.writing import telling_done
 from shardq.topics.errors import TopicNotFound
 from shardq.topics.names import folder_of, log_of
 
@@ -30,8 +31,11 @@ def drop_topic(client: Client, topic: str) -> None:
         raise TopicNotFound(
             f"topic {topic!r} does not exist: `shardq topic list` shows those that do"
         ) from error
-    _drop(client, found)
-    drop_leftovers(client, topic)  # what was made meanwhile
+    with telling_done(
+        lambda: f"topic {topic!r} is deleted, but not all that belonged to it: repeat the call"
+    ):
+        _drop(client, found)
+        drop_leftovers(client, topic)  # what was made meanwhile
 
 
 def drop_leftovers(client: Client, topic: str) -> None:
@@ -43,11 +47,12 @@ def drop_leftovers(client: Client, topic: str) -> None:
 
 def drop_subscription(client: Client, queue: str) -> None:
     """Delete a subscription's queue and its dead letters."""
-    for name in (queue, *(name for name in client.queues(queue) if name != queue)):
-        try:
-            client.delete_queue(name)
-        except QueueNotFound:
-            continue
+    deleted = False
+    with telling_done(lambda: f"queue {queue!r} is deleted, its dead letters may be left" if deleted else ""):
+        for name in (queue, *(name for name in client.queues(queue) if name != queue)):
+            with suppress(QueueNotFound):
+                client.delete_queue(name)
+                deleted = True
 
 
 def drop_unnamed(client: Client, topic: str, subscription: str, named: Callable[[], str | None]) -> None:

@@ -10,7 +10,7 @@ import re
 
 from shardq.errors import InvalidName
 from shardq.sharding.shard import INTERNAL
-from shardq.wording import plain, shortened
+from shardq.wording import plain, shown
 
 __all__ = [
     "check_name",
@@ -35,8 +35,8 @@ def check_name(what: str, name: object) -> str:
     """The name of a topic or a subscription; raises InvalidName when it cannot be one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(
-            f"{what} {shortened(name)} cannot be used: give a str of 1 to {_LONGEST} letters, digits, '.', '_' "
-            "and '-', first a letter or digit"
+            f"{what} {shown(name)} cannot be used: give a str of 1 to {_LONGEST} letters, digits, '.', '_' and '-', "
+            "first a letter or digit"
         )
     return plain(name)
 

@@ -23,17 +23,19 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from shardq.client import Client
 from shardq.clock import from_datetime, microseconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, StoreUnavailable
+from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.receipt import Receipt
 from shardq.storage.per_process import OwnLock
+from shardq.storage.writing import telling_done
 from shardq.topics.copying import Place, context_of
 from shardq.topics.emptying import empty
 from shardq.topics.envelopes import Envelope, copies_of
@@ -242,10 +244,12 @@ class Relay:
         except LeaseLost:
             return False
         except BaseException:
-            held.give_back()
+            with suppress(ShardqError):  # what became of the change is what the caller has to know
+                held.give_back()
             raise
         self._done = 0
-        self._unmark(held.state)
+        with telling_done(lambda: f"the state of topic {self._topic!r} is changed: repeat the call"):
+            self._unmark(held.state)
         self._forget_deleted(state)
         return True
 

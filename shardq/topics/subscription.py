@@ -11,19 +11,21 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from shardq.client import Client
-from shardq.clock import from_datetime
+from shardq.clock import from_datetime, is_aware
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.queue import Queue
 from shardq.storage.per_process import PerProcess
+from shardq.storage.writing import telling_done
 from shardq.topics.background import Background
 from shardq.topics.errors import SubscriptionNotFound
 from shardq.topics.filters import Filter
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
 from shardq.topics.relay import APART, Relay
 from shardq.topics.state import Filling, SubscriptionRecord, TopicState
+from shardq.wording import shown
 
 __all__ = [
     "Start",
@@ -158,7 +160,8 @@ class Subscription:
 
         with self._there():
             relay.change(rewind)
-            record = relay.fill(self.name, self._record.incarnation)
+            with telling_done(lambda: f"subscription {self.name!r} is rewound, and not filled yet"):
+                record = relay.fill(self.name, self._record.incarnation)
         if record is None:
             raise self._unknown()
         return timedelta(microseconds=record.missed)
@@ -177,10 +180,13 @@ class Subscription:
         with self._there():
             self._known(self._relay().look())
             drop_subscription(self._client, self.queue.name)
-            self._relay().change(without)
-            drop_unnamed(
-                self._client, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
-            )
+            with telling_done(
+                lambda: f"subscription {self.name!r} is deleted, its name may be left: repeat the call"
+            ):
+                self._relay().change(without)
+                drop_unnamed(
+                    self._client, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
+                )
 
     def _known(self, state: TopicState) -> SubscriptionRecord:
         record = state.subscriptions.get(self.name)
@@ -217,9 +223,9 @@ def moment_of(argument: str, start: object) -> int:
     """The moment of publishing from which messages are wanted, in microseconds. Raises InvalidSetting."""
     if start == "earliest":
         return 0
-    if not isinstance(start, datetime) or start.tzinfo is None:
+    if not is_aware(start):
         raise InvalidSetting(
-            f"{argument}={start!r}: give 'earliest' or an aware datetime, such as datetime.now(UTC)"
+            f"{argument}={shown(start)}: give 'earliest' or an aware datetime, such as datetime.now(UTC)"
         )
     return from_datetime(start)
 

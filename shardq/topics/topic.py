@@ -16,6 +16,7 @@ from shardq.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
+from shardq.storage.writing import telling_done
 from shardq.topics.background import background_of
 from shardq.topics.copying import context_of, outside_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes, is_envelope
@@ -241,12 +242,13 @@ class Topic:
         if standing is None or standing.incarnation != incarnation:
             drop_subscription(self._client, context.name)
             return None
-        if not _confirmed(context):
-            return None
-        drop_unnamed(self._client, self.name, name, lambda: relay.look().incarnation(name))
-        if since is not None:
-            relay.fill(name, incarnation)
-        return self._subscription(name, record)
+        with telling_done(lambda: f"subscription {name!r} is made: repeat the call"):
+            if not _confirmed(context):
+                return None
+            drop_unnamed(self._client, self.name, name, lambda: relay.look().incarnation(name))
+            if since is not None:
+                relay.fill(name, incarnation)
+            return self._subscription(name, record)
 
     def _queue_made(self, queue: str, settings: QueueSettingsArguments) -> QueueContext | None:
         """A new queue, for a subscription; None when it was dropped at once, as the state does not name it yet."""

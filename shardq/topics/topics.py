@@ -6,6 +6,7 @@ from shardq.client import Client
 from shardq.codec import BYTES, Codec
 from shardq.errors import QueueExists
 from shardq.settings import check_number
+from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.errors import TopicExists
 from shardq.topics.leftovers import drop_leftovers, drop_topic
@@ -27,7 +28,8 @@ def create_topic(
     name = check_name("topic", name)
     check_number("retention", retention, 0.0, _LONGEST_RETENTION_SECONDS)
     client.create_schema()
-    if not client.exists(log_of(name)):
+    existed = client.exists(log_of(name))
+    if not existed:
         drop_leftovers(client, name)
     try:
         client.create_queue(
@@ -43,7 +45,10 @@ def create_topic(
         raise TopicExists(
             f"topic {name!r} exists already: open it, accept it with exist_ok, or delete it first"
         ) from error
-    return Topic(client, name, codec=codec)
+    with telling_done(
+        lambda: "" if existed else f"topic {name!r} is created: call it again with exist_ok=True"
+    ):
+        return Topic(client, name, codec=codec)
 
 
 def topics(client: Client) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,33 @@ from shardq.demo.flight import FLIGHTS
 from shardq.storage.bundle_data import decode_bundle
 
 
-@pytest.mark.parametrize("body", ["text", None, 5, ["x"], {"a": 1}])
+class Nowhere(tzinfo):
+    """A time zone that does not tell how far it is from UTC."""
+
+    def utcoffset(self, moment: datetime | None) -> None: ...
+    def dst(self, moment: datetime | None) -> None: ...
+    def tzname(self, moment: datetime | None) -> str:
+        return "nowhere"
+
+
+HUGE = pytest.param(10**5000, id="huge")  # more digits than Python writes
+
+
+class Untold:
+    def __repr__(self) -> str:
+        raise ValueError("has no text")
+
+
+@pytest.mark.parametrize("body", ["text", None, 5, ["x"], {"a": 1}, HUGE, Untold()])
 def test_a_body_that_is_not_bytes_needs_a_codec(queue: shardq.Queue, body: object) -> None:
     with queue.producer() as producer, pytest.raises(shardq.InvalidMessage, match="codec"):
         producer.send(body)
     assert queue.peek() == []
 
 
-@pytest.mark.parametrize("body", [object(), {1, object()}, float, 2**70, "\ud800"])
+@pytest.mark.parametrize(
+    "body", [object(), {1, object()}, float, 2**70, HUGE, "\ud800", memoryview(b"abcd")[::2], Untold()]
+)
 def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, body: object) -> None:
     with queue.producer(codec=shardq.MSGPACK) as producer, pytest.raises(shardq.InvalidMessage):
         producer.send(body)
@@ -42,9 +62,14 @@ def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, bod
         {"delay": math.inf},
         {"delay": 1e12},
         {"delay": 10**400},
+        {"delay": 10**5000},
         {"delay": "5"},
         {"delay": True},
+        {"ttl": -(10**5000)},
+        {"priority": 10**5000},
+        {"group": 10**5000},
         {"due": "tomorrow"},
+        {"due": datetime(2030, 1, 1, tzinfo=Nowhere())},
         {"due": datetime(2030, 1, 1)},
         {"due": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))},
         {"due": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5},
@@ -55,6 +80,7 @@ def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, bod
         {"headers": {"": "a"}},
         {"headers": {"x" * 201: "a"}},
         {"headers": {"a": 2**64}},
+        {"headers": {"a": 10**5000}},
         {"headers": {"a": "\ud800"}},
         {"headers": {"\ud800": "a"}},
         {"headers": {str(number): 1 for number in range(101)}},
@@ -72,6 +98,34 @@ def test_an_option_that_cannot_be_stored_is_refused_by_name(
     with queue.producer() as producer, pytest.raises(shardq.InvalidMessage, match=name):
         producer.send(b"x", **options)  # type: ignore[arg-type]
     assert queue.peek() == []
+
+
+@pytest.mark.parametrize("attempt", [b"x", HUGE, {"bundle": None}])
+def test_an_attempt_that_no_send_has_made_is_refused(queue: shardq.Queue, attempt: Any) -> None:
+    producer = queue.producer()
+    message = shardq.OutgoingMessage(body=b"x", id=producer.send(b"y"), attempt=attempt)
+    with pytest.raises(shardq.InvalidMessage, match="attempt="):
+        producer.send(message)
+    assert len(queue.peek()) == 1
+
+
+def test_what_cannot_be_written_or_is_long_is_named_in_short(client: shardq.Client) -> None:
+    queue = client.create_queue("letters")
+    for refused in (10**5000, Untold(), ["x"] * 100_000):
+        for call in (
+            lambda given=refused: client.create_queue(given),
+            lambda given=refused: queue.get(given),
+            lambda given=refused: queue.ack([given]),
+            lambda given=refused: queue.peek(given),
+            lambda given=refused: queue.alter(retention=given),
+            lambda given=refused: queue.producer().send(given),
+            lambda given=refused: queue.producer().send(b"x", unique_key=given),
+            lambda given=refused: shardq.DeadLetter(given),
+            lambda given=refused: list(queue.history(since=given)),
+        ):
+            with pytest.raises(shardq.ShardqError) as caught:
+                call()
+            assert len(str(caught.value)) < 500
 
 
 def test_a_message_above_the_limit_is_refused_headers_included(client: shardq.Client) -> None:

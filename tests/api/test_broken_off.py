@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -37,10 +38,15 @@ class AwaySoon(WrappedStore):
         return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=self.in_one_step)
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if threading.current_thread().name == "shardq-relay":
+            return super()._call(method, do, *args, **kwargs)
         self.left -= 1
         if self.left == -1 and self.client is not None:
             self.client.close()
-            return super()._call(method, do, *args, **kwargs)
+            answer = super()._call(method, do, *args, **kwargs)
+            if self.swallows:
+                raise shardq.OutcomeUnknown("no answer")
+            return answer
         if self.left == -1 and self.swallows:
             super()._call(method, do, *args, **kwargs)
             raise shardq.OutcomeUnknown("no answer")
@@ -95,6 +101,26 @@ OPERATIONS: dict[str, Callable[[shardq.Client, str], object]] = {
 }
 
 
+def with_topic(client: shardq.Client, name: str) -> None:
+    """A topic with a subscription that has got a message, and a semaphore."""
+    topic = client.create_topic(name)
+    topic.subscribe("mail")
+    topic.publish(b"one")
+    topic.relay()
+    client.semaphore(name, permits=3)
+
+
+OF_TOPICS: dict[str, Callable[[shardq.Client, str], object]] = {
+    "create topic": lambda client, name: client.create_topic(f"{name}.other"),
+    "delete topic": lambda client, name: client.delete_topic(name),
+    "subscribe": lambda client, name: client.topic(name).subscribe("new", start="earliest"),
+    "unsubscribe": lambda client, name: client.topic(name).subscription("mail").delete(),
+    "seek": lambda client, name: client.topic(name).subscription("mail").seek("earliest"),
+    "create semaphore": lambda client, name: client.semaphore(f"{name}.other", permits=2),
+    "semaphore": lambda client, name: client.semaphore(name).alter(permits=20),
+}
+
+
 def unique(messages: int) -> list[shardq.OutgoingMessage]:
     """Messages with unique keys, which go to several shards."""
     return [
@@ -106,15 +132,30 @@ def unique(messages: int) -> list[shardq.OutgoingMessage]:
 def stored(client: shardq.Client) -> dict[str, object]:
     """The settings, the ids of the messages and the schedules of each queue."""
     queues = [client.queue(name) for name in client.queues()]
-    return {
-        each.name: (each.settings, sorted(message.id for message in each.peek(1_000))) for each in queues
-    } | {f"schedule {each.id}": each for each in client.schedules.list()}
+    subscriptions = [
+        client.topic(topic).subscription(name)
+        for topic in client.topics()
+        for name in client.topic(topic).subscriptions()
+    ]
+    return (
+        {each.name: (each.settings, ids_in(each)) for each in queues}
+        | {f"schedule {each.id}": each for each in client.schedules.list()}
+        | {f"topic {name}": None for name in client.topics()}
+        | {f"subscription {each.topic} {each.name}": ids_in(each.queue) for each in subscriptions}
+    )
+
+
+def ids_in(queue: shardq.Queue) -> list[str]:
+    return sorted(message.id for message in queue.peek(1_000) if message.due.year < 2100)
 
 
 @pytest.mark.parametrize("fault", ["away", "swallowed", "closed"])
 @pytest.mark.parametrize(
     ("operation", "in_one_step"),
-    [*((each, True) for each in OPERATIONS), ("redrive", False), ("forward", False), ("dead-letter", False)],
+    [
+        *((each, True) for each in (*OPERATIONS, *OF_TOPICS)),
+        *((each, False) for each in ("redrive", "forward", "dead-letter")),
+    ],
 )
 def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
     client: shardq.Client, store: AwaySoon, operation: str, in_one_step: bool, fault: str
@@ -123,13 +164,13 @@ def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
     store.in_one_step, store.swallows = in_one_step, fault == "swallowed"
     for number in itertools.count():
         name = f"q{number}"
-        filled(client, name)
+        (with_topic if operation in OF_TOPICS else filled)(client, name)
         before = stored(client)
         store.left = number
         try:
             with shardq.Client(store, retry_seconds=0) as other:
                 store.client = other if fault == "closed" else None
-                OPERATIONS[operation](other, name)
+                (OPERATIONS | OF_TOPICS)[operation](other, name)
                 store.left = 1_000
         except (shardq.StoreUnavailable, shardq.Closed):
             assert stored(client) == before, number
@@ -138,10 +179,79 @@ def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
             raised.add("unknown")
         else:
             break
+        for each in client.topics():
+            client.delete_topic(each)
         for each in client.queues():
             client.delete_queue(each)
     assert raised
     assert fault == "closed" or ("unknown" if fault == "swallowed" else "unavailable") in raised
+
+
+SETTLING: dict[str, Callable[[shardq.Client, shardq.Batch], object]] = {
+    "ack": lambda _, batch: batch.ack(),
+    "release": lambda _, batch: batch.release(),
+    "give back": lambda _, batch: batch.give_back(),
+    "dead-letter": lambda _, batch: batch.dead_letter("why"),
+    "forward": lambda _, batch: batch.forward("other", atomic=False),
+    "unlock": lambda client, batch: client.queue(str(batch.queue)).unlock("mine", force=True),
+}
+
+
+def states(queue: shardq.Queue) -> list[tuple[str, shardq.EntryState, str | None]]:
+    """What becomes of messages that are settled."""
+    return [(message.id, message.state, message.blocked) for message in queue.peek(100)]
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("verb", SETTLING)
+def test_a_batch_of_which_a_part_is_settled_when_the_client_is_closed_is_not_as_it_was(
+    client: shardq.Client, store: AwaySoon, verb: str, swallows: bool
+) -> None:
+    raised, store.left = set[type](), 10_000
+    client.create_queue("other", max_deliveries=None)
+    for number in itertools.count():
+        queue = client.create_queue(f"q{number}", shards=3, time_shards=1, on_dead_letter="block")
+        queue.producer(bundle_messages=2).send_many([b"x"] * 6)
+        queue.producer().send(b"x", group="a")
+        with shardq.Client(store, retry_seconds=0) as other:
+            batch = other.queue(queue.name).consumer(name="mine").receive(7)
+            assert len(batch) == 7
+            before = states(queue)
+            store.left, store.client, store.swallows = number, other, swallows
+            try:
+                SETTLING[verb](other, batch)
+            except shardq.ShardqError as error:
+                raised.add(type(error))
+                if isinstance(error, shardq.Closed):
+                    assert states(queue) == before, number
+            else:
+                break
+            finally:
+                store.left, store.client, store.swallows = 10_000, None, False
+    assert shardq.OutcomeUnknown in raised
+
+
+def test_a_pop_that_was_not_answered_when_the_client_is_closed_may_have_acked(
+    client: shardq.Client, store: AwaySoon
+) -> None:
+    queue = client.create_queue("q", shards=1, time_shards=1)
+    raised, store.left = set[type](), 10_000
+    for number in itertools.count():
+        queue.purge()
+        queue.producer().send(b"x")
+        with shardq.Client(store, retry_seconds=0) as other:
+            consumer = other.queue("q").consumer()
+            store.left, store.client, store.swallows = number, other, True
+            try:
+                consumer.pop()
+            except shardq.ShardqError as error:
+                raised.add(type(error))
+                assert queue.peek() or isinstance(error, shardq.OutcomeUnknown), number
+            else:
+                break
+            finally:
+                store.left, store.client, store.swallows = 10_000, None, False
+    assert shardq.OutcomeUnknown in raised
 
 
 def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_something_may_be_removed(

@@ -419,6 +419,59 @@ def test_a_timeout_of_a_task_ends_all_that_it_calls_at_once(tasks: Tasks) -> Non
 
 
 @untraced
+def test_a_timeout_waits_for_a_thread_that_is_being_started_which_would_be_ended_in_its_place(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tasks.task(timeout=60.0)
+    def inner() -> None:
+        while True:
+            time.sleep(0.001)
+
+    @tasks.task(timeout=0.05)
+    def outer() -> None:
+        inner.call()
+
+    timers: list[threading.Timer] = []
+    sent = []
+
+    def slow(timer: threading.Timer) -> None:
+        if timers:
+            sent.append(timers[0].finished.wait(0.2))
+        timers.append(timer)
+        threading.Thread.start(timer)
+
+    monkeypatch.setattr(threading.Timer, "start", slow)
+    with pytest.raises(TaskTimeout, match=r"0\.05"):
+        outer.call()
+    assert sent == [False]
+
+
+@untraced
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_function_whose_time_is_over_calls_other_tasks_while_it_tidies_up(
+    tasks: Tasks, timeout: float | None
+) -> None:
+    done = []
+
+    @tasks.task(timeout=timeout)
+    def tidy() -> str:
+        return "tidied up"
+
+    @tasks.task(timeout=0.05)
+    def outer() -> None:
+        try:
+            while True:
+                time.sleep(0.001)
+        finally:
+            done.append(tidy.call())
+            done.append("all of it")
+
+    with pytest.raises(TaskTimeout, match=r"0\.05"):
+        outer.call()
+    assert done == ["tidied up", "all of it"]
+
+
+@untraced
 def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
