@@ -37,10 +37,10 @@ class Wanted(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in ("rate", "size", "latency", "copies", "cores"):
             value = getattr(self, name)
-            if not 0 < value < 1e12:
+            if not isinstance(value, int | float) or not 0 < value < 1e12:
                 raise InvalidSetting(f"{name}={value!r} is not a positive number: give one above 0")
-        if self.consumers is not None and self.consumers < 1:
-            raise InvalidSetting(f"consumers={self.consumers} is too few: give 1 or more, or leave it out")
+        if self.consumers is not None and (not isinstance(self.consumers, int) or self.consumers < 1):
+            raise InvalidSetting(f"consumers={self.consumers!r}: give a whole number from 1, or leave it out")
 
 
 class Load(msgspec.Struct, frozen=True):
