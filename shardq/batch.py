@@ -11,7 +11,8 @@ from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, count_of
 from shardq.message import Message
-from shardq.settler import Settler
+from shardq.settler import Settler, check_results
+from shardq.wording import kind_of
 
 __all__ = ["Batch"]
 
@@ -70,6 +71,10 @@ class Batch(Sequence[Message]):
 
         Raises InvalidSetting for a message of another batch.
         """
+        if not isinstance(messages, Iterable):
+            raise InvalidSetting(
+                f"messages={messages!r} is {kind_of(messages)}: give a list of messages of this batch"
+            )
         chosen: dict[HeldSlice, set[int]] = {}
         for message in messages:
             held, position = self._place(message)
@@ -87,6 +92,7 @@ class Batch(Sequence[Message]):
         ``results`` are those of single messages, as in :meth:`shardq.Message.ack`. When one cannot be kept, no message
         is acked.
         """
+        check_results(results)
         chosen = self._chosen(results) if results else ()
         self._acking()
         self._settler.ack(self._open, chosen)
@@ -136,7 +142,7 @@ class Batch(Sequence[Message]):
     def _place(self, message: Message) -> tuple[HeldSlice, int]:
         try:
             return self._places[message]
-        except KeyError:
+        except (KeyError, TypeError):  # what is no message need have no hash
             raise InvalidSetting(f"{message!r} is not of this batch: settle it with its own") from None
 
     @cached_property

@@ -15,7 +15,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
-from shardq.errors import QueueNotFound, SchemaMismatch, UnsupportedByStore
+from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
 from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
 from shardq.logs.event_log import write_entries
@@ -41,12 +41,13 @@ from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
+from shardq.wording import kind_of
 
 if TYPE_CHECKING:
     import shardq.schedules
     import shardq.topics
 
-__all__ = ["Client", "connect"]
+__all__ = ["Client", "check_client", "connect"]
 
 
 def connect(
@@ -59,6 +60,10 @@ def connect(
     that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
     tests. Raises InvalidSetting.
     """
+    if clock is not None and not callable(getattr(clock, "now", None)):
+        raise InvalidSetting(
+            f"clock={clock!r} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
+        )
     return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
 
 
@@ -193,6 +198,10 @@ class Client(Closing):
         return deleted
 
     def _names(self, prefix: str) -> tuple[str, ...]:
+        if not isinstance(prefix, str):
+            raise InvalidSetting(
+                f"prefix={prefix!r} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
+            )
         return self._retry(self._store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 
     def semaphore(
@@ -206,10 +215,10 @@ class Client(Closing):
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """
-        created = False
+        queue, created = permits_queue(name), False
         if permits is not None:
             check_semaphore(permits, lease)
-            if name not in self._semaphores or not self.exists(permits_queue(name)):
+            if name not in self._semaphores or not self.exists(queue):
                 created = create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
                 self._semaphores.pop(name, None)  # of one that was deleted
         with telling_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
@@ -337,6 +346,12 @@ class Client(Closing):
         self._contexts.events.close()
         self._retry.close()
         self._store.close()
+
+
+def check_client(client: object) -> None:
+    """Raise InvalidSetting for what is no client."""
+    if not isinstance(client, Client):
+        raise InvalidSetting(f"client={client!r} is {kind_of(client)}: give what shardq.connect() returns")
 
 
 @contextmanager

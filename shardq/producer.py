@@ -21,7 +21,7 @@ from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, O
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
 from shardq.sending.doors import SEND, admit
-from shardq.sending.prepared import PreparedMessage, prepare_options
+from shardq.sending.prepared import PreparedMessage, check_bodies, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
 from shardq.wording import kind_of, shown
@@ -209,7 +209,7 @@ class Producer(Closing):
         shared = OutgoingMessage(
             body=None, priority=priority, delay=delay, due=due, headers=headers, ttl=ttl, group=group
         )
-        _check_many(bodies)
+        check_bodies(bodies)
         return BulkSend(self._context, bodies, shared, codec=self._codec, limits=self._limits).run()
 
     def close(self) -> None:
@@ -238,16 +238,6 @@ def _opened(path: str | PathLike[str]) -> BinaryIO:
         raise InvalidMessage(
             f"path={shown(path)} is no path ({error}): give a str or a Path, or send a file with `send_stream`"
         ) from error
-
-
-def _check_many(bodies: object) -> None:
-    """Raise InvalidMessage for one body, the parts of which would be sent as messages."""
-    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
-    if one or not hasattr(bodies, "__iter__"):
-        raise InvalidMessage(
-            f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
-            "or send one body with `send`"
-        )
 
 
 def _alone(message: OutgoingMessage, options: OutgoingMessage) -> OutgoingMessage:

@@ -235,8 +235,9 @@ class Queue:
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed, and
         OutcomeUnknown when the store fails after the settings were changed.
         """
-        check_dead_letter_queue(self.name, self.settings.change(changes))
-        check_limits(self.name, self.settings.change(changes))
+        wanted = self.settings.change(changes)
+        check_dead_letter_queue(self.name, wanted)
+        check_limits(self.name, wanted)
         settings = self._context.live.alter(changes)
         with telling_done(lambda: "the settings are changed: repeat the call"):
             drop_logs(self._context.store, self._context.retry, self.name)

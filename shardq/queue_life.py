@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.context.queue_context import QueueContext, QueueContexts, is_same_queue
 from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
@@ -20,9 +20,6 @@ from shardq.storage.writing import telling_done
 __all__ = ["create_queue", "delete_queue"]
 
 _log = logging.getLogger(__name__)
-
-_MOST_CHANGES = 1000
-"""Of a record, between two looks at it. First versions are random: a new queue's is so close once in a million."""
 
 
 def create_queue(
@@ -78,14 +75,9 @@ def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, b
             dropped = retry.ask(store.drop_queue, seen.name, seen)
             unknown = unknown or dropped.after_unknown
             present = None if dropped.value else retry(store.load_queue, seen.name)
-            if present is None or (unknown and not _is_same_queue(present, seen)):
+            if present is None or (unknown and not is_same_queue(present, seen)):
                 return seen, dropped.value or unknown
             seen = present  # it was altered meanwhile
-
-
-def _is_same_queue(present: QueueRecord, seen: QueueRecord) -> bool:
-    """True for the queue that was seen, maybe altered since; False for one that was created again."""
-    return 0 <= present.version - seen.version < _MOST_CHANGES
 
 
 def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection
 from shardq.outgoing_message import HeaderValue
+from shardq.wording import kind_of
 
 if TYPE_CHECKING:
     from shardq.message import Message
 
-__all__ = ["Settler"]
+__all__ = ["Settler", "check_results"]
 
 
 class Settler(Protocol):
@@ -79,3 +82,12 @@ class Settler(Protocol):
     def open(self, held: HeldSlice) -> io.BufferedReader:
         """The large body of the only message of a slice, as a file."""
         ...
+
+
+def check_results(results: object) -> None:
+    """Raise InvalidSetting for what is neither None nor results of single messages."""
+    if not isinstance(results, Mapping | None):
+        raise InvalidSetting(
+            f"results={reprlib.repr(results)} is {kind_of(results)}: give a mapping of messages, or of their receipts, "
+            "to their results"
+        )

@@ -7,10 +7,11 @@ from typing import Any
 
 from shardq.broadcast.subscribers import live_queues
 from shardq.broadcast.subscription import Subscription
-from shardq.client import Client
+from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.errors import InvalidName, PartialSend, QueueNotFound
 from shardq.outgoing_message import HeaderValue
+from shardq.sending.prepared import check_bodies
 from shardq.settings import check_number
 from shardq.sharding.shard import check_queue_name
 
@@ -37,6 +38,7 @@ class Broadcast:
     """
 
     def __init__(self, client: Client, name: str, *, codec: Codec = BYTES) -> None:
+        check_client(client)
         self.name, self._client, self._codec = _check_name(name), client, check_codec(codec)
 
     def publish(
@@ -56,6 +58,7 @@ class Broadcast:
         ttl: float | None = None,
     ) -> int:
         """Send several messages to everybody who is subscribed, in bundles; returns how many they are."""
+        check_bodies(bodies, "publish one body with `publish`")
         subscribers, listed = 0, list(bodies)
         for name in live_queues(self._client, self.name):
             try:

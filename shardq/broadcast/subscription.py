@@ -14,6 +14,8 @@ from shardq.closing import Closing
 from shardq.codec import Codec
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
+from shardq.settings import check_number
+from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import generation
 
 __all__ = ["Subscription"]
@@ -44,6 +46,7 @@ class Subscription(Closing):
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages; see :meth:`shardq.Consumer.receive`. Raises Closed."""
+        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
         deadline = time.monotonic() + wait
         while True:
             self._check_open()

@@ -36,21 +36,20 @@ class DecisionLog:
         self._context, self._prefix = context, prefix
 
     def decide(self, key: str, value: str, window: int) -> Decision:
-        """Enter the value for so many microseconds, unless another stands; returns what stands.
-
-        The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
-        """
-        while not (entry := self._reserve([key], value, window)[0]).value:
-            time.sleep(_READER_PAUSE)
+        """Enter the value for so many microseconds, unless another stands; returns what stands."""
+        (entry,) = self.decide_all([key], value, window)
         return entry
 
     def decide_all(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
-        """Enter the value under several keys as :meth:`decide` does; returns what stands under each."""
+        """Enter the value under several keys as :meth:`decide` does; returns what stands under each.
+
+        The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
+        """
         standing = self._reserve(keys, value, window)
-        return [
-            entry if entry.value else self.decide(key, value, window)
-            for key, entry in zip(keys, standing, strict=True)
-        ]
+        while not all(entry.value for entry in standing):
+            time.sleep(_READER_PAUSE)
+            standing = self._reserve(keys, value, window)
+        return standing
 
     def enter(self, keys: Sequence[str], value: str, window: int) -> None:
         """Enter one value under several keys for so many microseconds; what stands already stays."""

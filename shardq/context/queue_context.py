@@ -35,11 +35,14 @@ __all__ = [
     "Log",
     "QueueContext",
     "QueueContexts",
+    "is_same_queue",
 ]
 
 REFRESH_SECONDS = 1.0
 
 _MOST = 4096  # queues that a client remembers: others may have deleted them
+_MOST_CHANGES = 1000
+"""Of a record, between two looks at it. First versions are random: a new queue's is so close once in a million."""
 
 
 class LiveSettings:
@@ -114,8 +117,8 @@ class LiveSettings:
                 return
 
     def _made(self, record: QueueRecord, settings: QueueSettings) -> None:
-        """Take over a change, unless a later one was read meanwhile."""
-        if self._record.version < record.version:
+        """Take over a change, unless a later one was read meanwhile, or the queue was created again."""
+        if is_same_queue(record, self._record):
             self._take(record, settings)
 
     def _are(self, settings: QueueSettings) -> bool:
@@ -138,6 +141,11 @@ class LiveSettings:
         if record is None:
             raise QueueNotFound(f"queue {self._name!r} does not exist: {_remedy(self._name)}")
         return record, QueueSettings.decode(record.settings)
+
+
+def is_same_queue(later: QueueRecord, earlier: QueueRecord) -> bool:
+    """True for the record of a queue as it was, or altered since; False for that of one that was created again."""
+    return 0 <= later.version - earlier.version < _MOST_CHANGES
 
 
 def _remedy(name: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from shardq.client import Client
-from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.pipeline import Pipeline, check_pipeline
 from shardq.queue import Queue
 from shardq.settings import check_number
 from shardq.settling.dead_letters import dead_letter_name
@@ -48,6 +48,7 @@ def depths_of(pipeline: Pipeline, client: Client, *, interval: float | None = No
     """Count the messages of each queue; twice, so many seconds apart, for rates. Raises QueueNotFound."""
     if interval is not None:
         check_number("interval", interval, 0.01, LONGEST_INTERVAL)
+    check_pipeline(pipeline)
     pipeline.check_queues(client)
     queues = [client.queue(name) for name in pipeline.queues]
     found = [_depth(client, queue) for queue in queues]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.client import Client
+from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec, codec_named
 from shardq.errors import QueueNotFound
 from shardq.outcome import Backoff
@@ -12,7 +12,7 @@ from shardq.pipelines.errors import DanglingEnd, DuplicateLink, InvalidPipeline,
 from shardq.pipelines.link import Link, LinkFunction
 from shardq.wording import kind_of
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "check_pipeline"]
 
 
 class Pipeline:
@@ -122,6 +122,7 @@ class Pipeline:
 
     def check_queues(self, client: Client) -> None:
         """Look for each of the queues in the store. Raises QueueNotFound, and what :meth:`check` raises."""
+        check_client(client)
         self.check()
         for name in self.queues:
             try:
@@ -173,3 +174,11 @@ class Pipeline:
                     f"pipeline {self.name!r} has the output {name!r} and a link from it: others would take its "
                     "messages from the link; leave one of the two out"
                 )
+
+
+def check_pipeline(pipeline: object) -> None:
+    """Raise InvalidPipeline for what is no pipeline."""
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidPipeline(
+            f"pipeline={pipeline!r} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"
+        )

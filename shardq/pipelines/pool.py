@@ -54,6 +54,10 @@ class PipelinePool(WorkerPool):
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         **options: Unpack[PipelineKeywords],
     ) -> None:
+        if not isinstance(pipeline, str):
+            raise InvalidSetting(
+                f"pipeline={pipeline!r} is {kind_of(pipeline)}: name it, as in 'package.module:pipeline'"
+            )
         self._begin(
             PipelinePlan(url=url, handlers={}, options=WorkerOptions(**options), pipeline=pipeline),
             processes=processes,

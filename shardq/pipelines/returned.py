@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,7 +48,8 @@ class Split:
             parts, "__iter__"
         ):
             raise InvalidSetting(
-                f"Split of {kind_of(parts)}: give a list of bodies, or return the body itself"
+                f"parts={reprlib.repr(parts)} of a Split is {kind_of(parts)}: give a list of bodies, or return "
+                "the body itself"
             )
         self.parts = tuple(each if isinstance(each, Forward) else Forward(body=each) for each in parts)
 

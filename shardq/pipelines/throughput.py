@@ -14,9 +14,9 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.client import Client
+from shardq.client import Client, check_client
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.pipeline import Pipeline, check_pipeline
 from shardq.pipelines.report import LinkReport
 from shardq.storage.requests import EntryState
 
@@ -81,6 +81,8 @@ def rates_of(pipeline: Pipeline, client: Client) -> dict[str, LinkRate]:
 
     Those that did nothing for a quarter of a minute may be missing.
     """
+    check_pipeline(pipeline)
+    check_client(client)
     found: dict[str, LinkRate] = {}
     try:
         notes = client.queue(QUEUE).peek(MOST_NOTES)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from shardq.client import Client
-from shardq.pipelines.errors import InvalidPipeline
-from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.pipeline import Pipeline, check_pipeline
 from shardq.pipelines.report import LinkTally, PipelineReport
 from shardq.pipelines.stepping import LinkHandler
 from shardq.pipelines.throughput import Notes
-from shardq.wording import kind_of
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import LoopKeywords
@@ -38,10 +36,7 @@ class PipelineWorker(Worker):
     """
 
     def __init__(self, pipeline: Pipeline, client: Client, **options: Unpack[PipelineKeywords]) -> None:
-        if not isinstance(pipeline, Pipeline):
-            raise InvalidPipeline(
-                f"pipeline={pipeline!r} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"
-            )
+        check_pipeline(pipeline)
         pipeline.check_queues(client)
         sources = tuple(link.source for link in pipeline.links)
         self._links = LinkTally(sources)

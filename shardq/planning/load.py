@@ -37,13 +37,14 @@ class Wanted(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in ("rate", "size", "latency", "copies", "cores"):
             value = getattr(self, name)
-            if not 0 < value < 1e12:
+            if not isinstance(value, int | float) or not 0 < value < 1e12:
                 raise InvalidSetting(
                     f"{name}={value!r} is out of range: give a number above 0 and below 1e12"
                 )
-        if self.consumers is not None and not 1 <= self.consumers < 1e12:
+        count = self.consumers
+        if count is not None and (not isinstance(count, int) or not 1 <= count < 1e12):
             raise InvalidSetting(
-                f"consumers={self.consumers} is out of range: give 1 or more, below 1e12, or leave it out"
+                f"consumers={count!r} is out of range: give a whole number from 1, below 1e12, or leave it out"
             )
 
 

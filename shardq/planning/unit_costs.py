@@ -48,7 +48,7 @@ def unit_costs(store: str) -> UnitCosts:
     """Return the unit costs of a store. Raises InvalidSetting when they were not measured."""
     text = resources.files("shardq.planning").joinpath("unit_costs.json").read_bytes()
     known = _decoder.decode(text)
-    if store not in known:
+    if not isinstance(store, str) or store not in known:
         raise InvalidSetting(
             f"store {store!r} has no measured unit costs: use one of {', '.join(sorted(known))}, or measure "
             "with tools/scaling/measure.py"

@@ -173,7 +173,7 @@ class Schedules:
         now. ``count`` counts from the creation. What was decided to take place before takes place. Raises
         InvalidSetting, InvalidMessage or ScheduleNotFound, with nothing changed.
         """
-        codec = changes.pop("codec", BYTES)
+        codec = check_codec(changes.pop("codec", BYTES))
         for name in changes:
             if name not in _CHANGES:
                 raise InvalidSetting(

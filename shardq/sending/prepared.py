@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args, overload
 
@@ -33,6 +34,7 @@ __all__ = [
     "Alike",
     "PreparedMessage",
     "SendOptions",
+    "check_bodies",
     "check_delay",
     "check_headers",
     "check_priority",
@@ -154,6 +156,15 @@ def size_of(headers: Headers | None) -> int:
         return 0
     values = headers.items()
     return sum(len(name) + (len(value) if isinstance(value, str | bytes) else 8) for name, value in values)
+
+
+def check_bodies(bodies: object, alone: str = "send one body with `send`") -> None:
+    """Raise InvalidMessage for one body, the parts of which would be sent as messages, and for what has no parts."""
+    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
+    if one or not isinstance(bodies, Iterable):
+        raise InvalidMessage(
+            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, or {alone}"
+        )
 
 
 def check_delay(delay: object) -> int:

@@ -15,7 +15,14 @@ import msgspec
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import Holder, Owner, UniqueKeys
-from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable, UniqueKeyTaken
+from shardq.errors import (
+    Closed,
+    OutcomeUnknown,
+    QueueNotFound,
+    ShardqError,
+    StoreUnavailable,
+    UniqueKeyTaken,
+)
 from shardq.outgoing_message import OnConflict
 from shardq.sending.doors import SEND, Door, append, check_age
 from shardq.sending.planned_bundles import PlannedBundle, grouped_by_shard
@@ -238,9 +245,12 @@ def _is_for(entry: Holder | None, planned: PlannedBundle) -> bool:
 
 
 def _unknown(error: BaseException) -> BaseException:
-    """The error of a message that is stored, while it is not known whether it has its key."""
-    if not isinstance(error, StoreUnavailable | Closed):
+    """The error of a message that was stored, while it is not known whether it had its key.
+
+    One whose queue is gone may have been received before.
+    """
+    if not isinstance(error, StoreUnavailable | Closed | QueueNotFound):
         return error
-    unknown = OutcomeUnknown(f"the message is stored, and may not have its unique key: {error}")
+    unknown = OutcomeUnknown(f"the message was stored, and may not have its unique key: {error}")
     unknown.__cause__ = error
     return unknown

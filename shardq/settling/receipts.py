@@ -14,10 +14,11 @@ from shardq.context.retry import Failures
 from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.receipt import Receipt
+from shardq.settler import check_results
 from shardq.settling.blocking import may_block
 from shardq.settling.settlement import Settlement
 from shardq.storage.requests import ClaimedSlice, EntryState, Span
-from shardq.wording import shown
+from shardq.wording import kind_of, shown
 
 __all__ = ["ack_receipts", "dead_letter_receipts", "extend_receipts", "release_receipts"]
 
@@ -33,6 +34,7 @@ def ack_receipts(
     What has a result is read first, in a request of its own, and where there are hooks all of it is, to be shown to
     them; what cannot be read is not acked.
     """
+    check_results(results)
     parsed = _parsed(context, receipts)
     values = _values(context, parsed, results or {})
     read = [each for each in parsed if each in values or context.hooks is not None]
@@ -118,8 +120,8 @@ def _unread(context: QueueContext, receipts: Sequence[Receipt]) -> tuple[list[Se
 
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
-    if isinstance(receipts, str):
-        raise InvalidReceipt(f"receipts={shown(receipts)} is one str: give a list of receipts")
+    if isinstance(receipts, str) or not isinstance(receipts, Iterable):
+        raise InvalidReceipt(f"receipts={shown(receipts)} is {kind_of(receipts)}: give a list of receipts")
     return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from shardq.client import Client, connect
+from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
 from shardq.settings import QueueSettings
 from shardq.storage.per_process import OwnLock
@@ -20,7 +20,6 @@ from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
 from shardq.tasks.workflow_result import WorkflowResult
-from shardq.wording import kind_of
 from shardq.worker import WorkerReport
 
 if TYPE_CHECKING:
@@ -115,10 +114,7 @@ class Tasks:
 
     def bind(self, client: Client) -> None:
         """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
-        if not isinstance(client, Client):
-            raise InvalidSetting(
-                f"client={client!r} is {kind_of(client)}: give what shardq.connect() returns"
-            )
+        check_client(client)
         with self._lock.get():
             if self._binding is None or self._binding.client is not client:
                 self._binding = Binding(client, self.queue_settings)

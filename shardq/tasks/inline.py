@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import msgspec
 
-from shardq.client import Client
+from shardq.client import Client, check_client
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.tasks.app import Tasks
 from shardq.tasks.plans import NAME, WORKFLOW
 from shardq.tasks.work_unit import Runner
-from shardq.tasks.worker import TaskWorker
+from shardq.tasks.worker import TaskWorker, check_app, check_names
 from shardq.worker import WorkerReport
 
 __all__ = ["InlineTasks", "SentTask"]
@@ -55,6 +55,8 @@ class InlineTasks:
     """
 
     def __init__(self, app: Tasks, client: Client) -> None:
+        check_app(app)
+        check_client(client)
         self._app, self._client, self._stack = app, client, ExitStack()
 
     def __enter__(self) -> Self:
@@ -74,6 +76,7 @@ class InlineTasks:
         """
         from shardq.testing.sent import waiting  # noqa: PLC0415 - an application needs none of it
 
+        check_names(queues)
         found: list[SentTask] = []
         for name in queues or self._app.queues:
             with suppress(QueueNotFound):  # nothing was sent to it yet

@@ -17,6 +17,7 @@ from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.ids import run_of
 from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.results import Entry
+from shardq.wording import kind_of
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -80,6 +81,8 @@ def newest_workflows(
         raise InvalidSetting(
             f"state={state!r} of workflows: give one of {', '.join(get_args(WorkflowState))}"
         )
+    if not isinstance(name, str | None):
+        raise InvalidSetting(f"name={name!r} of workflows is {kind_of(name)}: give a str")
     found = (
         each
         for each in _begun(binding)

@@ -54,7 +54,7 @@ class TaskPool(WorkerPool):
         url: str,
         tasks: str,
         *,
-        queues: Sequence[str] = (),
+        queues: Sequence[str] | None = None,
         processes: Processes = 1,
         threads: int = 1,
         handler_timeout: float | None = None,
@@ -64,13 +64,17 @@ class TaskPool(WorkerPool):
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
         check_names(queues)
+        if not isinstance(tasks, str):
+            raise InvalidSetting(
+                f"tasks={tasks!r} is {kind_of(tasks)}: name them, as in 'package.module:app'"
+            )
         options.setdefault("batch", BATCH)
         plan = TaskPlan(
             url=url,
             handlers={},
             options=WorkerOptions(**options),
             tasks=tasks,
-            named=tuple(queues),
+            named=tuple(queues or ()),
             threads=threads,
         )
         self._begin(

@@ -30,7 +30,7 @@ from shardq.worker.report import WorkerReport
 if TYPE_CHECKING:
     import shardq.tasks.app
 
-__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_names"]
+__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "check_names"]
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +79,7 @@ class TaskWorker(Worker):
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 0, MAX_THREADS, whole=True)
-        if not isinstance(tasks, shardq.tasks.Tasks):
-            raise InvalidSetting(f"tasks={tasks!r} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
+        check_app(tasks)
         check_names(queues)
         if not (queues or tasks.tasks):
             raise InvalidSetting(
@@ -243,6 +242,12 @@ class TaskWorker(Worker):
             return
         self._error = self._error or error
         self.stop()
+
+
+def check_app(tasks: object) -> None:
+    """Raise InvalidSetting for what is no app."""
+    if not isinstance(tasks, shardq.tasks.Tasks):
+        raise InvalidSetting(f"tasks={tasks!r} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 
 
 def check_names(queues: object) -> None:

@@ -17,10 +17,10 @@ from shardq.codec import Codec
 from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.message import Message
 from shardq.outgoing_message import Headers, HeaderValue, OutgoingMessage
-from shardq.sending.prepared import check_headers, size_of
+from shardq.sending.prepared import check_bodies, check_headers, size_of
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
-from shardq.wording import kind_of, shown
+from shardq.wording import shown
 
 __all__ = [
     "MOST_BYTES",
@@ -117,7 +117,8 @@ def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iter
 
     What comes before a message that is refused is handed out first. Raises InvalidMessage at once for what they share.
     """
-    return _pack(_checked_many(bodies), _headers(shared), codec)
+    check_bodies(bodies, "publish one body with `publish`")
+    return _pack(bodies, _headers(shared), codec)
 
 
 def _pack(bodies: Iterable[Any], headers: Headers | None, codec: Codec) -> Iterator[OutgoingMessage]:
@@ -164,16 +165,6 @@ def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
         messages, size = messages + len(taken), size + len(each.data)
     if waiting:
         yield _joined(waiting)
-
-
-def _checked_many(bodies: Iterable[Any]) -> Iterable[Any]:
-    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
-    if one or not isinstance(bodies, Iterable):
-        raise InvalidMessage(
-            f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
-            "or publish one body with `publish`"
-        )
-    return bodies
 
 
 def _of(item: Any, headers: Headers | None, codec: Codec) -> tuple[bytes, Headers | None]:

@@ -111,7 +111,11 @@ class Filter(msgspec.Struct, frozen=True):
 
     def takes(self, headers: Headers | None) -> bool:
         """True for a message with such headers."""
-        found = headers or {}
+        found = {} if headers is None else headers
+        if not isinstance(found, Mapping):
+            raise InvalidMessage(
+                f"headers={headers!r} are {kind_of(headers)}: give a mapping of str to values"
+            )
         if self.subjects:
             subject = found.get(SUBJECT)
             if not isinstance(subject, str) or not _compiled(self.subjects).fullmatch(subject):

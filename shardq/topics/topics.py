@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardq.client import Client
-from shardq.codec import BYTES, Codec
+from shardq.codec import BYTES, Codec, check_codec
 from shardq.errors import QueueExists
 from shardq.settings import check_number
 from shardq.storage.writing import telling_done
@@ -27,6 +27,7 @@ def create_topic(
     """See :meth:`shardq.Client.create_topic`."""
     name = check_name("topic", name)
     check_number("retention", retention, 0.0, _LONGEST_RETENTION_SECONDS)
+    check_codec(codec)
     client.create_schema()
     existed = client.exists(log_of(name))
     if not existed:

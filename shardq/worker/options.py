@@ -12,6 +12,7 @@ from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting
 from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
+from shardq.receiving.turns import turns_of
 from shardq.settings import QueueSettings, check_number
 from shardq.wording import kind_of
 from shardq.worker.policy import OnError, check_on_error
@@ -83,6 +84,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_number("batch", self.batch, 1, MAX_BATCH, whole=True)
+        check_number("prefetch", self.prefetch, 0, MAX_BATCH, whole=True)
         if self.idle_exit is not None:
             check_number("idle_exit", self.idle_exit, 0.0, MAX_IDLE_SECONDS)
         check_codec(self.body_codec)
@@ -90,6 +92,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
+        turns_of(tuple(self.weights) if isinstance(self.weights, Mapping) else (), self.weights, self.order)
         if self.semaphore is not None:
             _check_semaphore_name(self.semaphore)
 

@@ -110,6 +110,7 @@ class WorkerPool:
         """Take the plan of each process, and how many there are. Nothing runs yet."""
         least, most = bounds(processes)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
+        check_runs("on_progress", on_progress)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")

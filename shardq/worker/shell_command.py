@@ -11,9 +11,10 @@ from typing import Self
 
 import msgspec
 
-from shardq.errors import ShardqError
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter
+from shardq.wording import kind_of
 
 __all__ = ["CommandFailed", "ShellCommand"]
 
@@ -42,6 +43,12 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """
 
     command: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.command, str):
+            raise InvalidSetting(
+                f"command={self.command!r} is {kind_of(self.command)}: give a line for the shell"
+            )
 
     def __call__(self, message: Message) -> None:
         """Run the command; raises CommandFailed, or DeadLetter."""

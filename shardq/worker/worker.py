@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Unpack, cast, overload
 
@@ -273,7 +273,11 @@ def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_
 
 
 def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
-    if isinstance(queues, str) or not all(isinstance(queue, Queue) for queue in queues):
+    if (
+        isinstance(queues, str)
+        or not isinstance(queues, Iterable)
+        or not all(isinstance(queue, Queue) for queue in queues)
+    ):
         raise InvalidSetting(
             f"queues={queues!r}: a worker takes opened queues, such as client.queue('orders')"
         )

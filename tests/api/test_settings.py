@@ -410,3 +410,50 @@ def test_a_change_of_a_deleted_queue_never_replaces_the_settings_of_the_next_one
     settings = client.queue("q").settings
     assert (settings.shards, settings.visibility_timeout, settings.dedupe_window) == (1, 7, 50)
     other.close()
+
+
+class CreatedAgain(WrappedStore):
+    """Right after a change of its settings the queue is deleted, created again, and read by another thread."""
+
+    then: Callable[[], object] = staticmethod(lambda: None)
+
+    def update_queue(self, record: QueueRecord) -> bool:
+        made = super().update_queue(record)
+        self.then()
+        return made
+
+
+@pytest.mark.parametrize("first", [1, 2**29], ids=["a lower version", "a higher version"])
+def test_the_settings_of_a_queue_that_is_created_again_are_not_taken_for_older_ones(
+    url: str, clock: ManualClock, first: int
+) -> None:
+    store = CreatedAgain(open_store(url, clock))
+    store.create_schema()
+    old, new = (shardq.QueueSettings(shards=shards) for shards in (2, 3))
+    store.create_queue(QueueRecord("q", old.encode(), 2**28))
+    with shardq.Client(store) as client:
+        queue = client.queue("q")
+
+        def create_again() -> None:
+            store.drop_queue("q")
+            store.create_queue(QueueRecord("q", new.encode(), first))
+            client.queue("q")
+
+        store.then = create_again
+        queue._context.live.alter({"visibility_timeout": 60})
+        assert queue.settings == new
+
+
+def test_a_client_knows_its_own_change_though_it_has_read_what_was_before(
+    url: str, client: shardq.Client, clock: ManualClock
+) -> None:
+    store = CreatedAgain(open_store(url, clock))
+    client.create_queue("q", shards=2)
+    with shardq.Client(store) as other:
+        queue = other.queue("q")
+        live = queue._context.live
+        before = live._load()
+        client.queue("q").alter(max_deliveries=3)
+        store.then = lambda: live._take(*before)  # a thread that was slow
+        live.alter({"visibility_timeout": 60})
+        assert (queue.settings.visibility_timeout, queue.settings.max_deliveries) == (60, 3)

@@ -11,6 +11,8 @@ import pytest
 import shardq
 from shardq.context.unique_keys import Holder, UniqueKeys
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Append
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 
 KEY = "customer-42"
@@ -421,3 +423,37 @@ def test_replacing_leaves_the_history_alone(client: shardq.Client) -> None:
     queue.producer().send(b"2", unique_key=KEY, on_conflict="replace")
     assert [message.body for message in queue.history()] == [b"1"]
     assert bodies(queue) == [b"2"]
+
+
+class DeletedMeanwhile(WrappedStore):
+    """Its queue is deleted right before the sender of a message that is stored takes the key for it."""
+
+    delete: Callable[[], object] | None = None
+
+    def append(self, request: Append) -> None:
+        super().append(request)
+        if self.delete is not None:
+            delete, self.delete = self.delete, None
+            delete()
+
+
+@pytest.mark.parametrize("received", [True, False])
+def test_a_message_whose_queue_is_deleted_before_its_send_has_ended_may_have_been_received(
+    url: str, client: shardq.Client, queue: shardq.Queue, clock: ManualClock, received: bool
+) -> None:
+    store = DeletedMeanwhile(open_store(url, clock))
+    taken: list[bytes] = []
+
+    def delete() -> None:
+        if received:
+            taken.extend(bodies(queue))
+        client.delete_queue(queue.name)
+
+    with shardq.Client(store, retry_seconds=0) as other:
+        producer = other.queue(queue.name).producer()
+        store.delete = delete
+        with pytest.raises(shardq.OutcomeUnknown) as caught:
+            producer.send(b"x", unique_key=KEY)
+        with pytest.raises(shardq.QueueNotFound):
+            producer.send(caught.value.unsent[0])
+    assert taken == [b"x"] * received

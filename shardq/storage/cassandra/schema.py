@@ -34,7 +34,7 @@ _NEW_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 def version(session: Session) -> int:
     """Return the number of the last migration that was applied; 0 when none was."""
-    rows = session.read(_VERSION, ())
+    rows = session.read_unprepared(_VERSION)
     return int(rows[0][0]) if rows else 0
 
 

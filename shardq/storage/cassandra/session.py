@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ Answer: TypeAlias = Callable[[], Any]  # waits for the rows
 _LOCKS = 256
 _TOGETHER = 10  # statements on partitions of their own in one batch; a server warns of more
 
+_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE) (?=\w+(?:\s|$))")  # that is not of another keyspace
 _NOW = "SELECT now() FROM system.local"
 _UUID_EPOCH = 0x01B21DD213814000  # of version 1 UUIDs, in tenths of a microsecond before 1970
 _SAMPLES = 4
@@ -49,6 +51,11 @@ class Session:
     def read(self, query: str, values: Sequence[Any], **options: Any) -> list[Any]:
         """The rows of a query, as tuples; options are those of :meth:`start_read`."""
         return list(self.start_read(query, values, **options)())
+
+    def read_unprepared(self, query: str) -> list[Any]:
+        """The rows of a query without values. The driver would log the error of one that it cannot prepare."""
+        with self._translated(writing=False):
+            return list(self._connected.get().driver.execute(self._qualified(query)))
 
     def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
         """The rows of one partition after every conditional change that has begun is finished or given up."""
@@ -136,9 +143,13 @@ class Session:
         connected = self._connected.get()
         prepared = connected.prepared.get(query)
         if prepared is None:
-            prepared = connected.driver.prepare(query, keyspace=self.address.keyspace)
+            prepared = connected.driver.prepare(self._qualified(query))
             connected.prepared[query] = prepared
         return prepared
+
+    def _qualified(self, query: str) -> str:
+        """The query with the names of tables in full: of others that are prepared a server warns."""
+        return _TABLE.sub(rf'\g<0>"{self.address.keyspace}".', query)
 
     @contextmanager
     def _translated(self, *, writing: bool, conditional: bool = False) -> Iterator[None]:
