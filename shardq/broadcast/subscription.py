@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,6 @@ from shardq.codec import Codec
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.settings import check_number
-from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import generation
 
 __all__ = ["Subscription"]
@@ -46,7 +46,7 @@ class Subscription(Closing):
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages; see :meth:`shardq.Consumer.receive`. Raises Closed."""
-        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
+        check_number("wait", wait, 0.0, math.inf)
         deadline = time.monotonic() + wait
         while True:
             self._check_open()
