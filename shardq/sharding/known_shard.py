@@ -86,13 +86,14 @@ class KnownShard(msgspec.Struct):
         self.deep_alone = not seen
 
     def is_to_be_forgotten(self, now: int, *, is_written: bool) -> bool:
-        """True when it is empty and nobody writes it any more. It is asked again when that was tried."""
+        """True when it is empty and nobody writes it any more."""
         if self.probe.shard.is_grouped and not self.probe.empty:
             self.forget_at = now + FORGET_GROUPS_AFTER
-        if not self.probe.empty or is_written or self.forget_at > now:
-            return False
+        return self.probe.empty and not is_written and self.forget_at <= now
+
+    def tried_to_forget(self, now: int) -> None:
+        """Note that it was tried to take it out of the directory."""
         self.forget_at = now + FORGET_AGAIN
-        return True
 
 
 def _forget_after(probe: Probe) -> int:

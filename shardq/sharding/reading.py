@@ -307,12 +307,18 @@ class ShardReader:
     def _forget(self, current: set[Shard], now: int) -> None:
         """Take empty shards out of the directory once nobody writes them any more.
 
-        Each may take a dozen requests, and messages wait: those for which there is no time come with the next survey.
+        Each may take a dozen requests, and messages wait: those for which there is no time come with the next survey,
+        before those that were tried by then.
         """
         until = self._timer() + FORGET_SECONDS
-        for shard, known in self._known.items():
-            if known.is_to_be_forgotten(now, is_written=shard in current and not shard.is_grouped):
-                with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
-                    self._store.forget(shard)
-                if self._timer() >= until:
-                    return
+        unused = [
+            shard
+            for shard, known in self._known.items()
+            if known.is_to_be_forgotten(now, is_written=shard in current and not shard.is_grouped)
+        ]
+        for shard in sorted(unused, key=lambda shard: self._known[shard].forget_at):
+            self._known[shard].tried_to_forget(now)
+            with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
+                self._store.forget(shard)
+            if self._timer() >= until:
+                return

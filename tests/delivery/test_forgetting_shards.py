@@ -1,0 +1,62 @@
+"""Shards that are not used any more are taken out of the directory, a few at a time where that takes long."""
+
+from __future__ import annotations
+
+import shardq
+from shardq.sharding.ownership import Ownership
+from shardq.sharding.reading import ShardReader
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Append
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import BundleFactory, ManualClock
+
+SHARDS = 5
+LAYOUT = Layout(shards=SHARDS, time_shards=10, time_shard_seconds=1)
+
+
+class KeepingStore(WrappedStore):
+    """It takes a second to find out that a shard cannot be taken out, as one with a history cannot."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.seconds = 0.0
+        self.tried: list[int] = []
+
+    def timer(self) -> float:
+        return self.seconds
+
+    def forget(self, shard: Shard) -> bool:
+        self.seconds += 1
+        self.tried.append(shard.number)
+        return False
+
+
+def test_messages_wait_for_one_shard_at_a_time_and_no_shard_for_another_for_ever(
+    url: str, clock: ManualClock
+) -> None:
+    # Given shards that were used, and surveys that are further apart than two tries of the same shard
+    store = KeepingStore(open_store(url, clock))
+    with shardq.Client(store) as client:
+        queue = client.create_queue("q", shards=SHARDS, time_shards=10, time_shard_seconds=1)
+        bundle = BundleFactory(store.now)
+        (time_shard,) = LAYOUT.time_shards_between(store.now(), store.now())
+        for number in range(SHARDS):
+            store.append(Append(Shard("q", time_shard, number), (bundle(),)))
+        with queue.consumer() as consumer:
+            while consumer.pop() is not None:
+                pass
+        reader = ShardReader(store, "q", Ownership("me"), store.timer)
+        reader.survey(LAYOUT)
+        clock.advance(3.5)  # their time shard is not being written any more
+        store.tried.clear()
+        for _ in range(2 * SHARDS):
+            clock.advance(10)
+            before = len(store.tried)
+            reader.survey(LAYOUT)
+            # Then each survey tries one of them
+            assert len(store.tried) - before == 1
+    # And all have had their turns
+    assert sorted(store.tried) == sorted(2 * list(range(SHARDS)))
