@@ -231,8 +231,9 @@ class Failures:
         return any(isinstance(error, OutcomeUnknown) for error in self._errors.values())
 
     def add(self, shard: Shard, error: ShardqError) -> None:
-        """Note the error of a shard. After an unanswered attempt a later refusal does not make the outcome known."""
-        if isinstance(error, StoreUnavailable) and isinstance(self._errors.get(shard), OutcomeUnknown):
+        """Note the error of a shard. After an unanswered attempt no later refusal makes the outcome known."""
+        is_refusal = isinstance(error, StoreUnavailable | Closed)
+        if is_refusal and isinstance(self._errors.get(shard), OutcomeUnknown):
             return
         self._errors[shard] = error
 
@@ -263,9 +264,9 @@ class Failures:
         unknown = [shard for shard, error in self._errors.items() if isinstance(error, OutcomeUnknown)]
         closed = [shard for shard, error in self._errors.items() if isinstance(error, Closed)]
         cause = self._errors[min(unknown or closed or self._errors)]
-        text = f"{what} in {_names(self._errors)}: {cause}"
         if closed and not unknown and not done:
             return cause
+        text = f"{what} in {_names(self._errors)}: {cause}"
         if unknown or closed:
             joined: ShardqError = OutcomeUnknown(text)
         else:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import shardq
+from shardq.context.retry import Failures
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
@@ -229,6 +230,13 @@ def test_a_batch_of_which_a_part_is_settled_when_the_client_is_closed_is_not_as_
             finally:
                 store.left, store.client, store.swallows = 10_000, None, False
     assert shardq.OutcomeUnknown in raised
+
+
+def test_what_was_not_answered_stays_unknown_when_the_client_is_closed_before_it_is_repeated() -> None:
+    failures, shard = Failures(), Shard("q", 0, 0)
+    failures.add(shard, shardq.OutcomeUnknown("no answer"))
+    failures.add(shard, shardq.Closed("this client is closed"))
+    assert isinstance(failures.error("1 message was not acked"), shardq.OutcomeUnknown)
 
 
 def test_a_pop_that_was_not_answered_when_the_client_is_closed_may_have_acked(
