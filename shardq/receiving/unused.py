@@ -52,7 +52,8 @@ def _delete_if_unused(context: QueueContext) -> bool:
         return False
     dropped = retry.ask(store.drop_queue, name, record)
     # An attempt that was not answered may have dropped it.
-    deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
+    with telling_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
+        deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
         with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
             drop_belongings(store, retry, record, context.dismiss)
