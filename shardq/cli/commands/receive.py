@@ -146,11 +146,12 @@ def _show_acked(
     failed: ShardqError | None = None
     for message in batch:
         try:
-            show(message)
-        except InvalidMessage as error:
-            show_as_it_is(message)
-            note(f"message {message.id}: {error.__cause__}; it is acked, and printed as it is")
-            failed = InvalidMessage("the codec could not read all bodies: see the lines above")
+            try:
+                show(message)
+            except InvalidMessage as error:
+                show_as_it_is(message)
+                note(f"message {message.id}: {error.__cause__}; it is acked, and printed as it is")
+                failed = InvalidMessage("the codec could not read all bodies: see the lines above")
         except ShardqError as error:
             note(f"message {message.id}: {error}; it is acked, and not printed")
             failed = error
