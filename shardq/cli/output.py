@@ -71,11 +71,11 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Names the file in what is raised when it is written."""
+    """Name the file in what is raised when it is written. Stdout has its own words for that."""
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:
+        if error.errno in NO_ROOM and error.filename is None and path not in _STDOUT:
             error.filename = str(path)
         raise
 
