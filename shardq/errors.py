@@ -243,8 +243,8 @@ class PartialSend(ShardqError):
 
     ``stored`` holds the ids of the messages that the store confirmed. ``unsent`` holds the other messages, in their
     order. Pass ``unsent`` to ``send_many`` again: no message is stored twice, even if the first attempt stored it. If
-    the input was an iterator, the rest of the input is still in it. ``positions`` are the places of
-    ``unsent`` among the bodies of a ``send_many``, from 0. ``__cause__`` is the error that stopped the send.
+    the input was an iterator, the rest of the input is still in it. After a ``send_many``, ``positions`` are the places
+    of ``unsent`` among its bodies, from 0. ``__cause__`` is the error that stopped the send.
     """
 
     retryable = True

@@ -61,10 +61,8 @@ def scene(url: str, clock: ManualClock) -> Iterator[Scene]:
     yield scene
     scene.client.close()
     asked = scene.store.asked
-    assert asked in (
-        [],
-        ["wait"],
-    )  # the thread that prefetches may have been about to wait when the client was closed
+    # The thread that prefetches may have been about to wait when the client was closed
+    assert asked in ([], ["wait"])
 
 
 CALLS: dict[str, Callable[[Scene], Any]] = {

@@ -125,9 +125,8 @@ def test_one_that_is_cut_short_is_completed_by_the_next(
     store.plan = FaultPlan(
         faults=tuple(Fault("release", n, FaultKind.UNAVAILABLE) for n in range(nth, 10_000))
     )
-    told = (
-        shardq.OutcomeUnknown if nth > 1 else shardq.StoreUnavailable
-    )  # which says that nothing was changed
+    # StoreUnavailable says that nothing was changed
+    told = shardq.OutcomeUnknown if nth > 1 else shardq.StoreUnavailable
     with pytest.raises(told, match="not given back"):
         queue.unlock("dead")
     assert queue.counts().in_flight == 4 - (nth - 1)
