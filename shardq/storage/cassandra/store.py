@@ -257,7 +257,7 @@ class CassandraStore(KeyMethods):
         return self._of(shard).count(self._place(shard), sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""
+        """Give up history, up to 200 slices of each shard, and finish drops that stopped half way, of any queue."""
         return sweeping.sweep(self._session, request, self.now, partial(self._probe, deep=True))
 
     # -- consumers -----------------------------------------------------------------------------------------
