@@ -12,7 +12,7 @@ from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, count_of
 from shardq.message import Message
 from shardq.settler import Settler, check_results
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Batch"]
 
@@ -73,7 +73,7 @@ class Batch(Sequence[Message]):
         """
         if not isinstance(messages, Iterable):
             raise InvalidSetting(
-                f"messages={messages!r} is {kind_of(messages)}: give a list of messages of this batch"
+                f"messages={shown(messages)} is {kind_of(messages)}: give a list of messages of this batch"
             )
         chosen: dict[HeldSlice, set[int]] = {}
         for message in messages:

@@ -41,7 +41,7 @@ from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     import shardq.schedules
@@ -62,7 +62,7 @@ def connect(
     """
     if clock is not None and not callable(getattr(clock, "now", None)):
         raise InvalidSetting(
-            f"clock={clock!r} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
+            f"clock={shown(clock)} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
         )
     return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
 
@@ -200,7 +200,7 @@ class Client(Closing):
     def _names(self, prefix: str) -> tuple[str, ...]:
         if not isinstance(prefix, str):
             raise InvalidSetting(
-                f"prefix={prefix!r} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
+                f"prefix={shown(prefix)} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
             )
         return self._retry(self._store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 
@@ -351,7 +351,9 @@ class Client(Closing):
 def check_client(client: object) -> None:
     """Raise InvalidSetting for what is no client."""
     if not isinstance(client, Client):
-        raise InvalidSetting(f"client={client!r} is {kind_of(client)}: give what shardq.connect() returns")
+        raise InvalidSetting(
+            f"client={shown(client)} is {kind_of(client)}: give what shardq.connect() returns"
+        )
 
 
 @contextmanager

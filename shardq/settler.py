@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection
 from shardq.outgoing_message import HeaderValue
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from shardq.message import Message
@@ -88,6 +87,6 @@ def check_results(results: object) -> None:
     """Raise InvalidSetting for what is neither None nor results of single messages."""
     if not isinstance(results, Mapping | None):
         raise InvalidSetting(
-            f"results={reprlib.repr(results)} is {kind_of(results)}: give a mapping of messages, or of their receipts, "
+            f"results={shown(results)} is {kind_of(results)}: give a mapping of messages, or of their receipts, "
             "to their results"
         )

@@ -18,7 +18,7 @@ def kind_of(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error names it: in short, and by its type where it has no text, as a number of 5,000 digits."""
+    """A value as an error names it: in short. What cannot be written, such as an int of 5,000 digits, by its type."""
     try:
         text = repr(value)
     except Exception:

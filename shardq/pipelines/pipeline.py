@@ -10,7 +10,7 @@ from shardq.errors import QueueNotFound
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DanglingEnd, DuplicateLink, InvalidPipeline, PipelineCycle
 from shardq.pipelines.link import Link, LinkFunction
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Pipeline", "check_pipeline"]
 
@@ -180,5 +180,5 @@ def check_pipeline(pipeline: object) -> None:
     """Raise InvalidPipeline for what is no pipeline."""
     if not isinstance(pipeline, Pipeline):
         raise InvalidPipeline(
-            f"pipeline={pipeline!r} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"
+            f"pipeline={shown(pipeline)} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"
         )

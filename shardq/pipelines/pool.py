@@ -10,7 +10,7 @@ from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.worker import PipelineKeywords, PipelineWorker
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -56,7 +56,7 @@ class PipelinePool(WorkerPool):
     ) -> None:
         if not isinstance(pipeline, str):
             raise InvalidSetting(
-                f"pipeline={pipeline!r} is {kind_of(pipeline)}: name it, as in 'package.module:pipeline'"
+                f"pipeline={shown(pipeline)} is {kind_of(pipeline)}: name it, as in 'package.module:pipeline'"
             )
         self._begin(
             PipelinePlan(url=url, handlers={}, options=WorkerOptions(**options), pipeline=pipeline),

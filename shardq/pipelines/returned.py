@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.outgoing_message import HeaderValue
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Forward", "Split"]
 
@@ -48,7 +47,7 @@ class Split:
             parts, "__iter__"
         ):
             raise InvalidSetting(
-                f"parts={reprlib.repr(parts)} of a Split is {kind_of(parts)}: give a list of bodies, or return "
+                f"parts={shown(parts)} of a Split is {kind_of(parts)}: give a list of bodies, or return "
                 "the body itself"
             )
         self.parts = tuple(each if isinstance(each, Forward) else Forward(body=each) for each in parts)

@@ -8,6 +8,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.planning.unit_costs import Cost, UnitCosts
+from shardq.wording import shown
 
 __all__ = ["BUNDLE_BYTES", "BUNDLE_MESSAGES", "PLANNED", "Load", "Wanted", "load"]
 
@@ -39,12 +40,12 @@ class Wanted(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 < value < 1e12:
                 raise InvalidSetting(
-                    f"{name}={value!r} is out of range: give a number above 0 and below 1e12"
+                    f"{name}={shown(value)} is out of range: give a number above 0 and below 1e12"
                 )
         count = self.consumers
         if count is not None and (not isinstance(count, int) or not 1 <= count < 1e12):
             raise InvalidSetting(
-                f"consumers={count!r} is out of range: give a whole number from 1, below 1e12, or leave it out"
+                f"consumers={shown(count)} is out of range: give a whole number from 1, below 1e12, or leave it out"
             )
 
 

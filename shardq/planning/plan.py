@@ -9,6 +9,7 @@ import msgspec
 from shardq.errors import InvalidSetting
 from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, Wanted, load
 from shardq.planning.unit_costs import UnitCosts, unit_costs
+from shardq.wording import shown
 
 __all__ = ["Choice", "Plan", "Use", "plan"]
 
@@ -68,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(wanted: Wanted, costs: UnitCosts | None = None) -> Plan:
     """Plan the layout of a queue. Raises InvalidSetting for a store whose unit costs are not known."""
     if not isinstance(wanted, Wanted) or not isinstance(costs, UnitCosts | None):
-        raise InvalidSetting(f"wanted={wanted!r}, costs={costs!r}: give a Wanted, and UnitCosts or None")
+        raise InvalidSetting(
+            f"wanted={shown(wanted)}, costs={shown(costs)}: give a Wanted, and UnitCosts or None"
+        )
     costs = costs or unit_costs(wanted.store)
     found = load(wanted, costs)
     if wanted.store in _EMBEDDED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args, overload
@@ -163,7 +162,7 @@ def check_bodies(bodies: object, alone: str = "send one body with `send`") -> No
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     if one or not isinstance(bodies, Iterable):
         raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, or {alone}"
+            f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, or {alone}"
         )
 
 

@@ -19,6 +19,7 @@ from shardq.errors import InvalidSetting, ShardqError
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
 from shardq.tasks.models import read, readable, write
+from shardq.wording import shown
 
 __all__ = ["Arguments"]
 
@@ -93,7 +94,7 @@ class Arguments:
             return _ENCODER.encode(value)
         except Exception as error:
             raise ResultRejected(
-                f"the result of task {self._name!r}, {reprlib.repr(value)}, cannot be stored: {error}; return what "
+                f"the result of task {self._name!r}, {shown(value)}, cannot be stored: {error}; return what "
                 "msgspec or pydantic can write, or set keep_result=0"
             ) from error
 
@@ -127,7 +128,7 @@ class Arguments:
                 _ENCODER.encode(value)
             except Exception as wrong:
                 return (
-                    f"argument {name}={reprlib.repr(value)} of task {self._name!r} cannot be sent: {wrong}; give plain "
+                    f"argument {name}={shown(value)} of task {self._name!r} cannot be sent: {wrong}; give plain "
                     "values, dataclasses, msgspec structs or pydantic models, such as the key of a record"
                 )
         return f"the arguments of task {self._name!r} cannot be sent: {error}"

@@ -17,7 +17,7 @@ from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.ids import run_of
 from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.results import Entry
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -79,10 +79,10 @@ def newest_workflows(
     check_number("limit", limit, 1, MOST_LISTED, whole=True)
     if state is not None and state not in get_args(WorkflowState):
         raise InvalidSetting(
-            f"state={state!r} of workflows: give one of {', '.join(get_args(WorkflowState))}"
+            f"state={shown(state)} of workflows: give one of {', '.join(get_args(WorkflowState))}"
         )
     if not isinstance(name, str | None):
-        raise InvalidSetting(f"name={name!r} of workflows is {kind_of(name)}: give a str")
+        raise InvalidSetting(f"name={shown(name)} of workflows is {kind_of(name)}: give a str")
     found = (
         each
         for each in _begun(binding)

@@ -11,7 +11,7 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
 from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -66,7 +66,7 @@ class TaskPool(WorkerPool):
         check_names(queues)
         if not isinstance(tasks, str):
             raise InvalidSetting(
-                f"tasks={tasks!r} is {kind_of(tasks)}: name them, as in 'package.module:app'"
+                f"tasks={shown(tasks)} is {kind_of(tasks)}: name them, as in 'package.module:app'"
             )
         options.setdefault("batch", BATCH)
         plan = TaskPlan(

@@ -22,7 +22,7 @@ from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 from shardq.worker import Worker
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport
@@ -247,14 +247,14 @@ class TaskWorker(Worker):
 def check_app(tasks: object) -> None:
     """Raise InvalidSetting for what is no app."""
     if not isinstance(tasks, shardq.tasks.Tasks):
-        raise InvalidSetting(f"tasks={tasks!r} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
+        raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 
 
 def check_names(queues: object) -> None:
     """Raise InvalidSetting for what is no list of names of queues. Whether they exist is not asked."""
     if queues is not None and (isinstance(queues, str | bytes) or not isinstance(queues, Iterable)):
         raise InvalidSetting(
-            f"queues={queues!r} is {kind_of(queues)}: give a list of names, such as ['tasks']"
+            f"queues={shown(queues)} is {kind_of(queues)}: give a list of names, such as ['tasks']"
         )
 
 

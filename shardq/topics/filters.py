@@ -114,7 +114,7 @@ class Filter(msgspec.Struct, frozen=True):
         found = {} if headers is None else headers
         if not isinstance(found, Mapping):
             raise InvalidMessage(
-                f"headers={headers!r} are {kind_of(headers)}: give a mapping of str to values"
+                f"headers={shown(headers)} are {kind_of(headers)}: give a mapping of str to values"
             )
         if self.subjects:
             subject = found.get(SUBJECT)

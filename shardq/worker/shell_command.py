@@ -14,7 +14,7 @@ import msgspec
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["CommandFailed", "ShellCommand"]
 
@@ -47,7 +47,7 @@ class ShellCommand(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.command, str):
             raise InvalidSetting(
-                f"command={self.command!r} is {kind_of(self.command)}: give a line for the shell"
+                f"command={shown(self.command)} is {kind_of(self.command)}: give a line for the shell"
             )
 
     def __call__(self, message: Message) -> None:

@@ -119,6 +119,8 @@ def test_what_cannot_be_written_or_is_long_is_named_in_short(client: shardq.Clie
             lambda given=refused: queue.peek(given),
             lambda given=refused: queue.alter(retention=given),
             lambda given=refused: queue.producer().send(given),
+            lambda given=refused: queue.producer().send_many(given),
+            lambda given=refused: client.queues(given),
             lambda given=refused: queue.producer().send(b"x", unique_key=given),
             lambda given=refused: shardq.DeadLetter(given),
             lambda given=refused: list(queue.history(since=given)),

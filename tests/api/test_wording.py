@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 import shardq
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,15 @@ from shardq.wording import kind_of
 )
 def test_a_kind_has_its_article(value: object, words: str) -> None:
     assert kind_of(value) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("a", "'a'"), (10**5000, "<int>"), ("x" * 300, "'" + "x" * 199 + "...")],
+    ids=["short", "not to be written", "long"],
+)
+def test_a_value_is_shown_in_short(value: object, text: str) -> None:
+    assert shown(value) == text
 
 
 def test_no_error_makes_an_article_of_its_own_for_the_type_of_a_value() -> None:
