@@ -244,7 +244,8 @@ def test_a_pop_that_was_not_answered_when_the_client_is_closed_may_have_acked(
 ) -> None:
     queue = client.create_queue("q", shards=1, time_shards=1)
     raised, store.left = set[type](), 10_000
-    for number in itertools.count():
+    number = passes = 0
+    while passes < 5:  # as a pop makes one request more now and then, one pass may miss the claim
         queue.purge()
         queue.producer().send(b"x")
         with shardq.Client(store, retry_seconds=0) as other:
@@ -255,8 +256,9 @@ def test_a_pop_that_was_not_answered_when_the_client_is_closed_may_have_acked(
             except shardq.ShardqError as error:
                 raised.add(type(error))
                 assert queue.peek() or isinstance(error, shardq.OutcomeUnknown), number
+                number += 1
             else:
-                break
+                number, passes = 0, passes + 1
             finally:
                 store.left, store.client, store.swallows = 10_000, None, False
     assert shardq.OutcomeUnknown in raised
