@@ -35,7 +35,7 @@ def axes(*, quick: bool) -> tuple[Axis, ...]:
             name="messages",
             value=lambda load: load.messages,
             loads=tuple(Load(messages=10**power, batch=batch, claims=CLAIMS) for power in powers),
-            seconds=seconds if quick else 900,  # 10^7 take Cassandra four minutes
+            seconds=seconds if quick else 900,  # 10^7 take Cassandra three minutes
         ),
         Axis(
             name="shards",
