@@ -1,6 +1,10 @@
-"""Shards that are not used any more are taken out of the directory, a few at a time where that takes long."""
+"""What a reader does beside its messages costs little: it looks at shards, and takes them out of the directory."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
 
 import shardq
 from shardq.sharding.ownership import Ownership
@@ -8,7 +12,7 @@ from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, Probe
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import BundleFactory, ManualClock
@@ -60,3 +64,35 @@ def test_messages_wait_for_one_shard_at_a_time_and_no_shard_for_another_for_ever
             assert len(store.tried) - before == 1
     # And all have had their turns
     assert sorted(store.tried) == sorted(2 * list(range(SHARDS)))
+
+
+class CountingStore(WrappedStore):
+    """Counts the full looks at shards."""
+
+    looks = 0
+
+    def probe(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
+        self.looks += not glance
+        return super().probe(shards, glance=glance, deep=deep)
+
+
+@pytest.mark.parametrize(("consumers", "seconds"), [(1, 2), (5, 5), (10, 10), (20, 10)])
+def test_where_queues_are_polled_a_shard_rests_a_second_for_each_consumer_up_to_ten(
+    url: str, clock: ManualClock, consumers: int, seconds: int
+) -> None:
+    store = CountingStore(open_store(url, clock))
+    with shardq.Client(store) as client:
+        queue = client.create_queue("q", shards=2, time_shards=1)
+        ownership = Ownership("c0")
+        ownership.update([f"c{number}" for number in range(consumers)])
+        reader = ShardReader(store, "q", ownership, polled=1)
+        reader.survey(queue.settings.layout)
+        clock.advance(5)  # the first deep looks
+        reader.survey(queue.settings.layout)
+        store.looks = 0
+        for _ in range(60):
+            clock.advance(1)
+            reader.survey(queue.settings.layout)
+        assert 60 // seconds - 2 <= store.looks <= 60 // seconds + 2
