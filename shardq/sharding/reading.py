@@ -46,9 +46,7 @@ SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: enlisting tells it every five seconds
 FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
-POLLED_REST = (
-    1_000_000  # where queues are polled, for each consumer: of up to ten, one looks every second on average
-)
+POLLED_REST = 1_000_000  # where queues are polled, for each consumer: of ten, one looks every second
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 
 

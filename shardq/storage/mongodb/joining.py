@@ -111,8 +111,9 @@ class JoinedStore(WrappedStore):
     @property
     def capabilities(self) -> Capabilities:
         """Those of the store; there is no transaction within one, and one request at a time."""
-        alone = {"requests_at_once": 1, "claims_beside_acks": False}
-        return replace(self.inner.capabilities, transactions=False, **alone)
+        return replace(
+            self.inner.capabilities, transactions=False, requests_at_once=1, claims_beside_acks=False
+        )
 
     def close(self) -> None:
         """Do nothing: the session is the application's."""
