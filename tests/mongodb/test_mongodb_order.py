@@ -97,18 +97,21 @@ def test_nothing_is_passed_over_however_often_others_are_quicker(
     assert sum(count for *_, count in first + left) == 30 - taken
 
 
+@pytest.mark.parametrize("seen_late", [False, True])
 def test_what_is_sent_meanwhile_and_goes_first_does_not_hide_what_was_passed_over(
-    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, seen_late: bool
 ) -> None:
+    """Also when it was due before the claim began, and its append took its time."""
     make, other, change = BundleFactory(store.now), open_store(), ShardRows._update
     store.append(Append(shard, (make(count=20, priority=1), make(count=10, priority=2))))
+    sent = make(count=50, priority=0) if seen_late else None
     begun: list[Claimed] = []
 
     def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
         if rows.session is store._client.session and not begun:
             begun.append(Claimed((), 0))
             begun.append(other.claim(Claim(shard, os.urandom(16), 4, MINUTE)))
-            other.append(Append(shard, (BundleFactory(store.now)(count=50, priority=0),)))
+            other.append(Append(shard, (sent or make(count=50, priority=0),)))
         return change(rows, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -11,13 +11,14 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import group_claims
 from shardq.storage.mongodb.client import Client
-from shardq.storage.mongodb.documents import Row
+from shardq.storage.mongodb.documents import Place, Row
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.repeated_claims import (
     Finishing,
     InDoubt,
     begin,
     begun_at,
+    chosen_under,
     claimed,
     claimed_of,
     go_on,
@@ -32,7 +33,7 @@ from shardq.storage.mongodb.slicing import Piece, choose, order_of
 from shardq.storage.mongodb.taking import hold_again, statements_of
 from shardq.storage.mongodb.transactions import Disturbed
 from shardq.storage.read_cursors import OLDEST
-from shardq.storage.requests import Claim, Claimed, Release, Span
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice, Release, Span
 from shardq.storage.writing import after_a_write
 
 __all__ = ["Claims"]
@@ -191,7 +192,7 @@ class Claims:
                 held = hold_again(rows, held, request, until)
             if held and (taken is not None or request.token in self._in_doubt):
                 began = now if taken is not None else begun_at(rows, request.token)
-                held = self._in_order(rows, request, held, began)
+                held = self._in_order(rows, request, began)
             if held:
                 return claimed_of(held, request.token, until)
             repeated = True
@@ -212,41 +213,27 @@ class Claims:
             raise CollectionGone
         return rows.take(begin(request.token, chosen), statements, uuid)
 
-    def _in_order(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
-        """Take what was passed over because others changed its bundles meanwhile, before anybody was told of the claim.
+    def _in_order(self, rows: ShardRows, request: Claim, began: int) -> list[Row]:
+        """Take what others left of the bundles that were chosen and changed meanwhile; return all that is held then.
 
-        Where others are quicker each time, give back what comes after it: nothing that is claimed comes before what is
-        left.
+        Where others are quicker each time, or there is no room for it, give back what comes after it, before anybody
+        was told of the claim: nothing that is claimed comes before what is left.
         """
-        for _ in range(_ATTEMPTS):
-            if not (gaps := self._gaps(rows, request, held, began)):
-                return held
-            statements = list(statements_of(gaps, request, self._clock.now()))
-            self._take(rows, request, ids_of(gaps), statements, again=True)
-            held = held_under(rows, request.token)
-        if gaps := self._gaps(rows, request, held, began):
-            first = gaps[0].row.place(gaps[0].slice)
-            after = [
-                Span(taken.bundle.id, taken.first, taken.count, request.token)
-                for place, taken in places_of(held, request.token)
-                if place > first
-            ]
-            release(self._client, Release(request.shard, tuple(after), started=False))
-            held = held_under(rows, request.token)
-        return held
-
-    def _gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Piece]:
-        """Return what is free, was due when the claim began, and comes before the last message that it holds.
-
-        What is due later is not looked at: it may go first, and would take the place of what was passed over.
-        """
-        mine = places_of(held, request.token)
-        missing = request.limit - sum(taken.count for _, taken in mine)
-        if not mine or missing <= 0:
-            return []
-        last = max(place for place, _ in mine)
-        found = self._find(rows, msgspec.structs.replace(request, limit=missing), began)
-        return [piece for piece in found.pieces if piece.row.place(piece.slice) < last]
+        for attempt in range(_ATTEMPTS + 1):
+            chosen = chosen_under(rows, request.token)
+            held = places_of(chosen, request.token)
+            room = request.limit - sum(taken.count for _, taken in held)
+            left = _passed_over(chosen, held, began, max(room, 1))
+            if not left:
+                return [row for row in chosen if row.is_held_under(request.token)]
+            if room <= 0 or attempt == _ATTEMPTS:
+                break
+            rows.change(list(statements_of(left, request, self._clock.now())))
+        first = left[0].row.place(left[0].slice)
+        after = [taken for place, taken in held if place > first]
+        spans = tuple(Span(taken.bundle.id, taken.first, taken.count, request.token) for taken in after)
+        release(self._client, Release(request.shard, spans, started=False))
+        return held_under(rows, request.token)
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
         """Choose what to take: from the read cursor on.
@@ -294,3 +281,18 @@ class Claims:
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
         found.cursor.consumed(place, now, until)
         self._cursors.moved(shard, found.cursor, now)
+
+
+def _passed_over(
+    chosen: list[Row], held: list[tuple[Place, ClaimedSlice]], began: int, limit: int
+) -> list[Piece]:
+    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
+
+    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
+    """
+    if not held:
+        return []
+    last = max(place for place, _ in held)
+    waiting = sorted((row for row in chosen if row.slices), key=order_of)
+    free, _ = choose(waiting, limit, began, complete=True)
+    return [piece for piece in free if piece.row.place(piece.slice) < last]

@@ -17,6 +17,7 @@ __all__ = [
     "BEHIND",
     "Document",
     "Kept",
+    "Place",
     "Row",
     "Slice",
     "decode",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 Document: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[int, int, bytes, int]
+"""What claims are ordered by: priority, due time, bundle id, position."""
 
 # Of a bundle: what never changes,
 PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT = "p", "o", "e", "n", "b", "l"
@@ -162,7 +165,11 @@ class Row(msgspec.Struct, frozen=True):
         """True when all of its messages are one slice, and none is kept."""
         return SLICES not in self.raw and HISTORY not in self.raw
 
-    def place(self, piece: Slice) -> tuple[int, int, bytes, int]:
+    def is_held_under(self, token: bytes) -> bool:
+        """True when the token holds something of it."""
+        return any(each.token == token for each in self.slices)
+
+    def place(self, piece: Slice) -> Place:
         """What claims are ordered by."""
         return self.priority, piece.due, self.id, piece.first
 

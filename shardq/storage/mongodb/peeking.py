@@ -24,6 +24,7 @@ from shardq.storage.mongodb.documents import (
     WAITING,
     Document,
     Kept,
+    Place,
     Row,
     Slice,
     decode,
@@ -34,12 +35,11 @@ from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, Sto
 
 __all__ = ["count", "find_many", "is_empty", "peek"]
 
-_Place: TypeAlias = tuple[int, int, bytes, int]
-_Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
+_Item: TypeAlias = tuple[Place, Row, Slice | Kept]
 
 _CURSOR = struct.Struct(">qq16sq")
 _PLACE = struct.Struct(">q")  # before the name of its group
-_START: _Place = (-1, -(2**62), b"", -1)
+_START: Place = (-1, -(2**62), b"", -1)
 
 
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
@@ -195,7 +195,7 @@ def is_empty(rows: ShardRows) -> bool:
     return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 
 
-def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterator[_Item]:
+def _waiting(rows: ShardRows, request: Peek, after: Place, now: int) -> Iterator[_Item]:
     """Return slices in the order of delivery, after a place. Cut bundles that begin before it may go beyond."""
     waiting = dict(WAITING)
     if request.held:
@@ -219,12 +219,12 @@ def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterato
     )
 
 
-def _place(row: Row, piece: Slice) -> _Place:
+def _place(row: Row, piece: Slice) -> Place:
     """The place of a slice; of one in a group, by that of its bundle in the claim index."""
     return (row.priority, row.due, row.id, piece.first) if row.group else row.place(piece)
 
 
-def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
+def _processed(rows: ShardRows, request: Peek, after: Place) -> Iterator[_Item]:
     """Return what is kept in the order of processing."""
     since = max(request.since, after[1])
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
@@ -238,10 +238,10 @@ def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]
 
 
 def _merged(
-    found: Iterable[Row], start: Callable[[Row], _Place], items: Callable[[Row], list[_Item]]
+    found: Iterable[Row], start: Callable[[Row], Place], items: Callable[[Row], list[_Item]]
 ) -> Iterator[_Item]:
     """Return the items of bundles in their order; the bundles come in the order of their first one."""
-    ahead: list[tuple[_Place, int, _Item]] = []
+    ahead: list[tuple[Place, int, _Item]] = []
     number = 0
     for row in found:
         while ahead and ahead[0][0] < start(row):
@@ -289,7 +289,7 @@ def _unpack_group(cursor: bytes) -> tuple[str, int]:
     return group, place
 
 
-def _unpack(cursor: bytes) -> _Place:
+def _unpack(cursor: bytes) -> Place:
     if not cursor:
         return _START
     if len(cursor) != _CURSOR.size:

@@ -27,6 +27,7 @@ from shardq.storage.mongodb.documents import (
     TOKEN,
     WAITING,
     Document,
+    Place,
     Row,
 )
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
@@ -40,6 +41,7 @@ __all__ = [
     "InDoubt",
     "begin",
     "begun_at",
+    "chosen_under",
     "claimed",
     "claimed_of",
     "go_on",
@@ -76,14 +78,17 @@ def begun_at(rows: ShardRows, token: bytes) -> int:
 
 def held_under(rows: ShardRows, token: bytes) -> list[Row]:
     """Return what the token holds of what its claim chose."""
+    return [row for row in chosen_under(rows, token) if row.is_held_under(token)]
+
+
+def chosen_under(rows: ShardRows, token: bytes) -> list[Row]:
+    """Return the bundles that the token's claim chose, as they are now, whoever holds them."""
     begun = _begun(rows, token)
     if begun is None:
         return []
     if CHOSEN in begun:
-        found = list(rows.read(_cut(b"".join(begun[CHOSEN])), bodies=True).values())
-    else:  # a client of an earlier version noted nothing
-        found = rows.find(WAITING | {TOKEN: token}, bodies=True)
-    return [row for row in found if any(each.token == token for each in row.slices)]
+        return list(rows.read(_cut(b"".join(begun[CHOSEN])), bodies=True).values())
+    return rows.find(WAITING | {TOKEN: token}, bodies=True)  # a client of an earlier version noted nothing
 
 
 def held_by_now(rows: ShardRows, token: bytes) -> list[Row]:
@@ -101,7 +106,7 @@ def claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
     return Claimed(tuple(taken for _, taken in slices), until)
 
 
-def places_of(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:
+def places_of(held: Sequence[Row], token: bytes) -> list[tuple[Place, ClaimedSlice]]:
     """What a token holds, with its places in the order of sending."""
     return [
         (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from shardq.storage import slicing
-from shardq.storage.mongodb.documents import Kept, Row, Slice
+from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
@@ -105,9 +105,9 @@ def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tup
     return pieces, messages
 
 
-def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[tuple[int, int, bytes, int], Row, Slice]]:
+def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, Slice]]:
     """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
-    ahead: list[tuple[tuple[int, int, bytes, int], Row, Slice]] = []
+    ahead: list[tuple[Place, Row, Slice]] = []
     for row in found:
         start = (row.priority, row.due, row.id, -1)
         while ahead and ahead[0][0] < start:
