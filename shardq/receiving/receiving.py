@@ -132,6 +132,9 @@ class Receiving:
         With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
         are received from, and at most so many messages of each.
         """
+        if not self._polls:
+            for name in news or ():
+                self.queues[name].reader.told()
         alone = len(self.queues) == 1
         look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
         names = None if look_at_all else set(news or ())

@@ -74,6 +74,8 @@ class ShardReader:
         self._directory_at = self._surveyed_at = self._others_at = -(10**18)
         self._others_skipped = False
         self._patience = NEXT_AFTER
+        self._gave_last: Shard | None = None  # to the last claim; None when that got nothing
+        self._gives: Shard | None = None  # what the last two claims got was there
 
     @property
     def has_candidates(self) -> bool:
@@ -111,6 +113,15 @@ class ShardReader:
         """There may be more to claim in the shard: the last message taken had this priority and due time."""
         heapq.heappush(self._candidates, self._rank(shard, priority, due))
 
+    def told(self) -> None:
+        """A signal says that something came: claim first where the last two claims got something, without a look.
+
+        A sender stays on a shard for a while. If it is not there, the survey that follows finds it.
+        """
+        shard = self._gives
+        if shard in self._current and self._ownership.is_own(shard.number) and not self._candidates:
+            self.put_back(shard, 0, 0)
+
     def changed(self, shard: Shard) -> None:
         """Something was claimed or released there: look at it again in the next survey."""
         if (known := self._known.get(shard)) is not None:
@@ -119,6 +130,7 @@ class ShardReader:
     def failed(self, shard: Shard, error: ShardqError) -> None:
         """The shard could not be claimed from: leave it out for a while."""
         self._probing.fail(shard, error)
+        self._gives = self._gave_last = None
         self._candidates = [candidate for candidate in self._candidates if candidate[-1] != shard]
         heapq.heapify(self._candidates)
 
@@ -132,6 +144,8 @@ class ShardReader:
         While it is written, the next survey glances at it as at the others; later it has to look again.
         """
         self._probing.did_well(shard)
+        gave = None if until is None else shard
+        self._gives, self._gave_last = gave if gave == self._gave_last else None, gave
         known = self._known.get(shard)
         if known is None or shard not in self._current:
             self.changed(shard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from shardq.testing import BundleFactory, ManualClock
 
 SHARDS = 5
 LAYOUT = Layout(shards=SHARDS, time_shards=10, time_shard_seconds=1)
+ONE_TIME_SHARD = Layout(shards=SHARDS, time_shards=1, time_shard_seconds=60)
 
 
 class KeepingStore(WrappedStore):
@@ -96,3 +97,63 @@ def test_where_queues_are_polled_a_shard_rests_a_second_for_each_consumer_up_to_
             clock.advance(1)
             reader.survey(queue.settings.layout)
         assert 60 // seconds - 2 <= store.looks <= 60 // seconds + 2
+
+
+@pytest.fixture
+def reader(url: str, clock: ManualClock) -> Iterator[ShardReader]:
+    """That of one of two consumers, which has just found nothing."""
+    store = CountingStore(open_store(url, clock))
+    with shardq.Client(store) as client:
+        client.create_queue("q", shards=SHARDS, time_shards=1)
+        ownership = Ownership("me")
+        ownership.update(["me", "other"])
+        found = ShardReader(store, "q", ownership)
+        found.survey(ONE_TIME_SHARD)
+        yield found
+
+
+def own_first(reader: ShardReader, clock: ManualClock) -> list[Shard]:
+    shards = ONE_TIME_SHARD.shards_between("q", clock.now(), clock.now())
+    return sorted(shards, key=lambda shard: not reader._ownership.is_own(shard.number))
+
+
+def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_something_of(
+    reader: ShardReader, clock: ManualClock
+) -> None:
+    shard, *_ = own_first(reader, clock)
+    store = reader._store
+    assert isinstance(store, CountingStore)
+    looks = store.looks
+    for _ in range(2):
+        reader.told()
+        assert not reader.has_candidates
+        reader.claimed(shard, store.now() + 60_000_000, used_up=True)
+    reader.told()
+    assert reader.take(ONE_TIME_SHARD) == shard
+    assert store.looks == looks
+    # And no more once it was in vain
+    reader.claimed(shard, None, used_up=True)
+    reader.told()
+    assert reader.take(ONE_TIME_SHARD) is None
+    reader.claimed(shard, store.now() + 60_000_000, used_up=True)
+    reader.told()
+    assert reader.take(ONE_TIME_SHARD) is None
+
+
+def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
+    reader: ShardReader, clock: ManualClock
+) -> None:
+    *_, others = own_first(reader, clock)
+    for _ in range(3):
+        reader.claimed(others, reader._store.now() + 60_000_000, used_up=True)
+    reader.told()
+    assert reader.take(ONE_TIME_SHARD) is None
+
+
+def test_so_is_a_shard_that_was_not_looked_at_for_long(reader: ShardReader, clock: ManualClock) -> None:
+    shard, *_ = own_first(reader, clock)
+    for _ in range(3):
+        reader.claimed(shard, reader._store.now() + 60_000_000, used_up=True)
+    clock.advance(1)
+    reader.told()
+    assert reader.take(ONE_TIME_SHARD) is None

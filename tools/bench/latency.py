@@ -1,6 +1,8 @@
 """From send to receive at a fixed rate, for any queue: an open loop from one process to another.
 
-Both processes join the queue, which the one that has opened it leaves meanwhile.
+Both processes join the queue, which the one that has opened it leaves meanwhile. They begin when one message has gone
+from one to the other: so the receiver is waiting by then, and what its first call takes is not in the latency of those
+that are sent meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardq.bench.latency import LONGEST_SILENCE, count_at_rate, latencies, moment_of, send_at_rate
+from shardq.bench.latency import LONGEST_SILENCE, count_at_rate, latencies, moment_of, send_at_rate, stamped
 from shardq.bench.load import Load
 from shardq.bench.processes import BenchmarkFailed, Job, run_together
 from shardq.bench.result import Result, Sample, summarize
@@ -56,8 +58,14 @@ def latency(peer: Peer, load: Load) -> Sample:
 def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> None:
     peer = kind()
     peer.join(place)
+    send_first(peer, load)
     send_at_rate(ready(), load, lambda body: peer.send_singles([body]))
     peer.leave()
+
+
+def send_first(peer: Peer, load: Load) -> None:
+    """Send the message with which a receiver begins, and which does not count."""
+    peer.send_singles([stamped(time.monotonic(), load.body_bytes)])
 
 
 def collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> list[float]:
@@ -65,10 +73,13 @@ def collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) 
     peer, count = kind(), count_at_rate(load)
     peer.join(place)
     seconds: list[float] = []
-    ready()
-    heard = time.monotonic()
+    has_begun, heard = False, time.monotonic()
     for bodies in peer.receiving():
         now = time.monotonic()
+        if bodies and not has_begun:
+            bodies, has_begun = bodies[1:], True  # noqa: PLW2901 -- the first one does not count
+            ready()
+            heard = time.monotonic()
         seconds += [now - moment_of(body) for body in bodies]
         if bodies:
             heard = now

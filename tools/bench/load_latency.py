@@ -18,7 +18,7 @@ from shardq.bench.processes import Job, run_together
 from shardq.bench.result import Figure, Result, Sample, summarize
 from shardq.bench.wording import LOADED
 
-from .latency import PeerKind, collect
+from .latency import PeerKind, collect, send_first
 from .peer import last_words
 from .rounds import BODY_BYTES, Rounds
 from .singles import SENDERS, senders
@@ -89,6 +89,7 @@ def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) ->
     peer = kind()
     peer.join(place)
     with senders(peer, place, load.threads) as sends, ThreadPoolExecutor(load.threads) as threads:
+        send_first(peer, load)
         began = ready()
         done = [
             threads.submit(send_at_rate, began, load, send, first=number, every=load.threads)
