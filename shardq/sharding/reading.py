@@ -12,6 +12,9 @@ leaves messages waiting because it is busy or gone: the next reader in line take
 reader after 100. Within each group the order is priority, then age. All others' shards are not glanced at more often
 than every 100 milliseconds, as a signal wakes every idle reader.
 
+After a signal the reader claims without a survey, if the last two claims got something of one of its own shards: there
+first. What else there is, the next survey finds.
+
 A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
 (decision 22). A survey with a deep look does not read the directory, and so costs no more requests.
 """

@@ -17,6 +17,7 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
+from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -128,7 +129,7 @@ def test_a_commit_that_the_disk_takes_long_to_confirm_is_seen_soon_after_it(
     numbers = store._signals._numbers
     before, written = numbers(["orders"]), threading.Event()
 
-    def late(queues: Sequence[str]) -> Mapping[str, int]:
+    def late(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         return numbers(queues) if written.is_set() else before
 
     def commit() -> None:
@@ -245,7 +246,7 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
     looks = 0
     numbers = store._signals._numbers
 
-    def count(queues: Sequence[str]) -> Mapping[str, int]:
+    def count(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         nonlocal looks
         looks += 1
         return numbers(queues)
@@ -257,3 +258,29 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
         other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     assert looks < 150
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "most"),
+    [("queue.db-wal", 3), ("another.log", 1)],
+    ids=["a commit that is no news", "another file"],
+)
+def test_what_is_no_news_is_not_looked_at_again_and_again(tmp_path: Path, written: str, most: int) -> None:
+    """Where a look has seen a commit, one more follows; what is written beside the store's file causes none."""
+    for name in ("queue.db-wal", "another.log"):
+        (tmp_path / name).touch()
+    looks = 0
+
+    def look(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        nonlocal looks
+        looks += 1
+        return 1, {"": looks}  # each of them sees another commit
+
+    signals = Signals(look, tmp_path / "queue.db")
+    with (tmp_path / written).open("ab", buffering=0) as file:
+        write = threading.Timer(0.1, file.write, (b"x",))
+        write.start()
+        assert not signals.wait(["orders"], 0.6)
+        write.join()
+    assert looks <= most
+    signals.close()

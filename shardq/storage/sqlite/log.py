@@ -29,6 +29,7 @@ _GROWTH = 1.5
 # time for a log that others keep busy.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 20.0  # milliseconds
 _LOOKS = (1, 2, 6, 20, 80, 320)
+_LOOKS_AFTER_A_COMMIT = (80,)  # it is what was heard, as a rule; another one may have been heard with it
 _LOOK_ANYWAY = 1.0  # seconds; a write from another machine or container makes no event
 
 
@@ -77,6 +78,10 @@ class Sleeper(Protocol):
         """Be told that there was news."""
         ...
 
+    def committed(self) -> None:
+        """Be told that something was committed, and no news."""
+        ...
+
     def wake(self) -> None:
         """End this sleep, or the next one. For other threads."""
         ...
@@ -107,6 +112,9 @@ class PollingSleeper:
         self._woken.clear()
 
     def found(self) -> None:
+        """Nothing changes."""
+
+    def committed(self) -> None:
         """Nothing changes."""
 
     def wake(self) -> None:
@@ -140,40 +148,61 @@ class EventSleeper:
             raise
         self._calls = _poll(self._woken)
         self._news = _poll(self._woken, self._events.fileno())
-        self._pause = 0.0  # that is due now, in milliseconds
         self._next_pause = _FIRST_PAUSE
         self._looks: list[int] = []
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
-        if self._pause:
-            ready = self._rest(min(seconds * 1000, self._pause))
-            self._pause = 0.0
-        elif self._looks:
-            ready = self._news.poll(min(seconds * 1000, self._looks.pop(0)))
+        until = time.monotonic() + seconds
+        milliseconds = min(seconds, _LOOK_ANYWAY) * 1000
+        if self._looks:
+            milliseconds = min(milliseconds, self._looks.pop(0))
         else:
             self._next_pause = _FIRST_PAUSE
-            ready = self._news.poll(min(seconds, _LOOK_ANYWAY) * 1000)
-        for descriptor, _ in ready:
-            if descriptor == self._woken:
-                os.eventfd_read(self._woken)
-            elif self._written():
-                self._pause, self._looks = self._next_pause, list(_LOOKS)
-                self._next_pause = min(2 * self._pause, _LONGEST_PAUSE)
+        if self._is_written_within(milliseconds):
+            self._looks = list(_LOOKS)
+            pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+            self._rest(max(0.0, min(pause, (until - time.monotonic()) * 1000)))
 
     def found(self) -> None:
         """There was news: the next pause is short again."""
         self._next_pause = _FIRST_PAUSE
 
+    def committed(self) -> None:
+        """What was written can be seen: there is less reason to look again."""
+        if self._looks:
+            self._looks = list(_LOOKS_AFTER_A_COMMIT)
+
     def wake(self) -> None:
         """End this sleep, or the next one."""
         os.eventfd_write(self._woken, 1)
 
-    def _rest(self, milliseconds: float) -> list[tuple[int, int]]:
+    def _is_written_within(self, milliseconds: float) -> bool:
+        """Wait for so long; True when the log is written, False when somebody wakes this, too.
+
+        What is written to other files of the folder ends nothing.
+        """
+        until = time.monotonic() + milliseconds / 1000
+        left = milliseconds
+        while left > 0 and (ready := self._news.poll(left)):
+            if self._is_woken(ready):
+                return False
+            if self._written():
+                return True
+            left = (until - time.monotonic()) * 1000
+        return False
+
+    def _rest(self, milliseconds: float) -> None:
         """Let writes go unheard for so long. The system's poll counts in whole milliseconds, so it ends the rest."""
         whole = int(milliseconds)
         time.sleep((milliseconds - whole) / 1000)
-        return self._calls.poll(whole)
+        self._is_woken(self._calls.poll(whole))
+
+    def _is_woken(self, ready: list[tuple[int, int]]) -> bool:
+        woken = any(descriptor == self._woken for descriptor, _ in ready)
+        if woken:
+            os.eventfd_read(self._woken)
+        return woken
 
     def _written(self) -> bool:
         """Tell whether any of the events is of the log."""

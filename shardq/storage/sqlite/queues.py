@@ -21,7 +21,10 @@ _SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
 _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
-_SIGNALS = "SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN queue ON name = asked.value"
+_SIGNALS = """
+    SELECT '', data_version FROM pragma_data_version
+    UNION ALL SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN queue ON name = asked.value
+"""
 _ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
 _INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
 _BYTES = 5  # of an incarnation: never twice the same for one name
@@ -54,7 +57,8 @@ def listing(sql: sqlite3.Connection, prefix: str) -> tuple[str, ...]:
 def signals(sql: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
     """Return for each of the queues that exist a number that changes when something becomes deliverable there.
 
-    Nor is it what it was for a queue of that name before.
+    Nor is it what it was for a queue of that name before. Under the empty name is a number that changes when this
+    connection sees a commit of another one.
     """
     return dict(sql.execute(_SIGNALS, (msgspec.json.encode(names).decode(),)).fetchall())
 

@@ -19,9 +19,12 @@ class Signals:
 
     Threads of this process are woken by :meth:`announce`. For the sake of other processes the file's log is watched:
     through the operating system where it can do that, else by looking at it now and then.
+
+    ``numbers`` reads those of the queues, and under the empty name one that changes with every commit that the
+    connection sees; the first number tells which connection that is.
     """
 
-    def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
+    def __init__(self, numbers: Callable[[Sequence[str]], tuple[int, Mapping[str, int]]], path: Path) -> None:
         self._numbers = numbers
         self._path = path
         self._seen = threading.local()
@@ -41,7 +44,7 @@ class Signals:
         """Return the queues whose numbers have changed since this thread's last wait; none after ``seconds``."""
         deadline = time.monotonic() + seconds
         with self._sleeper() as sleeper:
-            while not (news := self._news(queues)):
+            while not (news := self._news(queues, sleeper)):
                 if (left := deadline - time.monotonic()) > 0:
                     sleeper.sleep(left)
                 if time.monotonic() >= deadline:
@@ -71,9 +74,13 @@ class Signals:
             sleeper.close()
         self._start()
 
-    def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
+    def _news(self, queues: Sequence[str], sleeper: Sleeper) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
-        numbers = self._numbers(queues)
+        connection, numbers = self._numbers(queues)
+        last = self._seen.__dict__.get("commits", (0, 0))
+        self._seen.__dict__["commits"] = commits = connection, numbers.get("", 0)
+        if last[0] == connection and last != commits:
+            sleeper.committed()
         seen: dict[str, int] = self._seen.__dict__.setdefault("numbers", {})
         news = tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
         seen.update((queue, numbers.get(queue, 0)) for queue in news)

@@ -274,10 +274,10 @@ class SqliteStore(KeyMethods):
         """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
         return self._signals.wait(queues, seconds)
 
-    def _numbers(self, names: Sequence[str]) -> dict[str, int]:
+    def _numbers(self, names: Sequence[str]) -> tuple[int, dict[str, int]]:
         if self._session.identity() is None:
-            return {}
-        return self._session.read(lambda sql: queues.signals(sql, names))
+            return 0, {}
+        return self._session.read(lambda sql: (id(sql), queues.signals(sql, names)))
 
 
 def _check_path(path: str) -> Path:
