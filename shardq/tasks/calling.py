@@ -18,6 +18,7 @@ from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
+from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
 
@@ -60,11 +61,11 @@ class Middleware:
 def check_middleware(given: object) -> tuple[Middleware, ...]:
     """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
-        raise InvalidSetting(f"middleware={given!r} is no list: give several, as in middleware=[Timed()]")
+        raise InvalidSetting(f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]")
     checked = tuple(given)
     for each in checked:
         if not isinstance(each, Middleware):
-            raise InvalidSetting(f"middleware={each!r}: give instances of classes derived from Middleware")
+            raise InvalidSetting(f"middleware={shown(each)}: give instances of classes derived from Middleware")
         for name in ("before", "after", "around"):
             check_runs("middleware", getattr(each, name))
     return checked

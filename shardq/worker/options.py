@@ -14,7 +14,7 @@ from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.receiving.turns import turns_of
 from shardq.settings import QueueSettings, check_number
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
@@ -112,5 +112,5 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_semaphore_name(name: object) -> None:
     if not isinstance(name, str):
-        raise InvalidSetting(f"semaphore={name!r} is {kind_of(name)}: give the name of a semaphore")
+        raise InvalidSetting(f"semaphore={shown(name)} is {kind_of(name)}: give the name of a semaphore")
     permits_queue(name)
