@@ -43,23 +43,35 @@ def test_settings_are_given_with_units_and_none(shell) -> None:
     assert (settings["retention"], settings["sends_paused"], settings["shards"]) == (None, True, 3)
 
 
-def test_a_url_that_is_set_and_empty_is_no_default(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+SET = "set SHARDQ_URL to one such as 'sqlite:///queue.db', or unset it"
+GIVEN = "give --url one such as 'sqlite:///queue.db', or leave it out"
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["list"], SET),
+        (["work", "a", "--exec", "true"], SET),
+        (["task", "list"], SET),
+        (["list", "--url", ""], GIVEN),
+        (["--url", "", "list"], GIVEN),
+    ],
+)
+def test_a_url_that_is_given_or_set_and_is_empty_is_no_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], remedy: str
 ) -> None:
     monkeypatch.setenv("SHARDQ_URL", "")
-    for arguments in (
-        ["list"],
-        ["work", "a", "--exec", "true"],
-        ["task", "list"],
-        ["list", "--url", ""],
-    ):
-        told = CliRunner().invoke(main, arguments)
-        assert (told.exit_code, told.stdout) == (2, ""), arguments
-        assert told.stderr == (
-            "shardq: invalid_setting: the URL of the store is empty: set SHARDQ_URL to one such as "
-            "'sqlite:///queue.db', or unset it\n"
-        )
+    told = CliRunner().invoke(main, arguments)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr == f"shardq: invalid_setting: the URL of the store is empty: {remedy}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_url_that_is_given_counts_where_the_one_that_is_set_is_empty(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDQ_URL", "")
     assert CliRunner().invoke(main, ["create", "a", "--url", url]).exit_code == 0
     assert CliRunner().invoke(main, ["--url", url, "list"]).stdout == "a\na.dead\n"
 
