@@ -35,9 +35,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
     host: str
     pid: int
     since: int  # microseconds, by the clock of its host
-    lease: int | None = (
-        None  # in microseconds, for which it claims; None: the visibility timeout of each queue
-    )
+    lease: int | None = None  # in microseconds, of its claims; None: the visibility timeout of each queue
 
     @classmethod
     def make(cls, name: str | None = None, lease: int | None = None) -> ConsumerIdentity:
