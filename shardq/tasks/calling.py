@@ -235,6 +235,7 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     except _Interrupted:
         interruption.end()  # the outer one may have come within that
         _own.interruption = outer
+        # The outer one was sent since the call began; or before, and is raised only now
         if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
         raise _too_long(timeout) from None
@@ -254,13 +255,14 @@ class _Interruption:
     def __init__(self, thread: int, outer: _Interruption | None) -> None:
         self._thread, self._outer = ctypes.c_ulong(thread), outer
         self.gate: threading.Lock = threading.Lock() if outer is None else outer.gate
-        """Held while the thread starts another one, which Python 3.11 would take for it, and end in its place."""
+        """Held while the thread starts another one. In Python 3.11 that has the id of the first one for a moment, and
+        would be ended in its place."""
         self._lock = threading.Lock()
         self._ended = self._sent = False
 
     @property
     def sent(self) -> int:
-        """How many were sent: this one, and those around it. One that came before the call is over for it."""
+        """How many were sent: this one, and those around it. A call is ended by what is sent after it has begun."""
         return self._sent + (0 if self._outer is None else self._outer.sent)
 
     def send(self) -> None:

@@ -92,7 +92,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
-        turns_of(tuple(self.weights) if isinstance(self.weights, Mapping) else (), self.weights, self.order)
+        named = tuple(self.weights) if isinstance(self.weights, Mapping) else ()
+        turns_of(named, self.weights, self.order)  # which refuses what is wrong whatever the queues are
         if self.semaphore is not None:
             _check_semaphore_name(self.semaphore)
 
