@@ -53,7 +53,8 @@ def check_between_processes(url: str, who: str) -> None:
     """Raise InvalidSetting when the URL names a store that other processes cannot open, or is none."""
     if _scheme(_split(url)[0]) in _OF_ONE_PROCESS:
         raise InvalidSetting(
-            f"{shown(url)} is of one process, and {who}: name a store that others can open, such as 'sqlite:///queue.db'"
+            f"{shown(url)} is of one process, and {who}: name a store that others can open, such as "
+            "'sqlite:///queue.db'"
         )
 
 
