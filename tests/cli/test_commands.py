@@ -1097,20 +1097,24 @@ def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_p
     assert json.loads(rest.read_text().splitlines()[0])["on_conflict"] == "raise"
 
 
-@pytest.mark.parametrize(("options", "in_flight"), [((), 1), (("--no-ack",), 2), (("--json",), 1)])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("options", "acks"), [((), True), (("--no-ack",), False), (("--json",), True)])
 def test_a_body_that_the_codec_cannot_read_holds_up_neither_what_stands_before_it_nor_behind(
-    jobs, options: tuple[str, ...], in_flight: int
+    jobs, options: tuple[str, ...], acks: bool, place: int
 ) -> None:
-    # Given a body that is no JSON between two that are
+    # Given a body that is no JSON among three
+    bodies = ["1", "2", "3"]
+    bodies[place] = "no json"
     jobs.ok("create", "one", "--shards", "1", "--time-shards", "1")
-    jobs.ok("send", "one", "1", "no json", "3")
+    jobs.ok("send", "one", *bodies)
     # When they are received as JSON
     told = jobs("receive", "one", "--limit", "9", "--codec", "json", *options)
-    # Then the first one is printed and settled, and the last one is there as if it had not been received
-    assert (told.exit_code, len(told.stdout.splitlines())) == (2, 1)
+    # Then those before it are printed and settled, and those behind it are there as if they had not been received
+    assert (told.exit_code, len(told.stdout.splitlines())) == (2, place)
     left = jobs.json("stats", "one")
-    assert (left["in_flight"], left["ready"]) == (in_flight, 1)
-    assert jobs.lines("receive", "one", "--no-ack")[0]["deliveries"] == 1
+    assert (left["in_flight"], left["ready"]) == (1 if acks else place + 1, 2 - place)
+    again = jobs("receive", "one", "--limit", "9", "--no-ack", "--json").stdout
+    assert [json.loads(line)["deliveries"] for line in again.splitlines()] == [1] * (2 - place)
 
 
 POPPED = [json.dumps("good"), "no json", "\n", json.dumps("also good")]
