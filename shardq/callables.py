@@ -28,7 +28,9 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
         for part in path.split("."):
             found = getattr(found, part)
     except Exception as error:
-        raise InvalidSetting(f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise InvalidSetting(
+            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not callable(found):
         raise InvalidSetting(f"{what} {shown(name)} is {kind_of(found)}: name a function")
     return found  # type: ignore[no-any-return]

@@ -295,8 +295,8 @@ class Client(Closing):
         if not self._store.capabilities.transactions:
             raise UnsupportedByStore(
                 f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
-                "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, or a MongoDB "
-                "replica set (of one member at least), beside the application's own data"
+                "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, or a "
+                "MongoDB replica set (of one member at least), beside the application's own data"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)

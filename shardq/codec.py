@@ -81,9 +81,7 @@ class _Msgspec:
             RecursionError,
             BufferError,
         ) as error:
-            raise InvalidMessage(
-                f"body {shown(value)} cannot be written as {self._name}: {error}"
-            ) from error
+            raise InvalidMessage(f"body {shown(value)} cannot be written as {self._name}: {error}") from error
 
     def decode(self, body: bytes) -> Any:
         try:

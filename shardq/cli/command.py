@@ -101,7 +101,9 @@ class Session:
         from shardq.storage.opening import check_between_processes  # noqa: PLC0415
 
         if not self._url:
-            where, otherwise = ("give --url", "leave it out") if self.given else ("set SHARDQ_URL to", "unset it")
+            where, otherwise = (
+                ("give --url", "leave it out") if self.given else ("set SHARDQ_URL to", "unset it")
+            )
             raise InvalidSetting(
                 f"the URL of the store is empty: {where} one such as 'sqlite:///queue.db', or {otherwise}"
             )

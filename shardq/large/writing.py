@@ -90,7 +90,9 @@ def _read(stream: BinaryIO) -> bytes:
         if not piece:
             break
         if len(piece) > missing:
-            raise InvalidMessage(f"stream {shown(stream)} gives {len(piece):,} bytes when asked for {missing:,}")
+            raise InvalidMessage(
+                f"stream {shown(stream)} gives {len(piece):,} bytes when asked for {missing:,}"
+            )
         pieces.append(bytes(piece))
         missing -= len(piece)
     return b"".join(pieces)

@@ -100,6 +100,8 @@ def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: 
         )
     for queue, weight in (weights or {}).items():
         if queue not in queues:
-            raise InvalidSetting(f"weights name {shown(queue)}, which is not among the queues: add it to them")
+            raise InvalidSetting(
+                f"weights name {shown(queue)}, which is not among the queues: add it to them"
+            )
         check_number(f"weight of queue {queue!r}", weight, LEAST_WEIGHT, MOST_WEIGHT)
     return Weighted({queue: (weights or {}).get(queue, 1.0) for queue in queues})

@@ -303,7 +303,9 @@ def _check_end(plan: Plan) -> None:
         check_number("count", plan.count, 1, 2**53, whole=True)
     for name, kind in (("overlap", Overlap), ("catch_up", CatchUp)):
         if getattr(plan, name) not in get_args(kind):
-            raise InvalidSetting(f"{name}={shown(getattr(plan, name))}: give one of {', '.join(get_args(kind))}")
+            raise InvalidSetting(
+                f"{name}={shown(getattr(plan, name))}: give one of {', '.join(get_args(kind))}"
+            )
 
 
 def _check(context: QueueContext, name: str, plan: Plan) -> None:

@@ -95,7 +95,9 @@ def moment_of(name: str, moment: object) -> int:
     if not is_aware(moment):
         raise InvalidSetting(f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC)")
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-        raise InvalidSetting(f"{name}={shown(moment)}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}")
+        raise InvalidSetting(
+            f"{name}={shown(moment)}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}"
+        )
     return from_datetime(moment)
 
 

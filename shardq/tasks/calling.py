@@ -61,11 +61,15 @@ class Middleware:
 def check_middleware(given: object) -> tuple[Middleware, ...]:
     """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
-        raise InvalidSetting(f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]")
+        raise InvalidSetting(
+            f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
+        )
     checked = tuple(given)
     for each in checked:
         if not isinstance(each, Middleware):
-            raise InvalidSetting(f"middleware={shown(each)}: give instances of classes derived from Middleware")
+            raise InvalidSetting(
+                f"middleware={shown(each)}: give instances of classes derived from Middleware"
+            )
         for name in ("before", "after", "around"):
             check_runs("middleware", getattr(each, name))
     return checked

@@ -58,7 +58,5 @@ def test_the_limit_is_the_highest_line_of_the_table(
 ) -> None:
     told = shell("plan", "--store", store, "--rate", rate, "--size", size, *options).stdout
     (limit,) = (line for line in told.splitlines() if line.startswith("the limit: "))
-    used = dict(
-        line.split("% used")[0].rsplit(maxsplit=1) for line in told.splitlines() if "% used" in line
-    )
+    used = dict(line.split("% used")[0].rsplit(maxsplit=1) for line in told.splitlines() if "% used" in line)
     assert float(used[limit.removeprefix("the limit: ")]) == max(map(float, used.values()))

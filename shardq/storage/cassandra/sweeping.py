@@ -26,7 +26,9 @@ def sweep(
     stopped half way are finished, of any queue, as nobody may come back to its name.
     """
     incarnation, given_up = queues.current(session, request.queue), 0
-    shards = () if incarnation is None else directory.ever_listed(session, name_of(request.queue, incarnation))
+    shards = (
+        () if incarnation is None else directory.ever_listed(session, name_of(request.queue, incarnation))
+    )
     for first in range(0, len(shards), _AT_ONCE):
         chunk = shards[first : first + _AT_ONCE]
         look(chunk)

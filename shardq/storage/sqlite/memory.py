@@ -49,7 +49,9 @@ def open_memory(url: str, clock: Clock) -> Store:
             "'_', '-' and '.'"
         )
     if options:
-        raise InvalidSetting(f"{shown(url)} has options, and memory:// takes none but signals=URL: leave them out")
+        raise InvalidSetting(
+            f"{shown(url)} has options, and memory:// takes none but signals=URL: leave them out"
+        )
     return MemoryStore(name, clock)
 
 
