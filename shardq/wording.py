@@ -10,7 +10,7 @@ __all__ = ["kind_of", "plain", "shown"]
 T = TypeVar("T")
 
 _LONGEST = 200
-_BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}")}
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}")}
 
 
 def kind_of(value: object) -> str:
