@@ -143,7 +143,7 @@ class Batch(Sequence[Message]):
         try:
             return self._places[message]
         except (KeyError, TypeError):  # what is no message need have no hash
-            raise InvalidSetting(f"{message!r} is not of this batch: settle it with its own") from None
+            raise InvalidSetting(f"{shown(message)} is not of this batch: settle it with its own") from None
 
     @cached_property
     def _places(self) -> dict[Message, tuple[HeldSlice, int]]:

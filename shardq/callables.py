@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from shardq.errors import InvalidSetting
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["check_has_run", "check_runs", "function_named"]
 
@@ -22,22 +22,24 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
     """The function that ``package.module:function`` names. Raises InvalidSetting, which says what it is for."""
     module, separator, path = name.partition(":")
     if not module or not separator or not path:
-        raise InvalidSetting(f"{what} {name!r} names no function: give it as 'package.module:function'")
+        raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
     try:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
     except Exception as error:
-        raise InvalidSetting(f"{what} {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise InvalidSetting(
+            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not callable(found):
-        raise InvalidSetting(f"{what} {name!r} is {kind_of(found)}: name a function")
+        raise InvalidSetting(f"{what} {shown(name)} is {kind_of(found)}: name a function")
     return found  # type: ignore[no-any-return]
 
 
 def check_runs(name: str, function: object) -> None:
     """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator."""
     if not callable(function):
-        raise InvalidSetting(f"{name}={function!r} is {kind_of(function)}: give a function")
+        raise InvalidSetting(f"{name}={shown(function)} is {kind_of(function)}: give a function")
     kind = _kind_of_function(function)
     if kind is not None:
         raise InvalidSetting(

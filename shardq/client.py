@@ -294,9 +294,9 @@ class Client(Closing):
             self._retry(self._store.ping)  # which tells a replica set
         if not self._store.capabilities.transactions:
             raise UnsupportedByStore(
-                f"connection={connection!r}: this store takes no part in transactions of the application: send with a "
-                "dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, or a MongoDB "
-                "replica set (of one member at least), beside the application's own data"
+                f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
+                "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, or a "
+                "MongoDB replica set (of one member at least), beside the application's own data"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)

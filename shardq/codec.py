@@ -33,7 +33,7 @@ class _Bytes:
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(memoryview(value))  # of a subclass its own content
         raise InvalidMessage(
-            f"body {_shorten(value)} is {kind_of(value)}: give bytes, or a codec, such as codec=shardq.JSON"
+            f"body {shown(value)} is {kind_of(value)}: give bytes, or a codec, such as codec=shardq.JSON"
         )
 
     def decode(self, body: bytes) -> bytes:
@@ -46,17 +46,17 @@ class _Bytes:
 class _Text:
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, str):
-            raise InvalidMessage(f"body {_shorten(value)} is {kind_of(value)}: the text codec takes str")
+            raise InvalidMessage(f"body {shown(value)} is {kind_of(value)}: the text codec takes str")
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidMessage(f"body {_shorten(value)} is no valid text: {error}") from error
+            raise InvalidMessage(f"body {shown(value)} is no valid text: {error}") from error
 
     def decode(self, body: bytes) -> str:
         try:
             return body.decode()
         except UnicodeDecodeError as error:
-            raise InvalidMessage(f"body {_shorten(body)} is no UTF-8: {error}") from error
+            raise InvalidMessage(f"body {shown(body)} is no UTF-8: {error}") from error
 
     def __repr__(self) -> str:
         return "shardq.TEXT"
@@ -81,23 +81,16 @@ class _Msgspec:
             RecursionError,
             BufferError,
         ) as error:
-            raise InvalidMessage(
-                f"body {_shorten(value)} cannot be written as {self._name}: {error}"
-            ) from error
+            raise InvalidMessage(f"body {shown(value)} cannot be written as {self._name}: {error}") from error
 
     def decode(self, body: bytes) -> Any:
         try:
             return self._decoder.decode(body)
         except UNREADABLE as error:
-            raise InvalidMessage(f"body {_shorten(body)} is no {self._name}: {error}") from error
+            raise InvalidMessage(f"body {shown(body)} is no {self._name}: {error}") from error
 
     def __repr__(self) -> str:
         return "shardq.JSON" if self._name == "JSON" else "shardq.MSGPACK"
-
-
-def _shorten(value: object) -> str:
-    text = shown(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 BYTES: Codec = _Bytes()
@@ -112,7 +105,7 @@ def check_codec(codec: Codec) -> Codec:
     """Return the codec. Raises InvalidSetting if it cannot encode and decode: the name of a codec cannot."""
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec
-    raise InvalidSetting(f"codec={codec!r} is no codec: give one such as shardq.JSON")
+    raise InvalidSetting(f"codec={shown(codec)} is no codec: give one such as shardq.JSON")
 
 
 def codec_named(name: str) -> Codec:

@@ -292,8 +292,7 @@ class ReplayConflict(ShardqError):
 class StoreUnavailable(ShardqError):
     """Raised when the store could not be reached or refused the request. Nothing was changed.
 
-    Of a batch with messages in several shards nothing was changed of those that the text counts, and all others are
-    settled.
+    Where a batch has messages in several shards, this holds for those that the text counts; all others are settled.
 
     ``retryable`` is False if repeating cannot help: a corrupted file, a full disk, wrong credentials.
     """

@@ -23,6 +23,7 @@ from shardq.settling.verbs import GIVE_BACK, RELEASE
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
 from shardq.storage.writing import telling_done
+from shardq.wording import shown
 
 __all__ = ["ConsumerState", "consumer_states", "unlock"]
 
@@ -81,7 +82,7 @@ def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
     found = [state for state in consumer_states(context) if consumer and consumer in (state.name, state.id)]
     if not found:
         raise ConsumerNotFound(
-            f"queue {context.name!r} has no consumer {consumer!r}: `shardq consumers {context.name}` shows them"
+            f"queue {context.name!r} has no consumer {shown(consumer)}: `shardq consumers {context.name}` shows them"
         )
     dead = [state for state in found if force or not state.alive]
     if not dead:

@@ -8,6 +8,7 @@ from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outgoing_message import OutgoingMessage
+from shardq.wording import shown
 
 __all__ = ["Hooks", "check_hooks"]
 
@@ -43,7 +44,7 @@ def check_hooks(hooks: object) -> None:
         return
     if not isinstance(hooks, Hooks):
         raise InvalidSetting(
-            f"hooks={hooks!r}: give an instance of a class that is derived from shardq.Hooks"
+            f"hooks={shown(hooks)}: give an instance of a class that is derived from shardq.Hooks"
         )
     for name in ("before_send", "after_send", "before_ack", "after_ack"):
         check_runs("hook", getattr(hooks, name))

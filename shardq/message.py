@@ -38,9 +38,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     large: LargeBody | None = None  # its body is stored in parts, and `body` is None: see `Queue.open`
     result: Any = None  # processed: what it was acked with, if its queue keeps that
-    owner: str | None = (
-        None  # in flight: the name of the consumer that holds it, or its id if no more is known
-    )
+    owner: str | None = None  # in flight: the name of the consumer that holds it, or else its id
     blocked: str | None = None  # why it was given up and holds up its group; None: it does not
 
 

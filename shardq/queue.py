@@ -35,6 +35,7 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.storage.writing import telling_done
 from shardq.tracing import Event, trace
+from shardq.wording import shown
 
 __all__ = ["MANY", "Queue"]
 
@@ -323,7 +324,9 @@ class Queue:
     def _identity(self, message_id: str | None, unique_key: str | None) -> MessageId | None:
         """The id that was given, or that of the message that has a unique key; None when no message has it."""
         if (message_id is None) == (unique_key is None):
-            raise InvalidReceipt(f"message_id={message_id!r} and unique_key={unique_key!r}: give one of them")
+            raise InvalidReceipt(
+                f"message_id={shown(message_id)} and unique_key={shown(unique_key)}: give one of them"
+            )
         if message_id is not None:
             return MessageId.parse(message_id, self.name)
         owner = UniqueKeys(self._context).owner(check_unique_key(unique_key))

@@ -8,6 +8,7 @@ from typing import Self
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.wording import shown
 
 __all__ = ["MOST_MESSAGES", "Rate"]
 
@@ -33,7 +34,8 @@ class Rate(msgspec.Struct, frozen=True):
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidSetting(
-                f"rate_limit={text!r} is no rate: give messages and a period, such as '100/s', '6000/m' or '10/30s'"
+                f"rate_limit={shown(text)} is no rate: give messages and a period, such as '100/s', '6000/m' or "
+                "'10/30s'"
             )
         messages, number, unit = int(match[1]), int(match[2] or 1), match[3]
         if not 1 <= messages <= MOST_MESSAGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 __all__ = ["kind_of", "plain", "shown"]
@@ -9,6 +10,7 @@ __all__ = ["kind_of", "plain", "shown"]
 T = TypeVar("T")
 
 _LONGEST = 200
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}")}
 
 
 def kind_of(value: object) -> str:
@@ -18,12 +20,41 @@ def kind_of(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error names it: in short. What cannot be written, such as an int of 5,000 digits, by its type."""
+    """A value as an error names it: its start, which costs no more for a large text or collection.
+
+    What cannot be written, such as an int of 5,000 digits, is named by its type.
+    """
+    text = ""
     try:
-        text = repr(value)
+        for piece in _pieces(value):
+            text += piece
+            if len(text) > _LONGEST:
+                return f"{text[:_LONGEST]}..."
     except Exception:
         return f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """A value as ``repr`` writes it, piece by piece. What is too long to be shown whole is not written to its end."""
+    kind = type(value)
+    if kind in (str, bytes, bytearray):
+        yield repr(value[:_LONGEST])
+    elif kind is dict and value:
+        for number, (key, each) in enumerate(value.items()):
+            yield ", " if number else "{"
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(each)
+        yield "}"
+    elif kind in _BRACKETS and value:
+        left, right = _BRACKETS[kind]
+        for number, each in enumerate(value):
+            yield ", " if number else left
+            yield from _pieces(each)
+        yield f",{right}" if kind is tuple and len(value) == 1 else right
+    else:
+        yield repr(value)
 
 
 def plain(value: T) -> T:

@@ -101,8 +101,11 @@ class Session:
         from shardq.storage.opening import check_between_processes  # noqa: PLC0415
 
         if not self._url:
+            where, otherwise = (
+                ("give --url", "leave it out") if self.given else ("set SHARDQ_URL to", "unset it")
+            )
             raise InvalidSetting(
-                "the URL of the store is empty: set SHARDQ_URL to one such as 'sqlite:///queue.db', or unset it"
+                f"the URL of the store is empty: {where} one such as 'sqlite:///queue.db', or {otherwise}"
             )
         check_between_processes(self._url, "each command is a process of its own")
         return self._url

@@ -50,7 +50,7 @@ class StoreMissing(click.ClickException):
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""Stdout that is not buffered raises them where it is written. Errors of files have their names."""
+"""Of a full disk, a quota that is used up, and a file that may grow no more. One that names no file is of stdout."""
 
 _CODES: dict[type[ShardqError], int] = {
     BodyNotFound: NOT_FOUND,

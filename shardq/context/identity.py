@@ -15,7 +15,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.unreadable import UNREADABLE
-from shardq.wording import plain
+from shardq.wording import plain, shown
 
 __all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id"]
 
@@ -35,9 +35,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
     host: str
     pid: int
     since: int  # microseconds, by the clock of its host
-    lease: int | None = (
-        None  # in microseconds, for which it claims; None: the visibility timeout of each queue
-    )
+    lease: int | None = None  # in microseconds, of its claims; None: the visibility timeout of each queue
 
     @classmethod
     def make(cls, name: str | None = None, lease: int | None = None) -> ConsumerIdentity:
@@ -72,7 +70,7 @@ def holder_id(token: bytes) -> str:
 def _check_name(name: str) -> str:
     if not (isinstance(name, str) and 0 < len(name) <= _MOST_CHARACTERS and name.isprintable()):
         raise InvalidSetting(
-            f"name={name!r} cannot be the name of a consumer: give 1 to {_MOST_CHARACTERS} printable characters"
+            f"name={shown(name)} cannot be the name of a consumer: give 1 to {_MOST_CHARACTERS} printable characters"
         )
     return plain(name)
 

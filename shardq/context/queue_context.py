@@ -42,7 +42,8 @@ REFRESH_SECONDS = 1.0
 
 _MOST = 4096  # queues that a client remembers: others may have deleted them
 _MOST_CHANGES = 1000
-"""Of a record, between two looks at it. First versions are random: a new queue's is so close once in a million."""
+"""Of one record between two looks at it. First versions are random: that of a queue which is created again comes so
+close behind the last one once in a million times."""
 
 
 class LiveSettings:

@@ -254,7 +254,7 @@ class Failures:
     def error(self, what: str, *, done: bool = False) -> ShardqError:
         """One error for all shards, which it names. An error that is not the store's is returned as it is.
 
-        So is Closed, which says that nothing was changed, unless something may be in another shard, or was ``done``.
+        So is Closed, which says that nothing was changed; unless something was ``done``, or may be in another shard.
         """
         for error in self._errors.values():
             if isinstance(error, TransactionEnded) or not isinstance(

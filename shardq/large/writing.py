@@ -18,6 +18,7 @@ from shardq.large.queue import bodies_queue, existing_bodies_queue
 from shardq.large.reading import load_part
 from shardq.sending.doors import BODY, append
 from shardq.sending.planned_bundles import PlannedBundle
+from shardq.wording import shown
 
 __all__ = ["StoredBody", "carry_body", "keep_body", "store_body"]
 
@@ -83,13 +84,15 @@ def _read(stream: BinaryIO) -> bytes:
             piece, bytes | bytearray | memoryview
         ):  # None: it does not wait, and is not at its end
             raise InvalidMessage(
-                f"stream {stream!r} gives {type(piece).__name__}: give one of bytes that waits for them, such as "
+                f"stream {shown(stream)} gives {type(piece).__name__}: give one of bytes that waits for them, such as "
                 "open(path, 'rb')"
             )
         if not piece:
             break
         if len(piece) > missing:
-            raise InvalidMessage(f"stream {stream!r} gives {len(piece):,} bytes when asked for {missing:,}")
+            raise InvalidMessage(
+                f"stream {shown(stream)} gives {len(piece):,} bytes when asked for {missing:,}"
+            )
         pieces.append(bytes(piece))
         missing -= len(piece)
     return b"".join(pieces)

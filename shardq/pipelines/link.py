@@ -11,7 +11,7 @@ from shardq.callables import check_runs
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DuplicateLink, InvalidPipeline, PipelineCycle, UndeclaredTarget
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["Link", "LinkFunction"]
 
@@ -30,11 +30,11 @@ class Link(msgspec.Struct, frozen=True):
         for name in (self.source, *self.targets):
             if not isinstance(name, str) or not name:
                 raise InvalidPipeline(
-                    f"queue={name!r} of a link is {kind_of(name)}: give the name of a queue"
+                    f"queue={shown(name)} of a link is {kind_of(name)}: give the name of a queue"
                 )
         if self.retry is not None and not isinstance(self.retry, Backoff):
             raise InvalidPipeline(
-                f"retry={self.retry!r} of the link from {self.source!r}: give a shardq.Backoff"
+                f"retry={shown(self.retry)} of the link from {self.source!r}: give a shardq.Backoff"
             )
         check_runs(f"function of the link from {self.source!r}", self.function)
         twice = [name for name in self.targets if self.targets.count(name) > 1]
@@ -57,7 +57,7 @@ class Link(msgspec.Struct, frozen=True):
             return self.targets[0]
         if named not in self.targets or named is None:
             raise UndeclaredTarget(
-                f"{self.label} of the link from {self.source!r} sends to {named!r}: return Forward with one of "
+                f"{self.label} of the link from {self.source!r} sends to {shown(named)}: return Forward with one of "
                 f"{list(self.targets)}, or None to drop the message"
             )
         return named

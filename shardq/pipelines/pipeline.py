@@ -37,7 +37,7 @@ class Pipeline:
 
     def __init__(self, name: str, *, codec: Codec | str = BYTES) -> None:
         if not isinstance(name, str) or not name:
-            raise InvalidPipeline(f"name={name!r} of a pipeline is {kind_of(name)}: give a text")
+            raise InvalidPipeline(f"name={shown(name)} of a pipeline is {kind_of(name)}: give a text")
         self.name = name
         self.codec = codec_named(codec) if isinstance(codec, str) else check_codec(codec)
         self._links: dict[str, Link] = {}
@@ -81,13 +81,13 @@ class Pipeline:
         """
         if not isinstance(target, str | Sequence):
             raise InvalidPipeline(
-                f"target={target!r} of the link from {source!r} is {kind_of(target)}: give the name of a "
+                f"target={shown(target)} of the link from {shown(source)} is {kind_of(target)}: give the name of a "
                 "queue, or a list of names"
             )
         targets = (target,) if isinstance(target, str) else tuple(target)
         if not targets:
             raise InvalidPipeline(
-                f"the link from {source!r} has no target: name a queue, or declare it with `sink`"
+                f"the link from {shown(source)} has no target: name a queue, or declare it with `sink`"
             )
         return self._add(Link(source, targets, function, retry))
 
@@ -106,7 +106,7 @@ class Pipeline:
         for name in queues:
             if not isinstance(name, str) or not name:
                 raise InvalidPipeline(
-                    f"output={name!r} of pipeline {self.name!r} is {kind_of(name)}: give names of queues, as "
+                    f"output={shown(name)} of pipeline {self.name!r} is {kind_of(name)}: give names of queues, as "
                     'in output("parsed", "failed")'
                 )
         self._outputs += [name for name in dict.fromkeys(queues) if name not in self._outputs]

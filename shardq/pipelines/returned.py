@@ -9,6 +9,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.outgoing_message import HeaderValue
+from shardq.sending.prepared import are_several
 from shardq.wording import kind_of, shown
 
 __all__ = ["Forward", "Split"]
@@ -43,9 +44,7 @@ class Split:
     """
 
     def __init__(self, parts: Iterable[Any]) -> None:
-        if isinstance(parts, str | bytes | bytearray | memoryview | Mapping) or not hasattr(
-            parts, "__iter__"
-        ):
+        if not are_several(parts):
             raise InvalidSetting(
                 f"parts={shown(parts)} of a Split is {kind_of(parts)}: give a list of bodies, or return "
                 "the body itself"

@@ -26,6 +26,7 @@ from shardq.pipelines.returned import Forward, Split
 from shardq.sending.once import send_once
 from shardq.sending.prepared import prepare_options
 from shardq.sending.storing import prepare
+from shardq.wording import shown
 
 __all__ = ["LinkHandler"]
 
@@ -84,7 +85,7 @@ class LinkHandler:
         """What a sink returned: the result of its message."""
         if isinstance(returned, Forward | Split):
             raise UndeclaredTarget(
-                f"{self._link.label} of the sink of {self._link.source!r} returned {returned!r}, but a sink sends "
+                f"{self._link.label} of the sink of {self._link.source!r} returned {shown(returned)}, but a sink sends "
                 "nothing on: declare it with `link`, and its queues"
             )
         self._count(worked=1)

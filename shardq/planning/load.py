@@ -18,9 +18,7 @@ PLANNED = 0.5
 BUNDLE_BYTES = 262_144  # a producer's limits, unless they are set otherwise
 BUNDLE_MESSAGES = 500
 _CLAIM_MESSAGES = 500
-_WAITING = (
-    0.25  # part of the latency for which a bundle waits for its messages, and a consumer for those of a claim
-)
+_WAITING = 0.25  # of the latency: a bundle waits for its messages, and a consumer for those of a claim
 _ROWS_OF_BUNDLE = 4  # ready row, bundle, lease row and due-index row
 
 

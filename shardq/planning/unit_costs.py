@@ -7,6 +7,7 @@ from importlib import resources
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.wording import shown
 
 __all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]
 
@@ -50,7 +51,7 @@ def unit_costs(store: str) -> UnitCosts:
     known = _decoder.decode(text)
     if not isinstance(store, str) or store not in known:
         raise InvalidSetting(
-            f"store {store!r} has no measured unit costs: use one of {', '.join(sorted(known))}, or measure "
+            f"store {shown(store)} has no measured unit costs: use one of {', '.join(sorted(known))}, or measure "
             "with tools/scaling/measure.py"
         )
     return known[store]

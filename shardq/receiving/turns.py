@@ -8,6 +8,7 @@ from typing import Protocol
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.sharding.shard import check_queue_name
+from shardq.wording import shown
 
 __all__ = ["InOrder", "Turns", "Weighted", "check_queues", "turns_of"]
 
@@ -78,7 +79,7 @@ class Weighted:
 def check_queues(queues: Sequence[str]) -> Sequence[str]:
     """Return the names of several queues, or raise InvalidSetting or InvalidName."""
     if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
-        raise InvalidSetting(f"queues={queues!r}: give a list of names, such as ['orders', 'letters']")
+        raise InvalidSetting(f"queues={shown(queues)}: give a list of names, such as ['orders', 'letters']")
     for place, queue in enumerate(queues):
         if check_queue_name(queue) in queues[:place]:
             raise InvalidSetting(f"queue {queue!r} is named twice: name each once, and give it a weight")
@@ -88,17 +89,19 @@ def check_queues(queues: Sequence[str]) -> Sequence[str]:
 def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: str) -> Turns:
     """Return the turns of queues, or raise InvalidSetting."""
     if order not in ("fair", "strict"):
-        raise InvalidSetting(f"order={order!r} is unknown: use 'fair' or 'strict'")
+        raise InvalidSetting(f"order={shown(order)} is unknown: use 'fair' or 'strict'")
     if order == "strict" and weights is not None:
         raise InvalidSetting("order='strict' knows no weights: leave them out, or use order='fair'")
     if order == "strict":
         return InOrder(queues)
     if not isinstance(weights, Mapping | None):
         raise InvalidSetting(
-            f"weights={weights!r}: give a weight by the name of its queue, such as {{'orders': 3}}"
+            f"weights={shown(weights)}: give a weight by the name of its queue, such as {{'orders': 3}}"
         )
     for queue, weight in (weights or {}).items():
         if queue not in queues:
-            raise InvalidSetting(f"weights name {queue!r}, which is not among the queues: add it to them")
+            raise InvalidSetting(
+                f"weights name {shown(queue)}, which is not among the queues: add it to them"
+            )
         check_number(f"weight of queue {queue!r}", weight, LEAST_WEIGHT, MOST_WEIGHT)
     return Weighted({queue: (weights or {}).get(queue, 1.0) for queue in queues})

@@ -87,7 +87,7 @@ def sweep_beside(context: QueueContext) -> None:
 def delete_unused(of: Callable[[str], QueueContext], names: Sequence[str]) -> tuple[str, ...]:
     """Delete those of the queues that have expired; returns their names."""
     deleted: list[str] = []
-    with telling_done(lambda: f"queues {', '.join(deleted)} are deleted: repeat the call" if deleted else ""):
+    with telling_done(lambda: f"deleted so far: {', '.join(deleted)}; repeat the call" if deleted else ""):
         for name in names:
             with suppress(QueueNotFound):  # somebody else has deleted it
                 if _delete_if_unused(of(name)):

@@ -33,6 +33,7 @@ from shardq.sending.planned_bundles import choose_shard
 from shardq.sending.prepared import prepare_options, size_of
 from shardq.settings import check_number
 from shardq.storage.writing import telling_done
+from shardq.wording import shown
 
 __all__ = ["Schedules", "forget"]
 
@@ -274,7 +275,7 @@ class Schedules:
                 f"at={at} is in the past: it is {here} by the store's clock; give a later moment"
             )
         if first is None:
-            raise InvalidSetting(f"cron={plan.timing.cron!r} has no occurrence: give another expression")
+            raise InvalidSetting(f"cron={shown(plan.timing.cron)} has no occurrence: give another expression")
         if plan.until is not None and first > plan.until:
             raise InvalidSetting(
                 f"until={to_datetime(plan.until).isoformat()} is before the first occurrence, at "
@@ -302,7 +303,9 @@ def _check_end(plan: Plan) -> None:
         check_number("count", plan.count, 1, 2**53, whole=True)
     for name, kind in (("overlap", Overlap), ("catch_up", CatchUp)):
         if getattr(plan, name) not in get_args(kind):
-            raise InvalidSetting(f"{name}={getattr(plan, name)!r}: give one of {', '.join(get_args(kind))}")
+            raise InvalidSetting(
+                f"{name}={shown(getattr(plan, name))}: give one of {', '.join(get_args(kind))}"
+            )
 
 
 def _check(context: QueueContext, name: str, plan: Plan) -> None:

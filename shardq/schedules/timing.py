@@ -95,18 +95,20 @@ def moment_of(name: str, moment: object) -> int:
     if not is_aware(moment):
         raise InvalidSetting(f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC)")
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-        raise InvalidSetting(f"{name}={moment!r}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}")
+        raise InvalidSetting(
+            f"{name}={shown(moment)}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}"
+        )
     return from_datetime(moment)
 
 
 def _check_cron(cron: object) -> str:
     if not isinstance(cron, str):
-        raise InvalidSetting(f"cron={cron!r} is {kind_of(cron)}: give a str such as '30 6 * * MON-FRI'")
+        raise InvalidSetting(f"cron={shown(cron)} is {kind_of(cron)}: give a str such as '30 6 * * MON-FRI'")
     try:
         CronSim(_NAMED.get(cron, cron), to_datetime(0))
     except (CronSimError, ValueError) as error:
         raise InvalidSetting(
-            f"cron={cron[:80]!r} cannot be read ({error}): give minute, hour, day of month, month and day of week, "
+            f"cron={shown(cron)} cannot be read ({error}): give minute, hour, day of month, month and day of week, "
             "such as '30 6 * * MON-FRI', or @hourly, @daily, @weekly, @monthly or @yearly"
         ) from error
     return cron
@@ -119,7 +121,7 @@ def _check_zone(name: object) -> str:
         ZoneInfo(name)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise InvalidSetting(
-            f"time_zone={name!r} is not known: give a name such as 'Europe/Berlin' or 'UTC'; where a machine has no "
-            "time zones, `pip install tzdata`"
+            f"time_zone={shown(name)} is not known: give a name such as 'Europe/Berlin' or 'UTC'; where a machine has "
+            "no time zones, `pip install tzdata`"
         ) from error
     return name

@@ -16,7 +16,6 @@ still for longer, another producer may have stored the message, and a consumer m
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -35,6 +34,7 @@ from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, DedupeEntry
+from shardq.wording import shown
 
 __all__ = [
     "ONCE",
@@ -103,7 +103,7 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     """
     if not group:
         return context.placement.choose(context.settings.layout, due, messages)
-    check_groups(context, f"group={reprlib.repr(group_of(group))}")
+    check_groups(context, f"group={shown(group_of(group))}")
     return group_shard(context.name, group)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, get_args, overload
+from typing import Any, TypeGuard, get_args, overload
 
 import msgspec
 
@@ -33,6 +33,7 @@ __all__ = [
     "Alike",
     "PreparedMessage",
     "SendOptions",
+    "are_several",
     "check_bodies",
     "check_delay",
     "check_headers",
@@ -157,10 +158,15 @@ def size_of(headers: Headers | None) -> int:
     return sum(len(name) + (len(value) if isinstance(value, str | bytes) else 8) for name, value in values)
 
 
-def check_bodies(bodies: object, alone: str = "send one body with `send`") -> None:
-    """Raise InvalidMessage for one body, the parts of which would be sent as messages, and for what has no parts."""
+def are_several(bodies: object) -> TypeGuard[Iterable[Any]]:
+    """False for one body, the parts of which would be sent as messages, and for what has no parts."""
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
-    if one or not isinstance(bodies, Iterable):
+    return not one and isinstance(bodies, Iterable)
+
+
+def check_bodies(bodies: object, alone: str = "send one body with `send`") -> None:
+    """Raise InvalidMessage unless these are several bodies."""
+    if not are_several(bodies):
         raise InvalidMessage(
             f"bodies={shown(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, or {alone}"
         )

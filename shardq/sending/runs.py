@@ -61,9 +61,7 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     layout: Layout
     counts: tuple[int, ...]  # of messages in each bundle
     lanes_by_shard: bool = False  # lanes of one shard share bundles; a part of before has them apart
-    turn_messages: int = (
-        0  # so many messages of incomplete bundles go to one shard; 0, as before: each has its own
-    )
+    turn_messages: int = 0  # so many of incomplete bundles go to one shard; 0, as before: each has its own
     execution: str = ""  # of the run
     group_lanes: int = 1  # of each group: the queue's `group_concurrency`
 

@@ -101,9 +101,7 @@ class ClaimStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel
     lease_seconds: _Lease = 300.0
     ack_mode: Literal["commit", "manual"] = "commit"
     fail_on_lease_loss: bool = False
-    replay_window_seconds: Annotated[float, msgspec.Meta(ge=3_600.0, le=3.2e8)] = (
-        _DAY  # longer than any batch
-    )
+    replay_window_seconds: Annotated[float, msgspec.Meta(ge=3_600.0, le=3.2e8)] = _DAY  # above any batch
 
 
 class BrowseStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel"):

@@ -32,9 +32,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
     dedupe_keys: list[str | None] | None = None
     move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
     unique_key: str | None = None  # of a message in a bundle of its own
-    large: LargeBody | None = (
-        None  # instead of the body, which is empty then; of a message in a bundle of its own
-    )
+    large: LargeBody | None = None  # in place of the body, of a message in a bundle of its own
 
     def slice(self, first: int, count: int) -> BundleData:
         """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""

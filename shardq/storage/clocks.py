@@ -19,9 +19,7 @@ _log = logging.getLogger(__name__)
 
 _INTERVAL = 30_000_000
 _RETRY = 2_000_000
-_MOST_DRIFT = (
-    500_000  # of this machine's two clocks until their difference from the server's is measured again
-)
+_MOST_DRIFT = 500_000  # of this machine's two clocks until they are compared with the server's again
 _MOST_DISAGREEMENT = 1_000_000
 
 

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.store import Store
+from shardq.wording import shown
 
 __all__ = ["check_between_processes", "open_store"]
 
@@ -52,7 +53,8 @@ def check_between_processes(url: str, who: str) -> None:
     """Raise InvalidSetting when the URL names a store that other processes cannot open, or is none."""
     if _scheme(_split(url)[0]) in _OF_ONE_PROCESS:
         raise InvalidSetting(
-            f"{url!r} is of one process, and {who}: name a store that others can open, such as 'sqlite:///queue.db'"
+            f"{shown(url)} is of one process, and {who}: name a store that others can open, such as "
+            "'sqlite:///queue.db'"
         )
 
 
@@ -85,7 +87,7 @@ def _load(group: str, scheme: str) -> Callable[..., Any]:
     if target is None:
         what = "URL scheme" if group == _STORES else "URL scheme of the option signals,"
         known = ", ".join(sorted({*_OWN[group], *_of_other_packages(group)}))
-        raise InvalidSetting(f"{what} {scheme!r} is unknown: use one of {known}")
+        raise InvalidSetting(f"{what} {shown(scheme)} is unknown: use one of {known}")
     module, _, name = target.partition(":")
     try:
         opener: Callable[..., Any] = getattr(import_module(module), name)
@@ -105,8 +107,11 @@ def _of_other_packages(group: str) -> dict[str, str]:
 
 def _scheme(url: object) -> str:
     if not isinstance(url, str) or "://" not in url:
-        shown = "what was given" if "@" in str(url) else repr(url)  # there may be a password before an @
-        raise InvalidSetting(f"{shown} is no URL of a store: give one such as 'sqlite:///queue.db'")
+        text = shown(url)
+        is_cut = isinstance(url, str | bytes) and text.endswith("...")
+        if "@" in text or is_cut:  # there may be a password before an @
+            text = "what was given"
+        raise InvalidSetting(f"{text} is no URL of a store: give one such as 'sqlite:///queue.db'")
     try:
         return urlsplit(url).scheme
     except ValueError as error:

@@ -91,9 +91,7 @@ class Claim(msgspec.Struct, frozen=True):
     limit: int  # messages, 1 or more
     lease: int
     owner: str = ""  # who claims, for people who look
-    started: bool = (
-        True  # False: nobody works on them yet, so this delivery does not count before `Extend.starts`
-    )
+    started: bool = True  # False: nobody works on them yet: no delivery counts before `Extend.starts`
     finish: Finish | None = None  # what may be finished in the same step; None: everything is held
 
 
@@ -285,9 +283,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     claims_beside_acks: bool = False  # a claim need not wait for an ack in the same shard that is under way
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept
-    transactions: bool = (
-        False  # it can be part of a transaction of the application: `TransactionalStore.within`
-    )
+    transactions: bool = False  # it can be part of one of the application's: `TransactionalStore.within`
 
 
 class Finding(msgspec.Struct, frozen=True):

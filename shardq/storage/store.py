@@ -261,8 +261,8 @@ class Store(KeyRegister, Protocol):
         """Remove leftovers, a bounded number at a time; returns how many things were removed.
 
         It MUST look at everything that is stored for the queue without any hint, listed in the directory or not, as a
-        ``deep`` probe does, and remove what is left of its earlier incarnations. It MAY leave what a client wrote to
-        one of them that had stood still for an hour.
+        ``deep`` probe does, and remove what is left of its earlier incarnations. It MAY leave what was written to one
+        of them by a client that stood still for more than an hour within the call.
         """
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:

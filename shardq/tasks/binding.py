@@ -33,6 +33,7 @@ from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
 from shardq.unreadable import UNREADABLE
+from shardq.wording import shown
 
 if TYPE_CHECKING:
     from shardq.tasks.task import Signature
@@ -91,8 +92,8 @@ class Binding:
         wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
         if given := [each for each, value in wrong.items() if value]:
             raise InvalidSetting(
-                f"{given[0]}={wrong[given[0]]!r} of task {call.task.name!r}: a schedule says when its task is sent, "
-                "and overlap='skip' leaves out one while the last one waits or runs; use "
+                f"{given[0]}={shown(wrong[given[0]])} of task {call.task.name!r}: a schedule says when its task is "
+                "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
                 f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
             )
         self._producer(queue)

@@ -9,7 +9,7 @@ from shardq.errors import InvalidSetting, PartialSend
 from shardq.outgoing_message import OutgoingMessage
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -38,7 +38,7 @@ def _checked(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
         raise InvalidSetting(f"{kind_of(calls)} is no list of calls: give several, or an iterator of them")
     for call in calls:
         if not isinstance(call, Signature):
-            raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")
+            raise InvalidSetting(f"{shown(call)} is no call: give what task.signature(...) returns")
         call.check_whole()
         yield call
 

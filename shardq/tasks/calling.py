@@ -18,6 +18,7 @@ from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
+from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
 
@@ -60,11 +61,15 @@ class Middleware:
 def check_middleware(given: object) -> tuple[Middleware, ...]:
     """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
-        raise InvalidSetting(f"middleware={given!r} is no list: give several, as in middleware=[Timed()]")
+        raise InvalidSetting(
+            f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
+        )
     checked = tuple(given)
     for each in checked:
         if not isinstance(each, Middleware):
-            raise InvalidSetting(f"middleware={each!r}: give instances of classes derived from Middleware")
+            raise InvalidSetting(
+                f"middleware={shown(each)}: give instances of classes derived from Middleware"
+            )
         for name in ("before", "after", "around"):
             check_runs("middleware", getattr(each, name))
     return checked
@@ -234,6 +239,7 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     except _Interrupted:
         interruption.end()  # the outer one may have come within that
         _own.interruption = outer
+        # The outer one was sent since the call began; or before, and is raised only now
         if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
         raise _too_long(timeout) from None
@@ -253,13 +259,14 @@ class _Interruption:
     def __init__(self, thread: int, outer: _Interruption | None) -> None:
         self._thread, self._outer = ctypes.c_ulong(thread), outer
         self.gate: threading.Lock = threading.Lock() if outer is None else outer.gate
-        """Held while the thread starts another one, which Python 3.11 would take for it, and end in its place."""
+        """Held while the thread starts another one. In Python 3.11 that has the id of the first one for a moment, and
+        would be ended in its place."""
         self._lock = threading.Lock()
         self._ended = self._sent = False
 
     @property
     def sent(self) -> int:
-        """How many were sent: this one, and those around it. One that came before the call is over for it."""
+        """How many were sent: this one, and those around it. A call is ended by what is sent after it has begun."""
         return self._sent + (0 if self._outer is None else self._outer.sent)
 
     def send(self) -> None:

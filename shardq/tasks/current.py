@@ -14,6 +14,7 @@ import msgspec
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.errors import ResultRejected, TaskCancelled
 from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
+from shardq.wording import shown
 
 __all__ = ["CurrentTask", "current_task", "running"]
 
@@ -87,7 +88,7 @@ class CurrentTask:
             body = msgspec.msgpack.encode(value)
         except Exception as error:
             raise ResultRejected(
-                f"progress {value!r} of task {self.name!r} cannot be stored: {error}; give plain values"
+                f"progress {shown(value)} of task {self.name!r} cannot be stored: {error}; give plain values"
             ) from error
         if len(body) > MAX_ENTRY_BYTES:
             raise ResultRejected(

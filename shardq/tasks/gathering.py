@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AT_ONCE", "Value", "body_of", "entries_of", "gather", "values_in"]
 
-AT_ONCE = (
-    16  # entries that are read together; each has up to a megabyte, and a larger value is read for itself
-)
+AT_ONCE = 16  # entries read together; each has up to a megabyte, and a larger one is read for itself
 MOST_AT_ONCE = 64  # behind some that are small
 SMALL_BYTES = 10_000
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from shardq.errors import InvalidReceipt
 from shardq.receipt import ID_PATTERN, MessageId
 from shardq.sending.prepared import MAX_KEY_LENGTH
+from shardq.wording import shown
 
 __all__ = [
     "MOST_RUNS",
@@ -77,7 +78,7 @@ def check_task_id(task: object) -> None:
     """Raise InvalidReceipt for what is no id of a task, of a workflow or of a step."""
     if not isinstance(task, str) or _ID.fullmatch(task) is None:
         raise InvalidReceipt(
-            f"{task!r} is no message id, and none of a task or step: give one as `send` returned it, or as "
+            f"{shown(task)} is no message id, and none of a task or step: give one as `send` returned it, or as "
             "`shardq task show` shows it, such as ID#2#17"
         )
 

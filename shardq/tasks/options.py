@@ -15,6 +15,7 @@ from shardq.rate import Rate
 from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
 from shardq.sharding.shard import check_queue_name
+from shardq.wording import shown
 
 __all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions"]
 
@@ -52,7 +53,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         check_number("longest", self.longest, 0.0, LONGEST_DELAY)
         for name, kinds in (("only", self.only), ("never", self.never)):
             if not isinstance(kinds, tuple) or not all(_is_error(kind) for kind in kinds):
-                raise InvalidSetting(f"{name}={kinds!r}: give a tuple of classes of errors")
+                raise InvalidSetting(f"{name}={shown(kinds)}: give a tuple of classes of errors")
 
     def outcome(self, error: Exception, deliveries: int) -> Outcome:
         """What becomes of a task that failed at so many deliveries."""
@@ -132,7 +133,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
         if self.name is not None and not (isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME):
-            raise InvalidSetting(f"name={self.name!r}: give a str of 1 to {LONGEST_NAME} characters")
+            raise InvalidSetting(f"name={shown(self.name)}: give a str of 1 to {LONGEST_NAME} characters")
         check_number("keep_result", self.keep_result, 0.0, LONGEST_KEPT)
         if self.timeout is not None:
             check_number("timeout", self.timeout, 0.001, LONGEST_DELAY)
@@ -142,7 +143,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_number("retry", self.retry, 1, 10_000, whole=True)
         for name, value in (("group", self.group), ("unique_key", self.unique_key)):
             if not (value is None or isinstance(value, str | bool) or callable(value)):
-                raise InvalidSetting(f"{name}={value!r}: give a str, or a function of the arguments")
+                raise InvalidSetting(f"{name}={shown(value)}: give a str, or a function of the arguments")
 
     @property
     def policy(self) -> RetryPolicy:

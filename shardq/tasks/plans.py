@@ -57,9 +57,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl: float | None = None
     group: str | None = None
     timeout: float | None = None
-    collected: int = (
-        0  # of the end of a part of a group that collects errors: so many steps, up to it, are of the part
-    )
+    collected: int = 0  # of the last of a part of a group that collects errors: how many steps the part has
 
     @property
     def is_bucket(self) -> bool:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["enter_tail"]
 
-DEEPEST = (
-    30  # calls in place of calls: each makes the ids of the steps longer, and is looked at when they run
-)
+DEEPEST = 30  # calls in place of calls: each makes the ids of steps longer, and costs a look when they run
 
 
 def enter_tail(

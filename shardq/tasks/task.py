@@ -35,7 +35,7 @@ from shardq.tasks.ids import check_task_id
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     import shardq.tasks.app
@@ -173,7 +173,7 @@ class Task(Generic[P, R, T]):
         from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
 
         if not isinstance(values, Iterable):
-            raise InvalidSetting(f"map: {values!r} is no list of values: give one for each call")
+            raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
         return group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
@@ -230,7 +230,7 @@ class Task(Generic[P, R, T]):
                 f"given, raised {type(error).__name__}: {error}"
             ) from error
         if found is not None and not isinstance(found, str):
-            raise InvalidMessage(f"{what} is made to be {found!r}, {kind_of(found)}: make a str of it")
+            raise InvalidMessage(f"{what} is made to be {shown(found)}, {kind_of(found)}: make a str of it")
         return found
 
     def __repr__(self) -> str:
@@ -272,6 +272,6 @@ def _value_of(kind: Any) -> Any:
 
 def _check_function(function: object) -> None:
     if not inspect.isfunction(function):
-        raise InvalidSetting(f"{function!r} is {kind_of(function)}: make a task of a function")
+        raise InvalidSetting(f"{shown(function)} is {kind_of(function)}: make a task of a function")
     if not inspect.iscoroutinefunction(function):
         check_runs("task", function)

@@ -18,6 +18,7 @@ from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.workflow_result import WorkflowResult
+from shardq.wording import shown
 
 __all__ = ["KEEP_SECONDS", "Errors", "Part", "Workflow", "chain", "chord", "group", "group_of", "workflow_of"]
 
@@ -109,7 +110,7 @@ def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
 def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
     """A group of parts that are drawn one by one, and kept as they are sent. Raises what :func:`group` raises."""
     if errors not in get_args(Errors):
-        raise InvalidSetting(f"errors={errors!r} of a group: give one of {', '.join(get_args(Errors))}")
+        raise InvalidSetting(f"errors={shown(errors)} of a group: give one of {', '.join(get_args(Errors))}")
     cut: list[Workflow] = []
     some: list[Workflow] = []
     steps = size = 0
@@ -194,14 +195,14 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
     With ``errors="collect"`` it runs when all of it has ended, and takes a list of :class:`Collected`.
     """
     if not isinstance(parts, Iterable):
-        raise InvalidSetting(f"chord: {parts!r} is no list of steps: give chord([...], callback)")
+        raise InvalidSetting(f"chord: {shown(parts)} is no list of steps: give chord([...], callback)")
     return chain(group_of(parts, errors), callback)
 
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidSetting(
-            f"name={name!r} of a workflow: give a text of 1 to {MAX_NAME} printable characters"
+            f"name={shown(name)} of a workflow: give a text of 1 to {MAX_NAME} printable characters"
         )
     return name
 
@@ -209,7 +210,7 @@ def _checked_name(name: object) -> str:
 def _checked(part: Part) -> Part:
     if not isinstance(part, Signature | Workflow):
         raise InvalidSetting(
-            f"{part!r} is no step: give what signature(), then(), chain() or group() returns"
+            f"{shown(part)} is no step: give what signature(), then(), chain() or group() returns"
         )
     return part
 
@@ -238,7 +239,7 @@ def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> N
     wrong = {"unique_key": unique_key, "dedupe_key": options.dedupe_key, "due": options.due}
     if given := [each for each, value in wrong.items() if value is not None]:
         raise InvalidSetting(
-            f"{given[0]}={wrong[given[0]]!r} of step {name!r}: steps of workflows have keys of their own; use "
+            f"{given[0]}={shown(wrong[given[0]])} of step {name!r}: steps of workflows have keys of their own; use "
             f"task.options({given[0]}=None), or delay"
         )
 

@@ -20,6 +20,7 @@ from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.results import Decided, Entry
 from shardq.tasks.views import TaskView, views_of_steps
+from shardq.wording import shown
 
 if TYPE_CHECKING:
     import shardq.tasks.binding
@@ -271,7 +272,7 @@ def _wait_for(end: _End, ends: Sequence[_End], until: float | None) -> None:
 def _checked(identity: str) -> str:
     if isinstance(identity, str) and "#" in identity:
         raise InvalidReceipt(
-            f"{identity!r} is the id of a step: give that of its workflow, which is before the first #"
+            f"{shown(identity)} is the id of a step: give that of its workflow, which is before the first #"
         )
     check_task_id(identity)
     return in_run(identity, 0)

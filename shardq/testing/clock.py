@@ -6,6 +6,7 @@ import threading
 
 from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
+from shardq.wording import shown
 
 __all__ = ["ManualClock"]
 
@@ -30,6 +31,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move on by so many seconds."""
         if seconds < 0:
-            raise InvalidSetting(f"seconds={seconds!r}: a clock does not go back: give 0 or more")
+            raise InvalidSetting(f"seconds={shown(seconds)}: a clock does not go back: give 0 or more")
         with self._lock:
             self._now += microseconds(seconds)

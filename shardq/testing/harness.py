@@ -95,9 +95,7 @@ class StoreHarness(ABC):
     own. One harness may serve many tests; each test makes queues with new names.
     """
 
-    real_time: bool = (
-        False  # True: the time is a server's, `advance` sleeps, and tests of exact moments are skipped
-    )
+    real_time: bool = False  # True: a server's: `advance` sleeps, tests of exact moments are skipped
     time_scale: float = 1.0  # what a second of a test lasts; about 0.05 where time is real
     examples: int = 100  # how many histories the state machine tries
 

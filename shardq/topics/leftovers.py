@@ -48,7 +48,8 @@ def drop_leftovers(client: Client, topic: str) -> None:
 def drop_subscription(client: Client, queue: str) -> None:
     """Delete a subscription's queue and its dead letters."""
     deleted = False
-    with telling_done(lambda: f"queue {queue!r} is deleted, its dead letters may be left" if deleted else ""):
+    told = f"queue {queue!r} is deleted, but maybe not its dead letters: repeat the call"
+    with telling_done(lambda: told if deleted else ""):
         for name in (queue, *(name for name in client.queues(queue) if name != queue)):
             with suppress(QueueNotFound):
                 client.delete_queue(name)

@@ -160,7 +160,9 @@ class Subscription:
 
         with self._there():
             relay.change(rewind)
-            with telling_done(lambda: f"subscription {self.name!r} is rewound, and not filled yet"):
+            with telling_done(
+                lambda: f"subscription {self.name!r} is rewound, but not filled yet: repeat the call"
+            ):
                 record = relay.fill(self.name, self._record.incarnation)
         if record is None:
             raise self._unknown()

@@ -14,7 +14,7 @@ from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.receiving.turns import turns_of
 from shardq.settings import QueueSettings, check_number
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
@@ -92,7 +92,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
-        turns_of(tuple(self.weights) if isinstance(self.weights, Mapping) else (), self.weights, self.order)
+        named = tuple(self.weights) if isinstance(self.weights, Mapping) else ()
+        turns_of(named, self.weights, self.order)  # which refuses what is wrong whatever the queues are
         if self.semaphore is not None:
             _check_semaphore_name(self.semaphore)
 
@@ -112,5 +113,5 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_semaphore_name(name: object) -> None:
     if not isinstance(name, str):
-        raise InvalidSetting(f"semaphore={name!r} is {kind_of(name)}: give the name of a semaphore")
+        raise InvalidSetting(f"semaphore={shown(name)} is {kind_of(name)}: give the name of a semaphore")
     permits_queue(name)

@@ -9,6 +9,7 @@ from shardq.callables import check_runs, function_named
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import Outcome, Retry
+from shardq.wording import shown
 
 __all__ = ["ErrorFunction", "OnError", "check_on_error", "error_policy"]
 
@@ -72,8 +73,8 @@ def _by_type(outcomes: dict[type[Exception], Outcome]) -> ErrorFunction:
 
 def _check_entry(kind: object, outcome: object) -> None:
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
-        raise InvalidSetting(f"on_error has the key {kind!r}: give a subclass of Exception")
+        raise InvalidSetting(f"on_error has the key {shown(kind)}: give a subclass of Exception")
     if not isinstance(outcome, Outcome):
         raise InvalidSetting(
-            f"on_error[{kind.__name__}]={outcome!r} is no outcome: give a Retry, Snooze, Discard or DeadLetter"
+            f"on_error[{kind.__name__}]={shown(outcome)} is no outcome: give a Retry, Snooze, Discard or DeadLetter"
         )

@@ -37,9 +37,9 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
     The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its queue
     and its number of deliveries. The command writes to the standard output of the worker. An exit code other than 0 is
-    a failure, and the last line of its standard error is the reason; only its last 64 KiB are kept, while it runs too.
-    With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once. Processes that
-    it leaves behind are not waited for; what they write to standard error is dropped.
+    a failure, and the last line of its standard error is the reason; no more than the last 64 KiB of that are ever
+    kept. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once.
+    Processes that it leaves behind are not waited for; what they write to standard error is dropped.
     """
 
     command: str
@@ -87,7 +87,7 @@ class _ErrorOutput:
         threading.Thread(target=self._read, args=(reading,), name="shardq-stderr", daemon=True).start()
 
     def until_now(self) -> bytes:
-        """The end of what was written until now. For one call."""
+        """The end of what was written until now. To be called once."""
         os.set_blocking(self.pipe, True)  # the command may have changed that
         os.write(self.pipe, self._mark)
         self._marked.wait()

@@ -17,6 +17,7 @@ from shardq.queue import Queue
 from shardq.queue_internals import consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import generation
+from shardq.wording import shown
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
     Attempt,
@@ -279,6 +280,6 @@ def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
         or not all(isinstance(queue, Queue) for queue in queues)
     ):
         raise InvalidSetting(
-            f"queues={queues!r}: a worker takes opened queues, such as client.queue('orders')"
+            f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"
         )
     return list(queues)

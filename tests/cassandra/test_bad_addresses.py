@@ -65,6 +65,7 @@ def test_a_url_says_where_and_how() -> None:
         "one/ks?serial_consistency=ONE",
         "one/ks?replication=dc1",
         "one/ks?replication=dc1:0",
+        "one/ks?replication=dc1:\u00b2",
         "one/ks?replication=d'c:1",
         "one/ks?local_dc=d'c",
         "one/ks?timeout=0",
@@ -80,12 +81,24 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password(rest: str) ->
 
 
 @pytest.mark.parametrize(
+    ("places", "wrong"),
+    [("", "names no host"), ("one,", "names no host"), (":9042", "names no host"),
+     *((f"one:{port}", "no number from 1 to 65535") for port in ("x", "0", "-1", "65536", "\u00b2", "9042x")),
+     ("one:1,two:2", "several ports")],
+)  # fmt: skip
+def test_hosts_and_ports_are_told_apart_when_one_of_them_is_wrong(places: str, wrong: str) -> None:
+    with pytest.raises(InvalidSetting, match=wrong):
+        parse(f"cassandra://{places}/ks")
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "cassandra://me:12/secret@one/ks",
         "cassandra://me:12#secret@one/ks",
         "cassandra://me:secret?@one/ks",
         "cassandra://me:secret[1@one/ks",
+        "cassandra://me:secret/ks",
         "cassandra:/me:secret@one/ks",
     ],
 )

@@ -291,7 +291,7 @@ def test_a_drop_that_cannot_end_does_not_say_that_nothing_was_changed(
 
     # When the queue is gone, and a read of what it held is not answered
     with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
-        failing.setattr(directory, "known", unanswered)
+        failing.setattr(directory, "ever_listed", unanswered)
         store.drop_queue(shard.queue)
     # Then who repeats it knows that it was their own drop, though somebody else has finished it
     assert store.load_queue(shard.queue) is None

@@ -40,6 +40,7 @@ def test_a_new_keyspace_is_made_and_used_without_a_warning(
         taken = 0
         while taken < 13:
             batch = consumer.receive(100, wait=30)
+            assert batch
             batch.extend(20)
             batch.ack()
             taken += len(batch)

@@ -43,23 +43,35 @@ def test_settings_are_given_with_units_and_none(shell) -> None:
     assert (settings["retention"], settings["sends_paused"], settings["shards"]) == (None, True, 3)
 
 
-def test_a_url_that_is_set_and_empty_is_no_default(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+SET = "set SHARDQ_URL to one such as 'sqlite:///queue.db', or unset it"
+GIVEN = "give --url one such as 'sqlite:///queue.db', or leave it out"
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["list"], SET),
+        (["work", "a", "--exec", "true"], SET),
+        (["task", "list"], SET),
+        (["list", "--url", ""], GIVEN),
+        (["--url", "", "list"], GIVEN),
+    ],
+)
+def test_a_url_that_is_given_or_set_and_is_empty_is_no_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], remedy: str
 ) -> None:
     monkeypatch.setenv("SHARDQ_URL", "")
-    for arguments in (
-        ["list"],
-        ["work", "a", "--exec", "true"],
-        ["task", "list"],
-        ["list", "--url", ""],
-    ):
-        told = CliRunner().invoke(main, arguments)
-        assert (told.exit_code, told.stdout) == (2, ""), arguments
-        assert told.stderr == (
-            "shardq: invalid_setting: the URL of the store is empty: set SHARDQ_URL to one such as "
-            "'sqlite:///queue.db', or unset it\n"
-        )
+    told = CliRunner().invoke(main, arguments)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr == f"shardq: invalid_setting: the URL of the store is empty: {remedy}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_url_that_is_given_counts_where_the_one_that_is_set_is_empty(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDQ_URL", "")
     assert CliRunner().invoke(main, ["create", "a", "--url", url]).exit_code == 0
     assert CliRunner().invoke(main, ["--url", url, "list"]).stdout == "a\na.dead\n"
 
@@ -1085,20 +1097,24 @@ def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_p
     assert json.loads(rest.read_text().splitlines()[0])["on_conflict"] == "raise"
 
 
-@pytest.mark.parametrize(("options", "in_flight"), [((), 1), (("--no-ack",), 2), (("--json",), 1)])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("options", "acks"), [((), True), (("--no-ack",), False), (("--json",), True)])
 def test_a_body_that_the_codec_cannot_read_holds_up_neither_what_stands_before_it_nor_behind(
-    jobs, options: tuple[str, ...], in_flight: int
+    jobs, options: tuple[str, ...], acks: bool, place: int
 ) -> None:
-    # Given a body that is no JSON between two that are
+    # Given a body that is no JSON among three
+    bodies = ["1", "2", "3"]
+    bodies[place] = "no json"
     jobs.ok("create", "one", "--shards", "1", "--time-shards", "1")
-    jobs.ok("send", "one", "1", "no json", "3")
+    jobs.ok("send", "one", *bodies)
     # When they are received as JSON
     told = jobs("receive", "one", "--limit", "9", "--codec", "json", *options)
-    # Then the first one is printed and settled, and the last one is there as if it had not been received
-    assert (told.exit_code, len(told.stdout.splitlines())) == (2, 1)
+    # Then those before it are printed and settled, and those behind it are there as if they had not been received
+    assert (told.exit_code, len(told.stdout.splitlines())) == (2, place)
     left = jobs.json("stats", "one")
-    assert (left["in_flight"], left["ready"]) == (in_flight, 1)
-    assert jobs.lines("receive", "one", "--no-ack")[0]["deliveries"] == 1
+    assert (left["in_flight"], left["ready"]) == (1 if acks else place + 1, 2 - place)
+    again = jobs("receive", "one", "--limit", "9", "--no-ack", "--json").stdout
+    assert [json.loads(line)["deliveries"] for line in again.splitlines()] == [1] * (2 - place)
 
 
 POPPED = [json.dumps("good"), "no json", "\n", json.dumps("also good")]

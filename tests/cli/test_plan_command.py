@@ -56,11 +56,7 @@ def test_the_page_on_scaling_shows_what_the_command_prints(shell) -> None:
 def test_the_limit_is_the_highest_line_of_the_table(
     shell, store: str, rate: str, size: str, options: tuple[str, ...]
 ) -> None:
-    given = ("plan", "--store", store, "--rate", rate, "--size", size, *options)
-    (limit,) = (line for line in shell(*given).stdout.splitlines() if line.startswith("the limit: "))
-    used = dict(
-        line.split("% used")[0].rsplit(maxsplit=1)
-        for line in shell(*given).stdout.splitlines()
-        if "% used" in line
-    )
+    told = shell("plan", "--store", store, "--rate", rate, "--size", size, *options).stdout
+    (limit,) = (line for line in told.splitlines() if line.startswith("the limit: "))
+    used = dict(line.split("% used")[0].rsplit(maxsplit=1) for line in told.splitlines() if "% used" in line)
     assert float(used[limit.removeprefix("the limit: ")]) == max(map(float, used.values()))

@@ -18,7 +18,7 @@ from shardq.storage.cassandra.store import CassandraStore  # noqa: E402
 from shardq.storage.cassandra.url import parse  # noqa: E402
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
-from tools.audit.cassandra_rows import read_cassandra  # noqa: E402
+from tools.audit.cassandra_rows import OUT, read_cassandra  # noqa: E402
 
 LEASE, READY, BUNDLE, HISTORY = 1, 2, 3, 4
 GROUP, BEHIND = 7, 8
@@ -38,7 +38,6 @@ RAISE_WATERMARKS = (
     "UPDATE entry SET value = %s "
     "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
-OUT = -1  # a shard that was taken out of the directory keeps its row
 UNLIST = f"UPDATE shard_directory SET leaving = {OUT} WHERE queue = %s AND time_shard = %s AND number = %s"
 
 

@@ -150,7 +150,9 @@ def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
     assert reader.take(ONE_TIME_SHARD) is None
 
 
-def test_so_is_a_shard_that_was_not_looked_at_for_long(reader: ShardReader, clock: ManualClock) -> None:
+def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claimed(
+    reader: ShardReader, clock: ManualClock
+) -> None:
     shard, *_ = own_first(reader, clock)
     for _ in range(3):
         reader.claimed(shard, reader._store.now() + 60_000_000, used_up=True)

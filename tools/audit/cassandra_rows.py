@@ -11,13 +11,15 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
-__all__ = ["read_cassandra"]
+__all__ = ["OUT", "read_cassandra"]
 
 _CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM, _MOVE, _GROUP, _BEHIND = range(9)
 _PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
 _ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
 _LISTED = "SELECT time_shard, number, leaving FROM {}.shard_directory WHERE queue = %s"
-_OUT = -1
+OUT = -1
+"""What stands as ``leaving`` of a shard that was taken out of the directory. It is written here again, as the kinds of
+rows are: an audit takes nothing from the code that it checks."""
 _QUEUE = "SELECT incarnation FROM {}.queue WHERE name = %s"
 _decode = msgspec.msgpack.decode
 
@@ -45,7 +47,7 @@ def read_cassandra(session: Any, keyspace: str, queue: str) -> RawQueue:
             elif content:
                 found.strays.append(f"{len(content)} rows in {partition} of no queue")
     known = [row for name in names for row in ask(_LISTED, name)]
-    listed = frozenset(Shard(queue, *place) for *place, leaving in known if leaving != _OUT)
+    listed = frozenset(Shard(queue, *place) for *place, leaving in known if leaving != OUT)
     return RawQueue(found.entries, found.bodies, listed, found.strays)
 
 

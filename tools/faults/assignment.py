@@ -25,8 +25,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 100.0  # messages a second
     lease: float = 5.0
     retry_seconds: float = 2.0
-    store_goes_by_clock: bool = (
-        False  # the store's time is this process's, which is therefore set for all at once
-    )
+    store_goes_by_clock: bool = False  # the store's time is this process's: it is set for all at once
     detours: dict[str, tuple[str, int]] = {}  # host:port -> where connections to it go instead
     defect: str = ""  # a class of tools.faults.defects, for the test of the campaign itself

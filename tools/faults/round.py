@@ -36,9 +36,7 @@ __all__ = ["Plan", "Round", "run_round"]
 PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
 BESIDE = ("dead", "bystander", "partly")  # queues of other purposes
 MAX_DELIVERIES = 2  # so that some messages become dead letters
-FINISHING = (
-    300.0  # seconds until everything is sent, until it is drained, and until the dead letters are read
-)
+FINISHING = 300.0  # seconds until all is sent, until it is drained, and until dead letters are read
 BEGINNING = 120.0  # seconds to create the queues, and until every client has connected, on a busy computer
 
 

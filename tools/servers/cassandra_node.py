@@ -77,9 +77,7 @@ class Node:
         default_factory=dict
     )  # of cassandra.yaml, over those below; None: not set
     java: Sequence[str] = ()  # more options of Java
-    tls: Path | None = (
-        None  # a folder with server.pem (PKCS 8 key and certificates) and ca.pem (who signs clients)
-    )
+    tls: Path | None = None  # a folder: server.pem (PKCS 8 key, certificates), ca.pem (who signs clients)
 
     def start(self, jars: Sequence[Path]) -> None:
         """Start the node and return when it answers clients; raises RuntimeError when it does not."""

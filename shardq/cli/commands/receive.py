@@ -70,9 +70,11 @@ def receive(
     """Receive messages and print them.
 
     Prints the body of each message on a line, however large it is, or with --json all properties. Messages are acked
-    after they are printed. If printing fails, they are redelivered when their leases expire. At a body that the codec
-    cannot read it ends with exit code 2: what was printed is acked, and what comes behind it is given back. With --pop,
-    where all are acked already, such a body is printed as it is, with --json as body_base64, and the others too.
+    after they are printed. If printing fails, they are redelivered when their leases expire.
+
+    At a body that the codec cannot read the command ends with exit code 2. What was printed before it is acked, what
+    comes behind it is given back, and the message itself is redelivered when its lease expires. With --pop, where all
+    are acked already, such a body is printed as it is, with --json as body_base64, and the others too.
     """
     if after + never + before > 1:
         raise click.UsageError("Give one of --ack, --no-ack and --pop.")
@@ -127,7 +129,7 @@ def receive_messages(
 
 
 def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) -> None:
-    """Show messages to the first one that cannot be read: those before it are settled, those behind it not begun."""
+    """Show messages up to one that cannot be read: those before it are settled, those behind it are given back."""
     for position, message in enumerate(batch):
         try:
             show(message)

@@ -122,13 +122,14 @@ def send(
     """Send messages: arguments, lines or JSON lines.
 
     Prints the id of each message when it is stored, or with --json one object at the end. If only a part is stored,
-    the object has the error, and the numbers of the lines or arguments that are not: those in unsent, and all after
-    unsent_after. A line of --jsonl is an object with a body (a string, or any value with --codec json) or a
-    body_base64. It may have priority, delay, due, ttl, headers, dedupe_key, unique_key, on_conflict, group and id,
-    which replace the options. A header's value that is bytes is written as {"base64": ...}, one that is no finite
-    number as {"number": "nan"}, "inf" or "-inf". Empty lines are skipped. A due time without an offset is in your time
-    zone; 10m means in ten minutes. Lines that receive, peek, get and history print with --json are taken too, as new
-    messages.
+    that object also has the error, and tells which lines or arguments are not: those whose numbers are in unsent, and
+    all behind number unsent_after.
+
+    A line of --jsonl is an object with a body (a string, or any value with --codec json) or a body_base64. It may have
+    priority, delay, due, ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A
+    header's value that is bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"}, "inf"
+    or "-inf". Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten minutes.
+    Lines that receive, peek, get and history print with --json are taken too, as new messages.
     """
     for name in ("dedupe_key", "unique_key"):
         if options[name] is not None and len(bodies) > 1:

@@ -30,9 +30,7 @@ from shardq.errors import InvalidSetting
 __all__ = ["Address", "SuspectNodes"]
 
 _SECONDS = 15.0
-_LONGEST_WAIT = (
-    15.0  # seconds until a node that is down is tried again; the driver's is 10 minutes, and it gives up
-)
+_LONGEST_WAIT = 15.0  # seconds until a node that is down is tried again; the driver's are 600 and it gives up
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -102,9 +100,7 @@ class Connected:
         self.prepared: dict[str, PreparedStatement] = {}  # by text; no text has values in it
         try:
             self.driver: DriverSession = self.cluster.connect()
-            self.driver.use_client_timestamp = (
-                False  # what is written without a time of its own has the server's
-            )
+            self.driver.use_client_timestamp = False  # what has no time of its own gets the server's
         except BaseException:
             self.cluster.shutdown()
             raise

@@ -5,8 +5,8 @@ write that is answered within that time needs no second look. Whoever takes a sh
 it first, waits for longer than that since it saw the announcement stored, and only then looks whether it is empty.
 
 A shard that was listed once keeps its row until the queue is dropped; one that is taken out has a row that says so.
-What a row says is a hint: a deep look and the sweep list a shard again that holds something. That there is a row is no
-hint, since no shard is written before it has one. So the rows name every shard that may hold anything. Nobody looks for
+What a row says is a hint: a deep look and the sweep list a shard again that holds something. That there is a row can be
+relied on: no shard is written before it has one. So the rows name every shard that may hold anything. Nobody looks for
 partitions in the table of messages, where a range read crosses whatever was deleted.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
     "Leaving",
     "drop",
     "enter",
-    "known",
+    "ever_listed",
     "listing",
     "listings",
     "still_listed",
@@ -148,8 +148,8 @@ def drop(session: Session, queue: str, written: int) -> None:
     session.write([(_DROP, (written, queue))])
 
 
-def known(session: Session, queue: str) -> tuple[Shard, ...]:
-    """Return all shards of the queue that may hold anything, sorted; those that are taken out, too."""
+def ever_listed(session: Session, queue: str) -> tuple[Shard, ...]:
+    """Return all shards of the queue that were ever listed, sorted: no other one can hold anything."""
     return tuple(shard for shard, _ in _rows(session, [queue]))
 
 

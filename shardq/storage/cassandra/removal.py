@@ -97,7 +97,7 @@ def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[]
     """
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
     name = name_of(queue, incarnation)
-    for shard in directory.known(session, name):
+    for shard in directory.ever_listed(session, name):
         erase(session, str(shard), now())
     written = now() + _AHEAD
     directory.drop(session, name, written)

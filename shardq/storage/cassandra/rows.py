@@ -78,9 +78,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     enqueued_at: int
     due: int  # of the bundle
     inline: bool = False  # the bundle has no row of its own, see `bodies.is_inline`
-    unstarted: bool = (
-        False  # held: this delivery is not counted yet; given back: it takes its place in the order again
-    )
+    unstarted: bool = False  # held: not counted yet; given back: it takes its place in the order again
     expires_at: int | None = None  # of the bundle
     size: int = 0  # of the bundle's data, in bytes; what clients of before sent has none
 

@@ -27,7 +27,7 @@ Answer: TypeAlias = Callable[[], Any]  # waits for the rows
 _LOCKS = 256
 _TOGETHER = 10  # statements on partitions of their own in one batch; a server warns of more
 
-_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE) (?=\w+(?:\s|$))")  # that is not of another keyspace
+_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE) (?=\w+(?:\s|$))")  # before a table without its keyspace
 _NOW = "SELECT now() FROM system.local"
 _UUID_EPOCH = 0x01B21DD213814000  # of version 1 UUIDs, in tenths of a microsecond before 1970
 _SAMPLES = 4
@@ -148,7 +148,7 @@ class Session:
         return prepared
 
     def _qualified(self, query: str) -> str:
-        """The query with the names of tables in full: of others that are prepared a server warns."""
+        """The query with the keyspace of its tables. A server warns of what is prepared without it."""
         return _TABLE.sub(rf'\g<0>"{self.address.keyspace}".', query)
 
     @contextmanager

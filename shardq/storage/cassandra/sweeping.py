@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
@@ -23,13 +22,15 @@ def sweep(
 ) -> int:
     """Give up history, up to 200 slices of each shard, and finish drops; returns how much.
 
-    It looks at every shard that may hold anything, listed or not. Keys and consumers end by themselves.
-    Drops that stopped half way are finished, of any queue, as nobody may come back to its name.
+    It looks at every shard that may hold anything, listed or not. Keys and consumers end by themselves. Drops that
+    stopped half way are finished, of any queue, as nobody may come back to its name.
     """
-    incarnation = queues.current(session, request.queue)
-    known = directory.known(session, name_of(request.queue, incarnation)) if incarnation is not None else ()
-    shards, given_up = iter(known), 0
-    while chunk := list(islice(shards, _AT_ONCE)):
+    incarnation, given_up = queues.current(session, request.queue), 0
+    shards = (
+        () if incarnation is None else directory.ever_listed(session, name_of(request.queue, incarnation))
+    )
+    for first in range(0, len(shards), _AT_ONCE):
+        chunk = shards[first : first + _AT_ONCE]
         look(chunk)
         old = {shard for shard, _ in ask_history(session, list(map(str, chunk)), request.history_before)()}
         expired = (shard for shard in chunk if str(shard) in old)

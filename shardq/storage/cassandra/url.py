@@ -16,6 +16,7 @@ __all__ = ["open_cassandra", "parse"]
 
 _KEYSPACE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_PORT = re.compile(r"[0-9]{1,5}")
 _TOO_LITTLE = ("ANY", "ONE", "TWO", "THREE", "LOCAL_ONE")
 _OPTIONS = (
     "local_dc",
@@ -74,11 +75,16 @@ def parse(url: str) -> Address:
 
 def _hosts(places: str) -> tuple[tuple[str, ...], int]:
     found = [place.partition(":") for place in places.split(",")]
-    ports = {port for _, _, port in found if port}
     hosts = tuple(host for host, _, _ in found)
-    if not all(hosts) or len(ports) > 1 or not all(port.isdigit() and int(port) < 65536 for port in ports):
+    ports = {port for _, _, port in found if port}
+    if not all(hosts):
         raise InvalidSetting(
-            "the Cassandra URL names no hosts: write cassandra://host1,host2:9042/keyspace, with one port for all"
+            "the Cassandra URL names no host, or one without a name: write cassandra://host1,host2:9042/keyspace"
+        )
+    if len(ports) > 1 or not all(_PORT.fullmatch(port) and 0 < int(port) < 65536 for port in ports):
+        raise InvalidSetting(
+            "the Cassandra URL has several ports, or one that is no number from 1 to 65535: write "
+            "cassandra://host1,host2:9042/keyspace, with one for all hosts"
         )
     return hosts, int(next(iter(ports), "9042"))
 
@@ -101,7 +107,7 @@ def _name(option: str, text: str) -> str:
 
 def _replication(text: str) -> tuple[tuple[str, int], ...]:
     pairs = [item.partition(":") for item in text.split(",") if item]
-    if not all(_NAME.fullmatch(name) and copies.isdigit() and int(copies) for name, _, copies in pairs):
+    if not all(_NAME.fullmatch(name) and copies.isdecimal() and int(copies) for name, _, copies in pairs):
         raise InvalidSetting(f"replication={text!r} cannot be read: write replication=dc1:3,dc2:3")
     return tuple((name, int(copies)) for name, _, copies in pairs)
 

@@ -24,7 +24,7 @@ from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["BRIEF", "PATIENT", "Disturbed", "JoinedSession", "TransactionDisturbed", "transact"]
 
@@ -149,7 +149,7 @@ class JoinedSession(Session):
     def __init__(self, outside: Session, transaction: object) -> None:
         if not isinstance(transaction, ClientSession):
             raise InvalidSetting(
-                f"connection={transaction!r} is {kind_of(transaction)}: "
+                f"connection={shown(transaction)} is {kind_of(transaction)}: "
                 "give the pymongo ClientSession of the transaction"
             )
         self.address, self.outside, self.transaction = outside.address, outside, transaction

@@ -14,7 +14,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.session import Session
-from shardq.wording import kind_of
+from shardq.wording import kind_of, shown
 
 __all__ = ["JoinedSession"]
 
@@ -30,7 +30,7 @@ class JoinedSession(Session):
     def __init__(self, connection: object, path: Path) -> None:
         if not isinstance(connection, sqlite3.Connection):
             raise InvalidSetting(
-                f"connection={connection!r} is {kind_of(connection)}: "
+                f"connection={shown(connection)} is {kind_of(connection)}: "
                 "give the sqlite3.Connection of the transaction"
             )
         self.path, self._sql, self._thread = path, connection, this_thread()

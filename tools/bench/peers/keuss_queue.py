@@ -22,9 +22,7 @@ from ..peer import POLL_SECONDS, POLLED, PeerMissing
 MODULES = Path(__file__).parents[3] / ".venv-bench" / "node_modules"
 SCRIPT = Path(__file__).parents[1] / "keuss_queue.cjs"
 AT_ONCE = 32
-PATIENCE = (
-    2_000  # milliseconds; what arrives just as a pop gives up is gone, and buckets are written every 500
-)
+PATIENCE = 2_000  # milliseconds; what comes just as a pop gives up is gone; buckets are written every 500
 
 
 class KeussQueue:
