@@ -79,7 +79,7 @@ class Sleeper(Protocol):
         ...
 
     def committed(self) -> None:
-        """Be told that something was committed, and no news."""
+        """Be told that a look has seen a commit."""
         ...
 
     def wake(self) -> None:
