@@ -17,11 +17,13 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
+from shardq.storage.sqlite.log import EventSleeper
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 
 SPAWN = multiprocessing.get_context("spawn")
 FORK = multiprocessing.get_context("fork")
+MOST_EVENTS = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 def wait_and_tell(path: str, pipe: Any) -> None:
@@ -147,6 +149,26 @@ def test_a_commit_that_the_disk_takes_long_to_confirm_is_seen_soon_after_it(
     other.close()
 
 
+def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
+    path: Path, store: SqliteStore, shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite keeps the log beside the file itself."""
+    for anyway in ("_READ_ANYWAY", "_LOOK_ANYWAY"):  # so that what is heard has to wake it
+        monkeypatch.setattr(log, anyway, 60.0)
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    other = SqliteStore(str(link))
+    other.wait(["orders"], 0)
+    timer = threading.Timer(
+        0.3, lambda: store.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    )
+    timer.start()
+    assert other.wait(["orders"], 10)
+    timer.join()
+    other.close()
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -258,6 +280,21 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
         other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     assert looks < 150
     other.close()
+
+
+@pytest.mark.skipif(not MOST_EVENTS.exists(), reason="fills the queue of a watch as Linux bounds it")
+def test_a_commit_is_looked_for_where_too_much_else_was_written_to_be_told_of_it(tmp_path: Path) -> None:
+    others = [(tmp_path / name).open("wb", buffering=0) for name in ("another.log", "one more.log")]
+    sleeper = EventSleeper(tmp_path / "queue.db")
+    for _ in range(int(MOST_EVENTS.read_text())):
+        for file in others:
+            file.write(b"x")
+    (tmp_path / "queue.db-wal").touch()
+    sleeper.sleep(10)
+    assert sleeper._looks
+    sleeper.close()
+    for file in others:
+        file.close()
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,13 @@ class EventSleeper:
             from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
         except ImportError:  # not Linux
             raise OSError("this system tells nobody of writes to a file") from None
-        self._ended = flags.IGNORED
-        self._name = log_of(path).name
+        self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
+        log = log_of(path)
+        self._name = log.name
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:
-            self._events.add_watch(path.parent, flags.MODIFY | flags.CREATE)
+            self._events.add_watch(log.parent, flags.MODIFY | flags.CREATE)
             self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
             self._events.close()
@@ -205,11 +206,11 @@ class EventSleeper:
         return woken
 
     def _written(self) -> bool:
-        """Tell whether any of the events is of the log."""
+        """Tell whether any of the events is of the log, or whether some were lost as there were too many."""
         events = self._events.read(0)
         if any(event.mask & self._ended for event in events):  # the folder is gone, and so is its watch
             self.lasting = False
-        return any(event.name == self._name for event in events)
+        return any(event.name == self._name or event.mask & self._lost for event in events)
 
     def close(self) -> None:
         """Give the watch back."""
