@@ -282,6 +282,33 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("seen_between", "seen_with_it", "soon"), [(True, True, False), (False, True, True), (False, False, True)]
+)
+def test_what_may_be_of_the_next_commit_is_looked_for_as_soon_as_any(
+    tmp_path: Path, seen_between: bool, seen_with_it: bool, soon: bool
+) -> None:
+    """What is written after a commit that no look has seen yet may be of the next one."""
+    written = tmp_path / "queue.db-wal"
+    written.touch()
+    try:
+        sleeper = EventSleeper(tmp_path / "queue.db")
+    except OSError:
+        pytest.skip("this system gives no watch")
+    with written.open("ab", buffering=0) as file:
+        for seen in (seen_between, seen_with_it):
+            file.write(b"x")
+            sleeper.sleep(10)
+            if seen:
+                sleeper.committed()
+    assert (sleeper._looks[0] < 50) is soon
+    # And no more than another one once nothing was written before the look that saw a commit
+    sleeper.sleep(0.001)
+    sleeper.committed()
+    assert sum(each < 50 for each in sleeper._looks) == 0
+    sleeper.close()
+
+
 @pytest.mark.skipif(not MOST_EVENTS.exists(), reason="fills the queue of a watch as Linux bounds it")
 def test_a_commit_is_looked_for_where_too_much_else_was_written_to_be_told_of_it(tmp_path: Path) -> None:
     others = [(tmp_path / name).open("wb", buffering=0) for name in ("another.log", "one more.log")]

@@ -151,6 +151,8 @@ class EventSleeper:
         self._news = _poll(self._woken, self._events.fileno())
         self._next_pause = _FIRST_PAUSE
         self._looks: list[int] = []
+        self._awaits = False  # what was written is looked for
+        self._awaits_more = False  # and since the look before this one more was written
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
@@ -159,20 +161,24 @@ class EventSleeper:
         if self._looks:
             milliseconds = min(milliseconds, self._looks.pop(0))
         else:
-            self._next_pause = _FIRST_PAUSE
-        if self._is_written_within(milliseconds):
+            self._next_pause, self._awaits = _FIRST_PAUSE, False
+        if heard := self._is_written_within(milliseconds):
             self._looks = list(_LOOKS)
             pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
             self._rest(max(0.0, min(pause, (until - time.monotonic()) * 1000)))
+        self._awaits, self._awaits_more = self._awaits or heard, self._awaits and heard
 
     def found(self) -> None:
         """There was news: the next pause is short again."""
         self._next_pause = _FIRST_PAUSE
 
     def committed(self) -> None:
-        """What was written can be seen: there is less reason to look again."""
-        if self._looks:
-            self._looks = list(_LOOKS_AFTER_A_COMMIT)
+        """What was written can be seen: there is less reason to look again.
+
+        If more was written since the last look, that may be of the next commit: it begins when this one can be seen.
+        """
+        if self._looks and not self._awaits_more:
+            self._looks, self._awaits = list(_LOOKS_AFTER_A_COMMIT), False
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
