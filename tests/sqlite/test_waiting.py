@@ -205,10 +205,13 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
     store.close()
 
 
-def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, is_held: bool) -> None:
+    """Also while this process has a file of the old one open, as it has after a send."""
     store = SqliteStore(str(path))
     store.create_schema()
     store.wait(["orders"], 0)
+    held = path.open("rb") if is_held else None
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
@@ -217,7 +220,13 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -
         store.wait(["orders"], 0.02)
     assert store._signals._resting
     assert all(sleeper.lasting for sleeper in store._signals._resting)
+    path.with_name(f"{path.name}-wal").touch()
+    for sleeper in store._signals._resting:
+        sleeper.sleep(0.5)
+        assert not isinstance(sleeper, EventSleeper) or sleeper._looks
     store.close()
+    if held is not None:
+        held.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

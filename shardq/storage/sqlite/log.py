@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from shardq.storage.sqlite.connections import log_of
+from shardq.storage.sqlite.connections import file_identity, log_of
 
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper"]
 
@@ -138,11 +138,12 @@ class EventSleeper:
             raise OSError("this system tells nobody of writes to a file") from None
         self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
         log = log_of(path)
-        self._name = log.name
+        self._folder, self._name = log.parent, log.name
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:
-            self._events.add_watch(log.parent, flags.MODIFY | flags.CREATE)
+            self._watched = file_identity(self._folder)
+            self._events.add_watch(self._folder, flags.MODIFY | flags.CREATE)
             self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
             self._events.close()
@@ -166,6 +167,10 @@ class EventSleeper:
             self._looks = list(_LOOKS)
             pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
             self._rest(max(0.0, min(pause, (until - time.monotonic()) * 1000)))
+        elif (
+            file_identity(self._folder) != self._watched
+        ):  # one that is gone is watched while a file of it is open
+            self.lasting = False
         self._awaits, self._awaits_more = self._awaits or heard, self._awaits and heard
 
     def found(self) -> None:
