@@ -132,9 +132,6 @@ class Receiving:
         With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
         are received from, and at most so many messages of each.
         """
-        if not self._polls:
-            for name in news or ():
-                self.queues[name].reader.told()
         alone = len(self.queues) == 1
         look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
         names = None if look_at_all else set(news or ())
@@ -146,6 +143,7 @@ class Receiving:
                     thorough=thorough,
                     finish=finish,
                     names=names,
+                    news=news or (),
                 ),
                 lambda held: thorough and not held and any(queue.contended for queue in self.queues.values()),
             )
@@ -162,10 +160,18 @@ class Receiving:
             queue.resign()
 
     def _fill(
-        self, limits: Mapping[str, int], *, thorough: bool, finish: bool, names: set[str] | None
+        self,
+        limits: Mapping[str, int],
+        *,
+        thorough: bool,
+        finish: bool,
+        names: set[str] | None,
+        news: Collection[str],
     ) -> list[HeldSlice]:
         began = time.monotonic()
         queues = self._open(limits, names, thorough=thorough)
+        if not self._polls and len(queues) == 1 and queues[0].name in news:  # of several, each has a turn
+            queues[0].reader.told()
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues

@@ -122,7 +122,9 @@ class ShardReader:
         A sender stays on a shard for a while. If it is not there, the survey that follows finds it.
         """
         shard = self._gives
-        if shard in self._current and self._ownership.is_own(shard.number) and not self._candidates:
+        if self._candidates or shard not in self._current or self._probing.is_failing(shard):
+            return
+        if self._ownership.is_own(shard.number):
             self.put_back(shard, 0, 0)
 
     def changed(self, shard: Shard) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import shardq
+from shardq.errors import StoreUnavailable
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
@@ -159,3 +160,12 @@ def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claim
     clock.advance(1)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
+
+
+def test_so_is_a_shard_that_could_not_be_looked_at(reader: ShardReader, clock: ManualClock) -> None:
+    shard, *_ = own_first(reader, clock)
+    for _ in range(3):
+        reader.claimed(shard, reader._store.now() + 60_000_000, used_up=True)
+    reader._probing.fail(shard, StoreUnavailable("nobody answers"))
+    reader.told()
+    assert not reader.has_candidates

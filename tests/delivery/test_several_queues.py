@@ -286,6 +286,25 @@ def test_what_comes_into_another_queue_while_there_is_work_is_noticed_within_hal
         assert consumer.receive(1).queue == "a"
 
 
+@pytest.mark.parametrize("news", [["a", "b"], ["b"]], ids=["both are told of", "one falls due"])
+def test_a_signal_lets_the_queue_go_first_whose_turn_it_is(bench: Bench, news: list[str]) -> None:
+    """However often the last messages came from the other one."""
+    first, last = bench.client.queue("a").producer(), bench.client.queue("b").producer()
+    if news == ["b"]:
+        first.send(b"due later", delay=0.2)
+    with bench.consumer("a", "b", order="strict") as consumer:
+        for _ in range(3):
+            last.send(b"b")
+            assert consumer.receive(10).bodies == [b"b"]
+        if news == ["b"]:
+            bench.clock.advance(0.3)
+        else:
+            first.send(b"a")
+        last.send(b"b")
+        held = consumer._receiving.fill(10, thorough=False, news=news)
+        assert {each.shard.queue for each in held} == {"a"}
+
+
 # -- waiting --------------------------------------------------------------------------------------------------
 
 

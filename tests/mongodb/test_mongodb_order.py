@@ -12,7 +12,7 @@ from shardq.errors import OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Append, Claim, Claimed
+from shardq.storage.requests import Append, Claim, Claimed, Release, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -118,3 +118,33 @@ def test_what_is_sent_meanwhile_and_goes_first_does_not_hide_what_was_passed_ove
         patch.setattr(ShardRows, "_update", interrupted)
         first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
     assert first == [(1, 4, 16), (2, 0, 5)]
+
+
+@pytest.mark.parametrize("limit", [8, 10, 15])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_what_is_delivered_again_is_claimed_after_what_was_due_before_it(
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, pieces: int, limit: int
+) -> None:
+    """However early it was sent: it has its place by when it was given back."""
+    make, other, token = BundleFactory(store.now), open_store(), os.urandom(16)
+    again = make(count=6)
+    store.append(Append(shard, (again,)))
+    assert store.claim(Claim(shard, token, 6, MINUTE)).slices
+    store.append(Append(shard, (make(count=8),)))
+    size = 6 // pieces
+    for first in range(0, 6, size):
+        store.release(Release(shard, (Span(again.id, first, size, token),)))
+    take, met = ShardRows.take, list[Claimed]()
+
+    def interrupted(rows: ShardRows, *args: Any) -> int | None:
+        if not met:
+            met.append(Claimed((), 0))
+            met.append(other.claim(Claim(shard, os.urandom(16), 1, MINUTE)))
+        return take(rows, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardRows, "take", interrupted)
+        claimed = store.claim(Claim(shard, os.urandom(16), limit, MINUTE))
+    sent = [each for each in claimed.slices if each.bundle.id != again.id]
+    assert sum(each.count for each in sent) == 7, "it was passed over"
+    assert sum(each.count for each in claimed.slices) <= limit

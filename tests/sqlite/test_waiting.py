@@ -17,11 +17,13 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
+from shardq.storage.sqlite.log import EventSleeper
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 
 SPAWN = multiprocessing.get_context("spawn")
 FORK = multiprocessing.get_context("fork")
+MOST_EVENTS = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 def wait_and_tell(path: str, pipe: Any) -> None:
@@ -147,6 +149,26 @@ def test_a_commit_that_the_disk_takes_long_to_confirm_is_seen_soon_after_it(
     other.close()
 
 
+def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
+    path: Path, store: SqliteStore, shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite keeps the log beside the file itself."""
+    for anyway in ("_READ_ANYWAY", "_LOOK_ANYWAY"):  # so that what is heard has to wake it
+        monkeypatch.setattr(log, anyway, 60.0)
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    other = SqliteStore(str(link))
+    other.wait(["orders"], 0)
+    timer = threading.Timer(
+        0.3, lambda: store.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    )
+    timer.start()
+    assert other.wait(["orders"], 10)
+    timer.join()
+    other.close()
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -183,10 +205,13 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
     store.close()
 
 
-def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, is_held: bool) -> None:
+    """Also while this process has a file of the old one open, as it has after a send."""
     store = SqliteStore(str(path))
     store.create_schema()
     store.wait(["orders"], 0)
+    held = path.open("rb") if is_held else None
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
@@ -195,7 +220,13 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -
         store.wait(["orders"], 0.02)
     assert store._signals._resting
     assert all(sleeper.lasting for sleeper in store._signals._resting)
+    path.with_name(f"{path.name}-wal").touch()
+    for sleeper in store._signals._resting:
+        sleeper.sleep(0.5)
+        assert not isinstance(sleeper, EventSleeper) or sleeper._looks
     store.close()
+    if held is not None:
+        held.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -258,6 +289,48 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
         other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     assert looks < 150
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("seen_between", "seen_with_it", "soon"), [(True, True, False), (False, True, True), (False, False, True)]
+)
+def test_what_may_be_of_the_next_commit_is_looked_for_as_soon_as_any(
+    tmp_path: Path, seen_between: bool, seen_with_it: bool, soon: bool
+) -> None:
+    """What is written after a commit that no look has seen yet may be of the next one."""
+    written = tmp_path / "queue.db-wal"
+    written.touch()
+    try:
+        sleeper = EventSleeper(tmp_path / "queue.db")
+    except OSError:
+        pytest.skip("this system gives no watch")
+    with written.open("ab", buffering=0) as file:
+        for seen in (seen_between, seen_with_it):
+            file.write(b"x")
+            sleeper.sleep(10)
+            if seen:
+                sleeper.committed()
+    assert (sleeper._looks[0] < 50) is soon
+    # And no more than another one once nothing was written before the look that saw a commit
+    sleeper.sleep(0.001)
+    sleeper.committed()
+    assert sum(each < 50 for each in sleeper._looks) == 0
+    sleeper.close()
+
+
+@pytest.mark.skipif(not MOST_EVENTS.exists(), reason="fills the queue of a watch as Linux bounds it")
+def test_a_commit_is_looked_for_where_too_much_else_was_written_to_be_told_of_it(tmp_path: Path) -> None:
+    others = [(tmp_path / name).open("wb", buffering=0) for name in ("another.log", "one more.log")]
+    sleeper = EventSleeper(tmp_path / "queue.db")
+    for _ in range(int(MOST_EVENTS.read_text())):
+        for file in others:
+            file.write(b"x")
+    (tmp_path / "queue.db-wal").touch()
+    sleeper.sleep(10)
+    assert sleeper._looks
+    sleeper.close()
+    for file in others:
+        file.close()
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ class Claims:
                 held = hold_again(rows, held, request, until)
             if held and (taken is not None or request.token in self._in_doubt):
                 began = now if taken is not None else begun_at(rows, request.token)
-                held = self._in_order(rows, request, began)
+                held = self._in_order(rows, request, began, found.pieces)
             if held:
                 return claimed_of(held, request.token, until)
             repeated = True
@@ -213,7 +213,7 @@ class Claims:
             raise CollectionGone
         return rows.take(begin(request.token, chosen), statements, uuid)
 
-    def _in_order(self, rows: ShardRows, request: Claim, began: int) -> list[Row]:
+    def _in_order(self, rows: ShardRows, request: Claim, began: int, seen: list[Piece]) -> list[Row]:
         """Take what is left of the bundles that this claim chose and others changed meanwhile; return all that it holds.
 
         Where others are quicker each time, or there is no room for it, give back what comes after it, before anybody
@@ -221,7 +221,7 @@ class Claims:
         """
         for attempt in range(_ATTEMPTS + 1):
             chosen = chosen_under(rows, request.token)
-            held = places_of(chosen, request.token)
+            held = places_of(chosen, request.token, seen)
             room = request.limit - sum(taken.count for _, taken in held)
             left = _passed_over(chosen, held, began, max(room, 1))
             if not left:
@@ -229,6 +229,7 @@ class Claims:
             if room <= 0 or attempt == _ATTEMPTS:
                 break
             rows.change(list(statements_of(left, request, self._clock.now())))
+            seen = [*seen, *left]
         first = left[0].row.place(left[0].slice)
         after = [taken for place, taken in held if place > first]
         spans = tuple(Span(taken.bundle.id, taken.first, taken.count, request.token) for taken in after)

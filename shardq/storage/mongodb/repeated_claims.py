@@ -106,11 +106,23 @@ def claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
     return Claimed(tuple(taken for _, taken in slices), until)
 
 
-def places_of(held: Sequence[Row], token: bytes) -> list[tuple[Place, ClaimedSlice]]:
-    """What a token holds, with its places in the order of sending."""
+def places_of(
+    held: Sequence[Row], token: bytes, seen: Iterable[Piece] = ()
+) -> list[tuple[Place, ClaimedSlice]]:
+    """What a token holds, with its places: those at which it was seen before it was taken, else those of its sending.
+
+    What is delivered again has its place by when it was due again, which is not stored while it is held. Of what was
+    taken in several pieces and is stored as one, the last place counts.
+    """
+    places: dict[bytes, dict[int, Place]] = {}
+    for piece in seen:
+        places.setdefault(piece.row.id, {})[piece.slice.first] = piece.row.place(piece.slice)
     return [
         (
-            (row.priority, row.raw[SENT_DUE], row.id, each.first),
+            max(
+                (place for first, place in places.get(row.id, {}).items() if each.first <= first < each.end),
+                default=(row.priority, row.raw[SENT_DUE], row.id, each.first),
+            ),
             ClaimedSlice(row.bundle, each.first, each.count, each.told),
         )
         for row in held

@@ -233,8 +233,9 @@ class Pool:
 
 
 def log_of(path: Path) -> Path:
-    """Return the path of the file's log."""
-    return path.with_name(path.name + "-wal")
+    """Return the path of the file's log: it is beside the file that a symbolic link leads to."""
+    file = Path(os.path.realpath(path))
+    return file.with_name(file.name + "-wal")
 
 
 class LogRoom:
@@ -245,7 +246,8 @@ class LogRoom:
     """
 
     def __init__(self, path: Path) -> None:
-        self._log, self._folder = str(log_of(path)), path.parent
+        log = log_of(path)
+        self._log, self._folder = str(log), log.parent
 
     def keep(self, sql: sqlite3.Connection) -> None:
         """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""

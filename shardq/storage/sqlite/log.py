@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from shardq.storage.sqlite.connections import log_of
+from shardq.storage.sqlite.connections import file_identity, log_of
 
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper"]
 
@@ -136,12 +136,14 @@ class EventSleeper:
             from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
         except ImportError:  # not Linux
             raise OSError("this system tells nobody of writes to a file") from None
-        self._ended = flags.IGNORED
-        self._name = log_of(path).name
+        self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
+        log = log_of(path)
+        self._folder, self._name = log.parent, log.name
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:
-            self._events.add_watch(path.parent, flags.MODIFY | flags.CREATE)
+            self._watched = file_identity(self._folder)
+            self._events.add_watch(self._folder, flags.MODIFY | flags.CREATE)
             self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
             self._events.close()
@@ -150,6 +152,8 @@ class EventSleeper:
         self._news = _poll(self._woken, self._events.fileno())
         self._next_pause = _FIRST_PAUSE
         self._looks: list[int] = []
+        self._awaits = False  # what was written is looked for
+        self._awaits_more = False  # and since the look before this one more was written
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
@@ -158,20 +162,26 @@ class EventSleeper:
         if self._looks:
             milliseconds = min(milliseconds, self._looks.pop(0))
         else:
-            self._next_pause = _FIRST_PAUSE
-        if self._is_written_within(milliseconds):
+            self._next_pause, self._awaits = _FIRST_PAUSE, False
+        if heard := self._is_written_within(milliseconds):
             self._looks = list(_LOOKS)
             pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
             self._rest(max(0.0, min(pause, (until - time.monotonic()) * 1000)))
+        elif file_identity(self._folder) != self._watched:
+            self.lasting = False  # a folder that is gone is still watched while a file of it is open
+        self._awaits, self._awaits_more = self._awaits or heard, self._awaits and heard
 
     def found(self) -> None:
         """There was news: the next pause is short again."""
         self._next_pause = _FIRST_PAUSE
 
     def committed(self) -> None:
-        """What was written can be seen: there is less reason to look again."""
-        if self._looks:
-            self._looks = list(_LOOKS_AFTER_A_COMMIT)
+        """What was written can be seen: there is less reason to look again.
+
+        If more was written since the last look, that may be of the next commit: it begins when this one can be seen.
+        """
+        if self._looks and not self._awaits_more:
+            self._looks, self._awaits = list(_LOOKS_AFTER_A_COMMIT), False
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
@@ -205,11 +215,11 @@ class EventSleeper:
         return woken
 
     def _written(self) -> bool:
-        """Tell whether any of the events is of the log."""
+        """Tell whether any of the events is of the log, or whether some were lost as there were too many."""
         events = self._events.read(0)
         if any(event.mask & self._ended for event in events):  # the folder is gone, and so is its watch
             self.lasting = False
-        return any(event.name == self._name for event in events)
+        return any(event.name == self._name or event.mask & self._lost for event in events)
 
     def close(self) -> None:
         """Give the watch back."""
