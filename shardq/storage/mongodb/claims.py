@@ -214,7 +214,7 @@ class Claims:
         return rows.take(begin(request.token, chosen), statements, uuid)
 
     def _in_order(self, rows: ShardRows, request: Claim, began: int, seen: list[Piece]) -> list[Row]:
-        """Take what is left of the bundles that this claim chose and others changed meanwhile; return all that it holds.
+        """Take what is left of the bundles that this claim chose and others changed meanwhile; return all it holds.
 
         Where others are quicker each time, or there is no room for it, give back what comes after it, before anybody
         was told of the claim: nothing that is claimed comes before what is left.
