@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shardq.bench.result import Result
+
 from .cells import table, times, with_spread
 from .comparison import Comparison
 from .rounds import DISK, KINDS, PROCESSOR, RECEIVE, RECEIVE_SINGLES
@@ -24,7 +26,7 @@ Durability is what a send waits for on its way to the disk. Processor time is th
 received and acked, in seconds of a core, of the client and of its server; what a server does later is not in it. Files
 are what the queue's files grew by while a million messages waited, in the first round, MongoDB's after a checkpoint;
 what other servers had in memory only is not in it. Slow queues got few messages, so what their files take in any case
-shows more."""
+shows more. A dash: they shrank, as the server compacted what was there before."""
 RATIOS = """
 How many times as fast shardq is, the median over the rounds of the ratio within each round:
 
@@ -83,12 +85,17 @@ def _figures(comparison: Comparison, costs: dict[str, str]) -> str:
         [
             promise.name,
             *([promise.durability] if durable else []),
-            *(with_spread(comparison.peer(promise.name, kind)) for kind in kinds),
+            *(with_spread(_not_negative(comparison.peer(promise.name, kind))) for kind in kinds),
         ]
         for promise in comparison.promises
     ]
     headings = ["queue", *(["durability"] if durable else []), *KINDS, *costs.values()]
     return table(headings, rows, numbers_from=len(headings) - len(kinds))
+
+
+def _not_negative(result: Result | None) -> Result | None:
+    """None for files that are smaller than before: what others had left there was compacted meanwhile."""
+    return result if result is not None and result.median >= 0 else None
 
 
 def _one_by_one(comparison: Comparison) -> str:

@@ -11,6 +11,7 @@ class ShardqCassandra(ShardqQueue):
     durability = "one node, fsync within 10 s"
     sends = "answered by the node; bundles of 500, 8 in flight"
     receives = "bulk reads under a lease, then acks, both conditional"
+    wakes = "looks again after 3 to 250 ms"
 
     def url(self, folder: Path) -> str:
         return url()
