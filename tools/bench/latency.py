@@ -73,16 +73,15 @@ def collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) 
     peer, count = kind(), count_at_rate(load)
     peer.join(place)
     seconds: list[float] = []
-    has_begun, heard = False, time.monotonic()
+    first, heard = b"", time.monotonic()  # the one that does not count
     for bodies in peer.receiving():
         now = time.monotonic()
-        if bodies and not has_begun:
-            bodies, has_begun = bodies[1:], True  # noqa: PLW2901 -- the first one does not count
+        if bodies and not first:
+            first = bodies[0]
             ready()
-            heard = time.monotonic()
-        seconds += [now - moment_of(body) for body in bodies]
+        seconds += [now - moment_of(body) for body in bodies if body != first]
         if bodies:
-            heard = now
+            heard = time.monotonic()
         elif len(seconds) >= count:
             break
         elif now - heard > LONGEST_SILENCE:

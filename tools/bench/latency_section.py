@@ -16,8 +16,7 @@ SECTION = """\
 
 Milliseconds from the moment at which a message was to be sent to its receipt in another process: {load},
 an open loop, so a stall shows in every message that it held up. One process sends them singly, another one receives
-and acks whatever has come; {messages:,} messages in each round. They begin when a first one, which does not count, has
-come.
+and acks whatever has come; {messages:,} messages in each round.
 
 ![Latency of each queue]({name}/{plot}.png)
 
