@@ -77,8 +77,8 @@ class ShardReader:
         self._directory_at = self._surveyed_at = self._others_at = -(10**18)
         self._others_skipped = False
         self._patience = NEXT_AFTER
-        self._gave_last: Shard | None = None  # to the last claim; None when that got nothing
-        self._gives: Shard | None = None  # what the last two claims got was there
+        self._last_source: Shard | None = None  # of what the last claim got; None when that was nothing
+        self._steady_source: Shard | None = None  # of what the last two claims got
 
     @property
     def has_candidates(self) -> bool:
@@ -121,7 +121,7 @@ class ShardReader:
 
         A sender stays on a shard for a while. If it is not there, the survey that follows finds it.
         """
-        shard = self._gives
+        shard = self._steady_source
         if self._candidates or shard not in self._current or self._probing.is_failing(shard):
             return
         if self._ownership.is_own(shard.number):
@@ -135,7 +135,7 @@ class ShardReader:
     def failed(self, shard: Shard, error: ShardqError) -> None:
         """The shard could not be claimed from: leave it out for a while."""
         self._probing.fail(shard, error)
-        self._gives = self._gave_last = None
+        self._steady_source = self._last_source = None
         self._candidates = [candidate for candidate in self._candidates if candidate[-1] != shard]
         heapq.heapify(self._candidates)
 
@@ -149,8 +149,9 @@ class ShardReader:
         While it is written, the next survey glances at it as at the others; later it has to look again.
         """
         self._probing.did_well(shard)
-        gave = None if until is None else shard
-        self._gives, self._gave_last = gave if gave == self._gave_last else None, gave
+        source = None if until is None else shard
+        self._steady_source = source if source == self._last_source else None
+        self._last_source = source
         known = self._known.get(shard)
         if known is None or shard not in self._current:
             self.changed(shard)
