@@ -160,7 +160,7 @@ class Consumer(Closing):
         return first_of([piece for piece in self._unacked if not self._is_over(piece)], limit)
 
     def stop(self) -> None:
-        """End waiting and :meth:`batches` within half a second. For signal handlers and other threads."""
+        """End waiting and :meth:`batches` within a second. For signal handlers and other threads."""
         self._stopped = True
 
     def close(self) -> None:

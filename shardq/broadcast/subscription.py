@@ -68,7 +68,7 @@ class Subscription(Closing):
                 return
 
     def stop(self) -> None:
-        """End :meth:`batches` and waiting, within half a second. For signal handlers and other threads."""
+        """End :meth:`batches` and waiting, within a second. For signal handlers and other threads."""
         self._stopped = True
         self._consumer.stop()
 

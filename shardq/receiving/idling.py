@@ -23,13 +23,14 @@ FIRST_POLL_SECONDS = 0.003
 POLL_GROWTH = 1.5
 LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
 POLLS_PER_SECOND = 12  # of all consumers together
-NOTICE_SECONDS = 0.5  # a stop is noticed within this time
+NOTICE_SECONDS = 1.0  # a stop is noticed within this time
 
 
 class Idling:
     """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll.
 
-    A stop is noticed within ``notice`` seconds.
+    A stop is noticed within ``notice`` seconds at first, and within twice as long after each such time in which nothing
+    came, up to NOTICE_SECONDS: to notice it is all that a consumer wakes for in between.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Idling:
             until = time.monotonic() + min(at_most, self._longest())
             queues = self._receiving.waits_for
         signalled, self._signalled = self._signalled, ()
+        notice = self._notice
         while (left := until - time.monotonic()) > 0 and not self._stopped():
-            news = self._retry(self._store.wait, tuple(queues), min(left, self._notice))
+            news = self._retry(self._store.wait, tuple(queues), min(left, notice))
             if news:
                 self._signalled = tuple(queues[name] for name in news if name in queues)
                 break
+            notice = min(2 * notice, NOTICE_SECONDS)
         self._woke = time.monotonic()
         if self._signalled:
             return self._signalled

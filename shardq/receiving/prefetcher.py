@@ -25,7 +25,7 @@ __all__ = ["Prefetcher"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.1
-NOTICE_SECONDS = 0.05  # a stop waits for the thread that claims
+FIRST_NOTICE_SECONDS = 0.05  # a stop waits for the thread that claims
 HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
@@ -93,7 +93,12 @@ class Prefetcher:
         self._stopped = False
         self._error: ShardqError | None = None
         self._idling = Idling(
-            contexts[0].store, self._retry, receiving, lambda: self._stopped, self._claiming, NOTICE_SECONDS
+            contexts[0].store,
+            self._retry,
+            receiving,
+            lambda: self._stopped,
+            self._claiming,
+            FIRST_NOTICE_SECONDS,
         )
         self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)

@@ -112,8 +112,9 @@ def test_a_probe_reads_an_index_entry_or_two_for_each_priority(
         store.probe([shard])
     watermarks, probe = done
     assert watermarks["ns"].endswith("shardq.shard")
-    assert probe["keysExamined"] <= 40
-    assert probe.get("docsExamined", 0) == 0
+    of_queue = 1
+    assert probe["keysExamined"] <= 40 + of_queue
+    assert probe.get("docsExamined", 0) <= of_queue
 
 
 def skipped(database: Database) -> int:
@@ -287,3 +288,18 @@ def test_a_deep_look_asks_for_intents_only_where_clients_write_them(
         store.probe([shard], deep=True)
     asked = any(each["ns"].endswith(forwarding._INTENTS) for each in done)
     assert asked is not store.capabilities.forward_across_shards
+
+
+def test_an_idle_consumer_makes_four_requests_to_count_itself_and_to_look(
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, shard: Shard
+) -> None:
+    fill(store, shard, 3)
+    store.acknowledge(Acknowledge(shard, take(store, shard, 3)))
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    client.enlist([shard.queue], "c", MINUTE)
+    client.probe([shard])  # raises the low watermarks once
+    with interruption.before(99, lambda: None):
+        client.enlist([shard.queue], "c", MINUTE)
+        client.probe([shard])
+    assert interruption.commands == ["update", "aggregate", "find", "aggregate"]
+    client.close()

@@ -262,3 +262,71 @@ def test_queues_of_before_keep_the_names_of_their_collections(
     name = queues.current_name(store._session, fresh.queue)
     assert name and name.startswith(f"{fresh.queue}@")
     assert names(database, fresh) == {f"{name}:0:0"}
+
+
+def test_a_queue_that_is_created_again_before_any_request_of_a_look_hides_nothing(
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard
+) -> None:
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    make = BundleFactory(store.now)
+
+    def created_again_and_sent_to() -> None:
+        again(store, fresh)
+        store.append(Append(fresh, (make(),)))
+
+    for number in count():
+        # Given a client that knows the queue as it is, empty or not
+        again(store, fresh)
+        if number % 2:
+            store.append(Append(fresh, (make(),)))
+        client.probe([fresh])
+        # When it looks, and the queue is created again before one of its requests, with a message
+        with interruption.before(number, created_again_and_sent_to):
+            (found,) = client.probe([fresh])
+        if not interruption.came:
+            break
+        # Then the look finds one, of before or of after
+        assert not found.empty
+    assert number >= 2
+    client.close()
+
+
+def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request_of_its_enlistment(
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard, database: Database
+) -> None:
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+
+    def created_again() -> None:
+        again(store, fresh)
+        store.append(Append(fresh, (BundleFactory(store.now)(),)))
+
+    for number in count():
+        # Given a consumer that is counted
+        client.enlist([fresh.queue], "c", MINUTE)
+        # When it counts itself again, and the queue is created again before one of its requests
+        with interruption.before(number, created_again):
+            (told,) = client.enlist([fresh.queue], "c", MINUTE)
+        if not interruption.came:
+            break
+        # Then it is told of the queue of now, with its shards, and counts there
+        assert told is not None
+        assert told.shards == store.shards(fresh.queue) == (fresh,)
+        assert told.consumers == ("c",)
+        assert [each.consumer for each in store.seen_consumers(fresh.queue)] == ["c"]
+        # And nowhere else
+        assert database["shardq.consumer"].count_documents({"_id.q": {"$regex": f"^{fresh.queue}"}}) == 1
+    assert number == 2  # requests
+    client.close()
+
+
+def test_a_consumer_is_told_that_its_queue_is_gone(store: MongoStore, fresh: Shard) -> None:
+    other = Shard(f"{fresh.queue}x", 0, 0)
+    assert store.create_queue(QueueRecord(other.queue, b"", 1))
+    assert None not in store.enlist([fresh.queue, other.queue], "c", MINUTE)
+    store.drop_queue(fresh.queue)
+    gone, there = store.enlist([fresh.queue, other.queue], "c", MINUTE)
+    assert gone is None
+    assert not store.seen_consumers(fresh.queue)
+    assert there is not None
+    assert there.consumers == ("c",)
+    store.drop_queue(other.queue)

@@ -2,68 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from msgspec.structs import replace
-from pymongo import UpdateOne
+from pymongo import DeleteOne, UpdateOne
 
+from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.presence import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Enlisted
+from shardq.storage.requests import Enlisted, QueueRecord
 
 __all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign", "seen"]
 
 CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# What is read together, by its kind; and how much of it comes in the first answer.
+_RECORD, _VERSION, _CONSUMER, _SHARD = "record", "version", "consumer", "shard"
+_MOST = 1_000
+
 
 def enlist(
     session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
 ) -> tuple[Enlisted | None, ...]:
-    """Count the consumer among the live ones of each queue; None for one that does not exist."""
-    schema.require_current(session)
-    records = queues.load_all(session, names)
-    if not records:
-        return (None,) * len(names)
-    for queue, (_, called) in records.items():
-        incarnations.saw(queue, called)
-    called_so = [called for _, called in records.values()]
-    _count(session, called_so, consumer, now + lifetime)
-    live = _live(session, called_so, now)
-    listed = directory.listings(session, called_so)
-    told = {
-        queue: Enlisted(record, live[called], tuple(replace(shard, queue=queue) for shard in listed[called]))
-        for queue, (record, called) in records.items()
-    }
-    return tuple(told.get(name) for name in names)
+    """Count the consumer among the live ones of each queue; None for one that does not exist.
+
+    These are two requests, a write and a read, where this client knows what the queues are called in the database.
+    Where one is called otherwise by now, what was written of it is removed, and it is done again.
+    """
+    known = incarnations.last(names)
+    while (told := _counted(session, names, known, consumer, now, lifetime)).called != known:
+        _uncount(session, [name for queue, name in known.items() if told.called.get(queue) != name], consumer)
+        known = told.called
+    incarnations.read(names, told.called)
+    return tuple(told.of(name) for name in names)
 
 
-def _count(session: Session, queues: Sequence[str], consumer: str, until: int) -> None:
+class _Told(msgspec.Struct, frozen=True):
+    """What was read of queues; consumers and shards by what the queue was said to be called."""
+
+    records: dict[str, QueueRecord]
+    called: dict[str, str]
+    live: dict[str, list[str]]
+    shards: dict[str, list[Shard]]
+
+    def of(self, queue: str) -> Enlisted | None:
+        """What is known of the queue; None if it does not exist."""
+        if (record := self.records.get(queue)) is None:
+            return None
+        name = self.called[queue]
+        shards = tuple(replace(shard, queue=queue) for shard in sorted(self.shards.get(name, ())))
+        return Enlisted(record, tuple(sorted(self.live.get(name, ()))), shards)
+
+
+def _counted(
+    session: Session, queues: Sequence[str], known: Mapping[str, str], consumer: str, now: int, lifetime: int
+) -> _Told:
+    """Count the consumer in the queues that are known to be called so, and read all that it is to be told."""
+    if known:
+        _count(session, known.values(), consumer, now + lifetime)
+    return _read(session, queues, known.values(), now)
+
+
+def _count(session: Session, names: Collection[str], consumer: str, until: int) -> None:
     change = {"$set": {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until + REMEMBERED)}}
     with session.translated(writing=True):
         session.collection(CONSUMERS).bulk_write(
-            [UpdateOne({"_id": _id(queue, consumer)}, change, upsert=True) for queue in queues], ordered=False
+            [UpdateOne({"_id": _id(name, consumer)}, change, upsert=True) for name in names], ordered=False
         )
 
 
-def _live(session: Session, queues: Sequence[str], now: int) -> dict[str, tuple[str, ...]]:
-    """Return the live consumers of each queue, sorted."""
-    found: dict[str, list[str]] = {queue: [] for queue in queues}
-    wanted = {"$or": [_of(queue) for queue in queues], UNTIL: {"$gt": now}}
+def _read(session: Session, names: Sequence[str], called: Collection[str], now: int) -> _Told:
+    """Read the records of the queues, and consumers and shards of those that are called so, in one request.
+
+    Raises SchemaMismatch.
+    """
+    pipeline: list[Document] = [
+        {"$match": queues.among(names)},
+        {"$project": {"_id": 0, _RECORD: "$$ROOT"}},
+        _beside(schema.VERSIONS, {"_id": "shardq"}, {_VERSION: "$version"}),
+    ]
+    if called:
+        live = {"$or": [_of(name) for name in called], UNTIL: {"$gt": now}}
+        pipeline.append(_beside(CONSUMERS, live, {_CONSUMER: "$_id"}))
+        listed = {"$or": [directory.of_queue(name) for name in called]}
+        pipeline.append(_beside(directory.SHARDS, listed, {_SHARD: "$_id"}))
     with session.translated(writing=False):
-        for each in session.read({"find": CONSUMERS, "filter": wanted, "projection": {"_id": 1}}):
-            found[each["_id"][QUEUE]].append(each["_id"][CONSUMER])
-    return {queue: tuple(sorted(live)) for queue, live in found.items()}
+        found = session.read(
+            {"aggregate": queues.QUEUES, "pipeline": pipeline, "cursor": {"batchSize": _MOST}}
+        )
+    schema.check_version(session, max((int(each[_VERSION]) for each in found if _VERSION in each), default=0))
+    told = _Told({}, {}, {}, {})
+    for each in found:
+        if record := each.get(_RECORD):
+            told.records[record["_id"]] = queues.record_of(record)
+            told.called[record["_id"]] = queues.called(record)
+        elif key := each.get(_CONSUMER):
+            told.live.setdefault(key[QUEUE], []).append(key[CONSUMER])
+        elif key := each.get(_SHARD):
+            told.shards.setdefault(key[QUEUE], []).append(directory.shard_of({"_id": key}))
+    return told
+
+
+def _beside(collection: str, wanted: Document, shown: Document) -> Document:
+    stages = [{"$match": wanted}, {"$project": {"_id": 0} | shown}]
+    return {"$unionWith": {"coll": collection, "pipeline": stages}}
 
 
 def resign(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
+    _uncount(session, [queue], name)
+
+
+def _uncount(session: Session, names: Sequence[str], consumer: str) -> None:
+    if not names:
+        return
     with session.translated(writing=True):
-        session.collection(CONSUMERS).delete_one({"_id": _id(queue, name)})
+        session.collection(CONSUMERS).bulk_write([DeleteOne({"_id": _id(name, consumer)}) for name in names])
 
 
 def seen(session: Session, queue: str, now: int) -> tuple[SeenConsumer, ...]:

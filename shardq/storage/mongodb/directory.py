@@ -10,7 +10,6 @@ fails when the collection was dropped meanwhile, whether the queue was or nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 
 from bson.binary import Binary
@@ -36,7 +35,7 @@ __all__ = [
     "forget",
     "key",
     "listing",
-    "listings",
+    "of_queue",
     "shard_of",
 ]
 
@@ -164,25 +163,14 @@ def forget(session: Session, opened: Open, shard: Shard) -> bool:
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
     with session.translated(writing=False):
-        found = session.collection(SHARDS).find(_of(queue), {"_id": 1})
+        found = session.collection(SHARDS).find(of_queue(queue), {"_id": 1})
         return tuple(sorted(map(shard_of, found)))
-
-
-def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
-    """Return the shards of several queues, sorted."""
-    listed: dict[str, list[Shard]] = {queue: [] for queue in queues}
-    with session.translated(writing=False):
-        listed_in = {"$or": [_of(queue) for queue in queues]}
-        for found in session.read({"find": SHARDS, "filter": listed_in, "projection": {"_id": 1}}):
-            shard = shard_of(found)
-            listed[shard.queue].append(shard)
-    return {queue: sorted(shards) for queue, shards in listed.items()}
 
 
 def drop(session: Session, queue: str) -> int:
     """Take all shards of the queue out of the directory; returns how many."""
     with session.translated(writing=True):
-        return session.collection(SHARDS).delete_many(_of(queue)).deleted_count
+        return session.collection(SHARDS).delete_many(of_queue(queue)).deleted_count
 
 
 def shard_of(listed: Document) -> Shard:
@@ -191,6 +179,6 @@ def shard_of(listed: Document) -> Shard:
     return Shard(found[QUEUE], found[TIME_SHARD], found[NUMBER])
 
 
-def _of(queue: str) -> Document:
+def of_queue(queue: str) -> Document:
     """Return a filter for the shards of a queue."""
     return {"_id": {"$gt": {QUEUE: queue}, "$lt": {QUEUE: queue, TIME_SHARD: 2**62}}}

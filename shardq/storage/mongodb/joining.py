@@ -216,7 +216,7 @@ class JoinedStore(WrappedStore):
             try:
                 self._outside.collections.uuid(place)
             except QueueNotFound:
-                if not self._incarnations.has_changed(shard.queue, place.queue):
+                if not self._incarnations.have_changed({shard.queue: place.queue}):
                     raise
             raise TransactionDisturbed(
                 f"the collection of shard {shard} was another one by then; the transaction has ended: do "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import directory, read_cursors
+from shardq.storage.mongodb import directory, queues, read_cursors
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import BEHIND, DUE, EVERY_PRIORITY, PRIORITY, Document
 from shardq.storage.mongodb.forwarding import sweep_intents
@@ -17,50 +17,80 @@ from shardq.storage.mongodb.shard_rows import one_after_the_other
 from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Probe
 
-__all__ = ["DeepLook", "look", "probe"]
+__all__ = ["DeepLook", "Probed", "look", "probe"]
 
 _AT_ONCE = 50
 _MOST_ANSWERS = 20 * _AT_ONCE + 1  # what is due and what lies ahead of ten priorities
 _INDEX = "index"  # of the shard among those that are asked for
 
 
+class Probed(msgspec.Struct, frozen=True):
+    """What shards have to offer, and what their queues were called right after the look, if that was looked at."""
+
+    probes: tuple[Probe, ...]
+    called: dict[str, str] | None = None
+
+
 def probe(
-    client: Client, shards: Sequence[Shard], now: int, *, glance: bool, deep: bool = False
-) -> tuple[Probe, ...]:
+    client: Client,
+    shards: Sequence[Shard],
+    now: int,
+    names: Collection[str] = (),
+    *,
+    glance: bool,
+    deep: bool = False,
+) -> Probed:
     """Return what each of the shards has to offer, in their order.
 
-    With ``glance`` without what lies ahead, with ``deep`` whatever hides it.
+    With ``glance`` without what lies ahead, with ``deep`` whatever hides it. ``names`` are the queues to look at after
+    their shards, in the same request; only where something is said to be empty that is asked for.
     """
     if deep:
         if not client.session.has_transactions:  # else nobody writes intents
             sweep_intents(client.session, client.collections, {shard.queue for shard in shards}, now)
-        return look(client, shards, now).probes
+        return Probed(look(client, shards, now).probes)
     chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
-    return tuple(probe for chunk in chunks for probe in _probe(client, chunk, now, glance))
+    probes: list[Probe] = []
+    called: dict[str, str] | None = None
+    for chunk in chunks:
+        asked = () if glance or chunk is not chunks[-1] else names
+        seen = _probe(client, chunk, now, asked, glance)
+        probes += seen.probes
+        called = seen.called
+    return Probed(tuple(probes), called)
 
 
-def _probe(client: Client, shards: Sequence[Shard], now: int, glance: bool) -> Iterator[Probe]:
+def _probe(client: Client, shards: Sequence[Shard], now: int, names: Collection[str], glance: bool) -> Probed:
     session, cursors = client.session, client.cursors
     first: dict[int, tuple[int, int]] = {}
     ahead: dict[int, int] = {}
+    called: dict[str, str] = {}
     starts = cursors.of(shards, now) if glance else cursors.checked(shards, now)
     pipeline: list[Document] = [{"$documents": []}]
     for index, (shard, cursor) in enumerate(zip(shards, starts, strict=True)):
         pipeline.append(_due(index, shard, cursor, now))
         pipeline += [] if glance else [_firsts(index, shard, _ahead(now))]
+    if names:
+        stages = [{"$match": queues.among(names)}, {"$project": {"settings": 0}}]
+        pipeline.append({"$unionWith": {"coll": queues.QUEUES, "pipeline": stages}})
     with session.translated(writing=False):
         for found in session.read(_together(pipeline)):
+            if _INDEX not in found:
+                called[found["_id"]] = queues.called(found)
+                continue
             index, due = found[_INDEX], found[DUE]
             if due <= now:
                 first[index] = (found[PRIORITY], due)
             else:
                 ahead[index] = min(due, ahead.get(index, due))
+    probes: list[Probe] = []
     for index, (shard, cursor) in enumerate(zip(shards, starts, strict=True)):
         if index not in first and not glance:
             cursor.consumed(None, now, OLDEST)
             cursors.moved(shard, cursor, now)
         priority, due = first.get(index, (None, None))
-        yield Probe(shard, priority, due, ahead.get(index))
+        probes.append(Probe(shard, priority, due, ahead.get(index)))
+    return Probed(tuple(probes), called if names else None)
 
 
 def _together(pipeline: list[Document]) -> Document:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from pymongo.errors import DuplicateKeyError
@@ -26,9 +26,9 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import QueueRecord
 
 __all__ = [
-    "QUEUES", "SIGN", "Incarnations", "condemn", "condemned", "create", "current_name", "is_condemned", "listing",
-    "load", "load_all", "name_of", "names_between", "not_found", "parted", "plan", "planned", "remove", "require",
-    "update",
+    "QUEUES", "SIGN", "Incarnations", "among", "called", "condemn", "condemned", "create", "current_name",
+    "is_condemned", "listing", "name_of", "names_between", "not_found", "parted", "plan", "planned", "record_of",
+    "remove", "require", "update",
 ]  # fmt: skip
 
 QUEUES = "shardq.queue"
@@ -72,20 +72,14 @@ def create(session: Session, record: QueueRecord) -> bool:
     return True
 
 
-def load(session: Session, name: str) -> QueueRecord | None:
-    """Return the record, or None."""
-    found = _find(session, name)
-    return QueueRecord(found["_id"], found["settings"], found["version"]) if found else None
+def among(names: Collection[str]) -> Document:
+    """Return the filter for those of the queues that exist."""
+    return {"_id": {"$in": list(names)}} | _ALIVE
 
 
-def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
-    """Return the records of the queues that exist, each with what it is called."""
-    with session.translated(writing=False):
-        found = session.read({"find": QUEUES, "filter": {"_id": {"$in": list(names)}} | _ALIVE})
-        return {
-            each["_id"]: (QueueRecord(each["_id"], each["settings"], each["version"]), _called(each))
-            for each in found
-        }
+def record_of(found: Document) -> QueueRecord:
+    """Return the record of what was read of a queue."""
+    return QueueRecord(found["_id"], found["settings"], found["version"])
 
 
 def update(session: Session, record: QueueRecord) -> bool:
@@ -145,14 +139,7 @@ def remove(session: Session, name: str) -> None:
 def current_name(session: Session, queue: str) -> str | None:
     """Return what the queue is called in the database, which names its incarnation; None when it does not exist."""
     found = _find(session, queue)
-    return None if found is None else _called(found)
-
-
-def current_names(session: Session, queues: Collection[str]) -> dict[str, str]:
-    """Return what each of the queues that exist is called now, all read with one request."""
-    asked = {"find": QUEUES, "filter": {"_id": {"$in": list(queues)}} | _ALIVE, "projection": {"settings": 0}}
-    with session.translated(writing=False):
-        return {each["_id"]: _called(each) for each in session.read(asked)}
+    return None if found is None else called(found)
 
 
 def names_between(queue: str) -> tuple[tuple[str, str], ...]:
@@ -190,7 +177,7 @@ def planned(session: Session) -> dict[str, int]:
     """Return how many shards each queue may come to have, as far as that was noted, by what it is called."""
     with session.translated(writing=False):
         found = session.collection(QUEUES).find({"shards": {"$exists": True}} | _ALIVE, {"settings": 0})
-        return {_called(each): each["shards"] for each in found}
+        return {called(each): each["shards"] for each in found}
 
 
 def require(session: Session, name: str) -> None:
@@ -205,7 +192,8 @@ def not_found(name: str) -> QueueNotFound:
     return QueueNotFound(f"queue {name!r} does not exist: create it first")
 
 
-def _called(found: Document) -> str:
+def called(found: Document) -> str:
+    """Return what a queue is called in the database, by what was read of it."""
     return name_of(str(found["_id"]), found.get("incarnation"))
 
 
@@ -242,11 +230,31 @@ class Incarnations:
         """Return what the queue is called now; None when it does not exist."""
         return self._look_at([queue]).get(queue)
 
+    def last(self, queues: Collection[str]) -> dict[str, str]:
+        """Return what they were called when they were last looked at, however long ago; looks at those it never did."""
+        known = {queue: self._seen[queue][0] for queue in queues if queue in self._seen}
+        unknown = [queue for queue in queues if queue not in known]
+        return known | self._look_at(unknown) if unknown else known
+
+    def load(self, queue: str) -> QueueRecord | None:
+        """Return the queue's record, or None."""
+        found = _find(self._session, queue)
+        self.read([queue], {queue: called(found)} if found else {})
+        return record_of(found) if found else None
+
     def saw(self, queue: str, name: str) -> None:
         """Go by it for a while."""
         if len(self._seen) >= _MOST:
             self._seen.clear()
         self._seen[queue] = name, Moment.now()
+
+    def read(self, queues: Collection[str], found: Mapping[str, str]) -> None:
+        """Go by what was read of the queues just now: what those are called that exist."""
+        for queue in queues:
+            if queue in found:
+                self.saw(queue, found[queue])
+            else:
+                self.forget(queue)
 
     def forget(self, queue: str) -> None:
         """Look at the next call."""
@@ -254,18 +262,19 @@ class Incarnations:
 
     def require(self, queue: str) -> str:
         """Return what the queue is called now; raises QueueNotFound."""
-        name = self.look(queue)
-        if name is None:
+        if (name := self.look(queue)) is None:
             raise not_found(queue)
         return name
 
-    def has_changed(self, queue: str, name: str) -> bool:
-        """Look whether the queue exists and is called otherwise than that by now."""
-        return self.have_changed({queue: name})
+    def have_changed(self, names: Mapping[str, str], found: Mapping[str, str] | None = None) -> bool:
+        """Tell whether any of the queues exists and is called otherwise than is given here.
 
-    def have_changed(self, names: Mapping[str, str]) -> bool:
-        """Look, with one request, whether any of the queues exists and is called otherwise than is given here."""
-        return any(name != names[queue] for queue, name in self._look_at(names).items())
+        ``found`` is what was read of them just now; without it they are read, with one request.
+        """
+        if found is None:
+            found = self._look_at(names)
+        self.read(names, found)
+        return any(found.get(queue, name) != name for queue, name in names.items())
 
     def within(self, queue: str, do: Callable[[str], T], *, in_vain: Callable[[T], bool]) -> T:
         """Do it by what is known; once more, by what is true now, when it was in vain because of that."""
@@ -273,21 +282,19 @@ class Incarnations:
         try:
             done = do(name)
         except QueueNotFound:
-            if not self.has_changed(queue, name):
+            if not self.have_changed({queue: name}):
                 raise
             return do(self.of(queue))
-        return do(self.of(queue)) if in_vain(done) and self.has_changed(queue, name) else done
+        return do(self.of(queue)) if in_vain(done) and self.have_changed({queue: name}) else done
 
     def _is_stale(self, queue: str) -> bool:
         _, seen = self._seen.get(queue, ("", None))
         return seen is None or seen.passed() >= _MEMORY
 
     def _look_at(self, queues: Collection[str]) -> dict[str, str]:
-        """Return what those that exist are called now."""
-        found = current_names(self._session, queues)
-        for queue in queues:
-            if queue in found:
-                self.saw(queue, found[queue])
-            else:
-                self.forget(queue)
+        """Return what those that exist are called now, all read with one request."""
+        asked = {"find": QUEUES, "filter": among(queues), "projection": {"settings": 0}}
+        with self._session.translated(writing=False):
+            found = {each["_id"]: called(each) for each in self._session.read(asked)}
+        self.read(queues, found)
         return found

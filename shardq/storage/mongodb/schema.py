@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _STORE = "mongodb"
-_VERSIONS = "shardq.schema"
+VERSIONS = "shardq.schema"
 _SHARD = "{shard}"
 _EXISTS = 48
 _NO_COLLECTION, _NO_INDEX = 26, 27
@@ -71,13 +71,18 @@ _decoder = msgspec.json.Decoder(_File)
 def version(session: Session) -> int:
     """Return the number of the last migration that was applied; 0 when none was."""
     with session.translated(writing=False):
-        found = session.read({"find": _VERSIONS, "filter": {"_id": "shardq"}, "limit": 1})
+        found = session.read({"find": VERSIONS, "filter": {"_id": "shardq"}, "limit": 1})
     return int(found[0]["version"]) if found else 0
 
 
 def require_current(session: Session) -> None:
     """Raise SchemaMismatch unless the database has this client's schema."""
-    found, known = version(session), len(migrations(_STORE))
+    check_version(session, version(session))
+
+
+def check_version(session: Session, found: int) -> None:
+    """Raise SchemaMismatch unless that is the version of this client's schema; 0: none was applied."""
+    known = len(migrations(_STORE))
     if found > known:
         raise SchemaMismatch(
             f"{session.address} has schema version {found}, this shardq knows up to {known}: upgrade shardq"
@@ -118,7 +123,7 @@ def apply(session: Session) -> None:
 
 
 def _set_version(session: Session, number: int) -> None:
-    session.collection(_VERSIONS).find_one_and_update(
+    session.collection(VERSIONS).find_one_and_update(
         {"_id": "shardq"},
         {"$max": {"version": number}},
         upsert=True,

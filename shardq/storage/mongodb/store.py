@@ -127,7 +127,7 @@ class MongoStore(KeyMethods):
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
         schema.require_current(self._session)
-        return queues.load(self._session, name)
+        return self._incarnations.load(name)
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
@@ -162,18 +162,19 @@ class MongoStore(KeyMethods):
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
         names = self._incarnations.of_all({shard.queue for shard in shards})
-        probes = self._probe(shards, names, glance, deep)
+        probes, found = self._probe(shards, names, glance, deep)
         empty = {probe.shard.queue for probe in probes if probe.empty and not glance}
-        if empty and self._incarnations.have_changed({queue: names[queue] for queue in empty}):
-            return self._probe(shards, self._incarnations.of_all(names), glance, deep)
+        if empty and self._incarnations.have_changed({queue: names[queue] for queue in empty}, found):
+            probes, _ = self._probe(shards, self._incarnations.of_all(names), glance, deep)
         return probes
 
     def _probe(
         self, shards: Sequence[Shard], names: Mapping[str, str], glance: bool, deep: bool
-    ) -> tuple[Probe, ...]:
+    ) -> tuple[tuple[Probe, ...], dict[str, str] | None]:
         places = [replace(shard, queue=names[shard.queue]) for shard in shards]
-        found = probing.probe(self._client, places, self.now(), glance=glance, deep=deep)
-        return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
+        seen = probing.probe(self._client, places, self.now(), names, glance=glance, deep=deep)
+        probes = tuple(replace(probe, shard=shard) for probe, shard in zip(seen.probes, shards, strict=True))
+        return probes, seen.called
 
     def forget(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
@@ -268,7 +269,7 @@ class MongoStore(KeyMethods):
     # -- consumers, signals --------------------------------------------------------------------------------
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        """Count the consumer among the live ones of all these queues, in four requests."""
+        """Count the consumer among the live ones of all these queues, in two requests once they are known."""
         return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
