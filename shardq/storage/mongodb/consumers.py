@@ -39,7 +39,7 @@ def enlist(
     while (told := _counted(session, names, known, consumer, now, lifetime)).called != known:
         _uncount(session, [name for queue, name in known.items() if told.called.get(queue) != name], consumer)
         known = told.called
-    incarnations.read(names, told.called)
+    incarnations.learn(names, told.called)
     return tuple(told.of(name) for name in names)
 
 

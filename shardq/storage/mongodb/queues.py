@@ -239,20 +239,16 @@ class Incarnations:
     def load(self, queue: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
         found = _find(self._session, queue)
-        self.read([queue], {queue: called(found)} if found else {})
+        self.learn([queue], {queue: called(found)} if found else {})
         return record_of(found) if found else None
 
-    def saw(self, queue: str, name: str) -> None:
-        """Go by it for a while."""
+    def learn(self, queues: Collection[str], found: Mapping[str, str]) -> None:
+        """Go by what was read of the queues just now: what those are called that exist."""
         if len(self._seen) >= _MOST:
             self._seen.clear()
-        self._seen[queue] = name, Moment.now()
-
-    def read(self, queues: Collection[str], found: Mapping[str, str]) -> None:
-        """Go by what was read of the queues just now: what those are called that exist."""
         for queue in queues:
             if queue in found:
-                self.saw(queue, found[queue])
+                self._seen[queue] = found[queue], Moment.now()
             else:
                 self.forget(queue)
 
@@ -273,7 +269,7 @@ class Incarnations:
         """
         if found is None:
             found = self._look_at(names)
-        self.read(names, found)
+        self.learn(names, found)
         return any(found.get(queue, name) != name for queue, name in names.items())
 
     def within(self, queue: str, do: Callable[[str], T], *, in_vain: Callable[[T], bool]) -> T:
@@ -296,5 +292,5 @@ class Incarnations:
         asked = {"find": QUEUES, "filter": among(queues), "projection": {"settings": 0}}
         with self._session.translated(writing=False):
             found = {each["_id"]: called(each) for each in self._session.read(asked)}
-        self.read(queues, found)
+        self.learn(queues, found)
         return found
