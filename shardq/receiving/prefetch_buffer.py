@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 import msgspec
 
@@ -52,11 +53,23 @@ class PrefetchBuffer:
 
     def put_back(self, held: list[HeldSlice], now: float) -> None:
         """Let these wait again behind the others, and behind them what follows them in their groups."""
-        groups = {piece.bundle.group for piece in held} - {""}
-        following = [waiting for waiting in self._waiting if waiting.piece.bundle.group in groups]
-        self._waiting = deque(waiting for waiting in self._waiting if waiting not in following)
+        following = self._take_groups({piece.bundle.group for piece in held} - {""})
         self.add(held, now)
+        self._messages += count_of([waiting.piece for waiting in following])
         self._waiting.extend(following)
+
+    def take_groups(self, groups: Collection[str]) -> list[HeldSlice]:
+        """Take out all that waits of some groups."""
+        return [waiting.piece for waiting in self._take_groups(groups)]
+
+    def _take_groups(self, groups: Collection[str]) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        others: deque[_Waiting] = deque()
+        for waiting in self._waiting:
+            (taken if waiting.piece.bundle.group in groups else others).append(waiting)
+        self._waiting = others
+        self._messages -= count_of([waiting.piece for waiting in taken])
+        return taken
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
         """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""

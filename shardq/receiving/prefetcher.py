@@ -115,7 +115,7 @@ class Prefetcher:
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
-            taken = self._receiving.unexpired(self._pop(limit, seconds, failing))
+            taken = self._unexpired(self._pop(limit, seconds, failing))
             with self._retry.within(patience):
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
@@ -277,14 +277,37 @@ class Prefetcher:
                 raise error
         return taken
 
+    def _unexpired(self, popped: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those that have not expired. What has and could not be taken away is held until its lease is over.
+
+        All that waits of its group would be lost then, in whose hands it is: so that is given back now.
+        """
+        try:
+            taken = self._receiving.unexpired(popped)
+        except ShardqError:
+            self._put_back([part for piece in popped for part in piece.held_parts])
+            raise
+        left = set(popped).difference(taken) if len(taken) < len(popped) else ()
+        if stuck := {piece.bundle.group for piece in left if piece.open} - {""}:
+            queue = self._queues[popped[0].shard.queue]
+            with self._lock:
+                behind = queue.buffer.take_groups(stuck)
+            self._keepers.leave(behind)
+            queue.give_back(behind)
+        return taken
+
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Those that the consumer may work on. What could not be counted waits again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
-        if waiting := [piece for piece in held if not piece.started]:
-            self._keepers.keep(waiting)
-            with self._lock:
-                self._queues[waiting[0].shard.queue].buffer.put_back(waiting, self._timer())
+        self._put_back([piece for piece in held if not piece.started])
         return [piece for piece in held if piece.started]
+
+    def _put_back(self, held: Sequence[HeldSlice]) -> None:
+        """Let messages of one queue wait again, behind the others."""
+        if held:
+            self._keepers.keep(held)
+            with self._lock:
+                self._queues[held[0].shard.queue].buffer.put_back(list(held), self._timer())
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""

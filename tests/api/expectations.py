@@ -63,7 +63,10 @@ class Expectations:
         return hold.message.lease_until.timestamp()
 
     def lapse(self) -> None:
-        """Note that whoever lost a message to the end of its lease has lost what it holds behind it in its group."""
+        """Note that whoever lost a message to the end of its lease may lose what it holds behind it in its group.
+
+        It goes with the message to whoever claims that, whenever it was handed out, and however long its own lease is.
+        """
         for body, hold in self.held.items():
             if self.until(hold) <= self.now():
                 self.void_behind(body, hold.consumer)

@@ -68,9 +68,10 @@ class History(Expectations):
         blocks: bool,
         actions: Mapping[str, float] = ACTIONS,
         grouped: float = 0.5,
+        dice: random.Random | None = None,
     ) -> None:
         """``lost`` is the probability with which a request fails; ``grouped`` that with which a message has a group."""
-        self.dice = random.Random(seed)
+        self.dice = dice or random.Random(seed)
         self.actions, self.grouped = actions, grouped
         self.most_lanes, self.blocks = most_lanes, blocks
         plans = [FaultPlan(probability=lost, seed=2 * seed + number) for number in range(2)]
@@ -153,7 +154,8 @@ class History(Expectations):
             options = self._options()
             options.pop("unique_key", None)
             options.pop("on_conflict", None)
-            sent[self.next_body()] = self.numbers, options
+            body = self.next_body()  # first: its number is its place
+            sent[body] = self.numbers, options
         with queue.producer(bundle_messages=self.dice.choice([2, 500])) as producer:
             producer.send_many(
                 shardq.OutgoingMessage(body=body, **options) for body, (_, options) in sent.items()
@@ -184,14 +186,19 @@ class History(Expectations):
 
     def receive(self) -> None:
         number = self.dice.randrange(len(self.consumers))
-        batch = self.consumers[number].receive(self.dice.choice([1, 3, 10]))
+        self.take(number, self.dice.choice([1, 3, 10]))
+
+    def take(self, number: int, limit: int, wait: float = 0.0) -> shardq.Batch:
+        batch = self.consumers[number].receive(limit, wait=wait)
         for message in batch:
             self.check_delivered(message)
             self.held[message.body] = Hold(number, batch, message)
+        self.lapse()  # what was claimed ahead may be handed out behind a lease that is over
         for message in batch:
             if message.group is not None:
                 self.check_group(message, number, batch)
         self.check_limit()
+        return batch
 
     def ack(self) -> None:
         self.end(self._settle(lambda part: part.ack()))

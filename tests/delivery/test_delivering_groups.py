@@ -87,6 +87,71 @@ def test_a_failing_count_hands_nothing_out_before_what_it_follows(url: str, cloc
             assert found == list(range(6))
 
 
+TAKING_AWAY = frozenset({"acknowledge", "forward"})
+
+
+@LIMITS
+@pytest.mark.parametrize("limit", [1, 10])
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "in bulk"])
+@pytest.mark.parametrize("dead_letters", [False, True], ids=["dropped", "dead-lettered"])
+@pytest.mark.parametrize("kind", FaultKind)
+def test_nothing_is_handed_out_behind_what_expired_while_it_waited_and_stays(
+    url: str,
+    clock: ManualClock,
+    connect: Callable[[], shardq.Client],
+    kind: FaultKind,
+    dead_letters: bool,
+    together: bool,
+    limit: int,
+    max_deliveries: int | None,
+) -> None:
+    """It is held until its lease is over, and then all that was claimed with it is somebody else's."""
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue(
+            "q", visibility_timeout=60, max_deliveries=max_deliveries, dead_letter_expired=dead_letters
+        )
+        queue.producer().send(b"0", group="other")
+        old = [shardq.OutgoingMessage(body=b"%d" % number, group="a", ttl=5) for number in (1, 2)]
+        for part in [old] if together else [[each] for each in old]:
+            queue.producer().send_many(part)
+        queue.producer().send_many([shardq.OutgoingMessage(body=b"%d" % n, group="a") for n in (3, 4)])
+        with queue.consumer(prefetch=5) as consumer, connect().queue("q").consumer() as other:
+            assert numbers(consumer.receive(1, wait=30)) == [0]
+            end_thread(consumer)
+            clock.advance(6)
+            store.plan = FaultPlan(probability=1.0, kinds=(kind,), methods=TAKING_AWAY)
+            behind = [number for _ in range(5) for number in numbers(consumer.receive(limit))]
+            store.plan = FaultPlan()
+            assert behind == [] or kind is FaultKind.LOST_RESPONSE  # which has taken it away
+            clock.advance(55)
+            again = []
+            while batch := other.receive(limit):
+                again += numbers(batch)
+                batch.ack()
+            found = [number for number in [*behind, *again] if number]
+            assert found == [3, 4][: len(found)] != []
+
+
+def test_what_waited_is_handed_out_in_order_when_the_settings_can_be_read_again(
+    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = client.create_queue("q")
+    fill(queue, 5)
+    with queue.consumer(prefetch=5) as consumer:
+        found = numbers(consumer.receive(1, wait=30))
+        with monkeypatch.context() as patch, pytest.raises(shardq.StoreUnavailable):
+            patch.setattr(consumer._receiving, "unexpired", _not_readable)
+            consumer.receive(1)
+        while batch := consumer.receive(1):
+            found += numbers(batch)
+        assert found == list(range(5))
+
+
+def _not_readable(held: object) -> list[HeldSlice]:
+    raise shardq.StoreUnavailable("the settings of the queue cannot be read; repeat the call")
+
+
 def test_what_waits_again_takes_its_followers_behind_the_others() -> None:
     def piece(number: int, group: str) -> HeldSlice:
         bundle = Bundle(bytes([number]) * 16, 5, 0, 0, 1, b"", group=group)
@@ -100,6 +165,9 @@ def test_what_waits_again_takes_its_followers_behind_the_others() -> None:
     buffer.put_back(taken, 1)
     assert buffer.pieces == [b1, free, a1, a2]
     assert len(buffer) == 4
+    assert buffer.take_groups({"a"}) == [a1, a2]
+    assert buffer.pieces == [b1, free]
+    assert len(buffer) == 2
 
 
 def test_a_named_claim_gets_the_same_front_of_its_groups_again(

@@ -1,11 +1,15 @@
-"""Claiming ahead from several queues, on every store."""
+"""Claiming ahead from several queues, and of groups, on every store."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
 import shardq
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.testing import FaultKind, FaultPlan, FaultyStore
 from tests.any_store import any_url, connect_any, name
 
 __all__ = ["any_url", "connect_any", "name"]
@@ -33,3 +37,32 @@ def test_what_is_claimed_ahead_from_several_queues_comes_once_and_is_counted_onc
             got[batch.queue] += len(batch)
             batch.ack()
     assert got == dict.fromkeys(names, 40)
+
+
+def test_nothing_is_handed_out_behind_what_expired_while_it_waited_and_stays(
+    any_url: str, connect_any: Callable[[], shardq.Client], name: str
+) -> None:
+    store = FaultyStore(open_store(any_url, SystemClock()), FaultPlan())
+    connect_any().create_queue(name, visibility_timeout=5)
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.queue(name)
+        assert queue.consumer().receive(1, wait=0).bodies == []  # what is made at first is made
+        with queue.producer() as producer:
+            producer.send(b"first", group=name)
+            producer.send(b"expires", group=name, ttl=3)
+            producer.send_many([b"next", b"last"], group=name)
+        with queue.consumer(prefetch=4) as consumer:
+            (first,) = consumer.receive(1, wait=30)
+            store.plan = FaultPlan(
+                probability=1.0, kinds=(FaultKind.UNAVAILABLE,), methods=frozenset({"acknowledge"})
+            )
+            time.sleep(3)
+            assert [consumer.receive(1).bodies for _ in range(3)] == [[]] * 3
+            store.plan = FaultPlan()
+            first.ack()
+            found: list[bytes] = []
+            while len(found) < 2:
+                batch = consumer.receive(1, wait=30)
+                found += batch.bodies
+                batch.ack()
+            assert found == [b"next", b"last"]

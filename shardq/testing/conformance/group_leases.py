@@ -197,6 +197,23 @@ class GroupLeaseContract(GroupedContract):
         assert grouped.claim(by=grouped.other).messages == []
         assert grouped.held() == [*of_bundle(bundles[0], 0, 1), *of_bundle(bundles[1])]
 
+    @pytest.mark.parametrize("limit", [1, 2, 1000])
+    def test_what_is_started_behind_a_lease_that_is_over_goes_with_the_front(
+        self, grouped: Bench, limit: int
+    ) -> None:
+        bundles = [grouped.given(), grouped.given(), grouped.given()]
+        taken = grouped.claim(lease=5, started=False)
+        first, second, third = taken.spans
+        assert grouped.extend(first, lease=5, starts=True) == Fenced()
+        grouped.advance(10)
+        assert grouped.extend(second, lease=500, starts=True) == Fenced()
+        other = grouped.claim(limit, by=grouped.other)
+        assert other.messages == of_bundles(*bundles)[:limit]
+        assert grouped.held() == sorted(other.messages)
+        assert sorted(of_spans(grouped.extend(third, lease=500, starts=True).lost)) == of_bundle(bundles[2])
+        assert sorted(of_spans(grouped.ack(first, second).lost)) == of_bundles(*bundles[:2])
+        assert grouped.claim().messages == []
+
     def test_what_was_not_started_is_not_counted_when_it_is_taken_over(self, grouped: Bench) -> None:
         grouped.given(2)
         grouped.claim(lease=5, started=False)
