@@ -27,6 +27,7 @@ __all__ = [
     "count_of",
     "first_of",
     "held_unseen",
+    "in_states",
 ]
 
 
@@ -65,6 +66,7 @@ class HeldSlice:
     grant: Cover | None = None  # None: the queue has no limit
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
+    untouched = True  # nothing of it is settled, as almost always
 
     def __init__(
         self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int, *, started: bool = True
@@ -121,6 +123,7 @@ class HeldSlice:
             self._set_states(positions, state)
 
     def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
+        self.untouched = False
         if len(positions) == self.count:
             self._states[:] = bytes((state,)) * self.count
             return
@@ -154,7 +157,7 @@ class HeldSlice:
 
     def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> Sequence[int]:
         """Those of the messages, by position, that have one of these states."""
-        if self._states.count(SettleState.OPEN) == self.count:  # nothing of it is settled, as almost always
+        if self.untouched:
             return positions if SettleState.OPEN in states else ()
         return [position for position in positions if self._states[position] in states]
 
@@ -191,6 +194,7 @@ class HeldSlice:
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
+        part.untouched = part._states.count(SettleState.OPEN) == count
         untils = {position - offset: until for position, until in dict(self._untils).items()}
         part._untils = {position: untils[position] for position in untils.keys() & range(count)}
         part.unique_key, part.large = self.unique_key, self.large
@@ -262,6 +266,13 @@ class Selection(msgspec.Struct, frozen=True):
             return self
         left_out = set(other.positions)
         return Selection(self.held, [position for position in self.positions if position not in left_out])
+
+
+def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:
+    """Those of the messages that have one of these states, in selections that are what they were where all have."""
+    if SettleState.OPEN in states:
+        return [each if each.held.untouched else each.in_states(*states) for each in selections]
+    return [each.in_states(*states) for each in selections]
 
 
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:
