@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import msgspec
 
@@ -40,6 +41,10 @@ class SettleState(IntEnum):
     LOST = 3  # no longer held under its claim
 
 
+_ALONE = {state: bytes([state]) for state in SettleState}
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
 class Cover(Protocol):
     """What has to be held for as long as messages are in flight: permits of a limit."""
 
@@ -67,6 +72,8 @@ class HeldSlice:
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
     untouched = True  # nothing of it is settled, as almost always
+    unanswered: Mapping[str, set[int]] = _NOTHING  # what was tried, and may have been done to which positions
+    _untils: Mapping[int, int] = _NOTHING  # by position, of messages whose leases end at other moments
 
     def __init__(
         self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int, *, started: bool = True
@@ -80,8 +87,6 @@ class HeldSlice:
         self.lease_until = lease_until
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
-        self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
-        self._untils: dict[int, int] = {}  # by position, of messages whose leases end at other moments
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -125,7 +130,7 @@ class HeldSlice:
     def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
         self.untouched = False
         if len(positions) == self.count:
-            self._states[:] = bytes((state,)) * self.count
+            self._states[:] = _ALONE[state] * self.count
             return
         for position in positions:
             self._states[position] = state
@@ -144,8 +149,14 @@ class HeldSlice:
         if not self._untils and set(self.positions(SettleState.OPEN)) <= set(positions):
             self.lease_until = until if shortens else max(until, self.lease_until)
             return
+        untils: dict[int, int] = self.__dict__.setdefault("_untils", {})
         for position in positions:
-            self._untils[position] = until if shortens else max(until, self.until(position))
+            untils[position] = until if shortens else max(until, self.until(position))
+
+    def note_unanswered(self, what: str, positions: Iterable[int]) -> None:
+        """Note what was tried, and may have been done to some of the messages."""
+        tried: dict[str, set[int]] = self.__dict__.setdefault("unanswered", {})
+        tried.setdefault(what, set()).update(positions)
 
     def select(self, positions: Sequence[int] | None = None) -> Selection:
         """Select messages by their positions, in order; None: all that are open."""
@@ -306,8 +317,12 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
 
 
 def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
-    """Leave out messages that were claimed again later in the list: their first lease had expired."""
-    if len(held) < 2:
+    """Leave out messages that were claimed again later in the list: their first lease had expired.
+
+    A shard that was claimed from once gave no message twice.
+    """
+    claims = {(piece.shard, piece.token) for piece in held}
+    if len({shard for shard, _ in claims}) == len(claims):
         return list(held)
     by_bundle: dict[bytes, list[HeldSlice]] = {}
     for piece in held:

@@ -28,7 +28,7 @@ from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
 from shardq.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
-from shardq.storage.bundle_data import BundleKeys, decode_keys
+from shardq.storage.bundle_data import BundleKeys, decode_keys_of_all
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired
 
@@ -65,7 +65,7 @@ class DeliveryFilter:
                 with suppress(ShardqError):  # it comes back by itself when its lease is over
                     give_back_unseen(self._context, held)
             raise
-        if not lost and not any(_may_be_kept_back(piece, settings) for piece in held):
+        if not lost and not _may_be_kept_back(held, settings):
             return list(held)
         return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
 
@@ -96,8 +96,8 @@ class DeliveryFilter:
         context = self._context
         entries: list[DedupeEntry] = []
         unique: list[HeldSlice] = []
-        for piece in held:
-            keys = decode_keys(piece.bundle.data)
+        stored = [piece.bundle.data for piece in held]
+        for piece, keys in zip(held, decode_keys_of_all(stored), strict=True):
             if keys is None:
                 continue
             piece.unique_key, piece.large = keys.unique_key, keys.large
@@ -185,9 +185,14 @@ def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:
     return settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries
 
 
-def _may_be_kept_back(piece: HeldSlice, settings: QueueSettings) -> bool:
-    """False for what is delivered at any time, unless it lost its unique key: as almost all is."""
-    return _may_expire(piece.bundle, settings) or _is_exhausted(piece, settings)
+def _may_be_kept_back(held: Sequence[HeldSlice], settings: QueueSettings) -> bool:
+    """False when all is delivered at any time, unless it lost its unique key: as almost all is."""
+    if settings.retention is not None:
+        return True
+    most = max([piece.deliveries for piece in held], default=0)
+    if settings.max_deliveries is not None and most > settings.max_deliveries:
+        return True
+    return not {piece.bundle.expires_at for piece in held} <= {None}
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

@@ -251,7 +251,7 @@ class Settling:
     def _note_unanswered(self, group: Sequence[Selection]) -> None:
         for selection in group:
             for what in {self._verb.name, self._verb.event}:
-                selection.held.unanswered.setdefault(what, set()).update(selection.positions)
+                selection.held.note_unanswered(what, selection.positions)
 
     def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
