@@ -41,7 +41,7 @@ class SettleState(IntEnum):
     LOST = 3  # no longer held under its claim
 
 
-_ALONE = {state: bytes([state]) for state in SettleState}
+_ALONE = tuple(bytes([state]) for state in SettleState)
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -321,8 +321,10 @@ def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
 
     A shard that was claimed from once gave no message twice.
     """
+    if len(held) < 2:
+        return list(held)
     claims = {(piece.shard, piece.token) for piece in held}
-    if len({shard for shard, _ in claims}) == len(claims):
+    if len(claims) == len({shard for shard, _ in claims}):
         return list(held)
     by_bundle: dict[bytes, list[HeldSlice]] = {}
     for piece in held:

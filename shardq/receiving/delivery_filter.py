@@ -100,10 +100,11 @@ class DeliveryFilter:
         for piece, keys in zip(held, decode_keys_of_all(stored), strict=True):
             if keys is None:
                 continue
-            piece.unique_key, piece.large = keys.unique_key, keys.large
             if keys.unique_key is not None:
+                piece.unique_key = keys.unique_key
                 unique.append(piece)
             if keys.large is not None:
+                piece.large = keys.large
                 self.seen_large = True
             if keys.move_key is not None or keys.dedupe_keys is not None:
                 entries += _entries(piece, keys)
@@ -189,10 +190,13 @@ def _may_be_kept_back(held: Sequence[HeldSlice], settings: QueueSettings) -> boo
     """False when all is delivered at any time, unless it lost its unique key: as almost all is."""
     if settings.retention is not None:
         return True
-    most = max([piece.deliveries for piece in held], default=0)
-    if settings.max_deliveries is not None and most > settings.max_deliveries:
-        return True
-    return not {piece.bundle.expires_at for piece in held} <= {None}
+    most = settings.max_deliveries
+    doubtful = [
+        piece
+        for piece in held
+        if piece.bundle.expires_at is not None or (most is not None and piece.deliveries > most)
+    ]
+    return bool(doubtful)
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

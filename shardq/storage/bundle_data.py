@@ -48,7 +48,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
-class BundleKeys(msgspec.Struct, array_like=True, frozen=True):
+class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The keys of a bundle, without a look at its messages."""
 
     bodies: msgspec.Raw
