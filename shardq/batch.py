@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState, count_of
+from shardq.held import HeldSlice, Selection, SettleState, count_of, in_states
 from shardq.message import Message
 from shardq.settler import Settler, check_results
 from shardq.wording import kind_of, shown
@@ -133,7 +133,7 @@ class Batch(Sequence[Message]):
 
     @property
     def _open(self) -> list[Selection]:
-        return [selection.in_states(SettleState.OPEN, SettleState.LOST) for selection in self._selections]
+        return in_states(self._selections, SettleState.OPEN, SettleState.LOST)
 
     def _selected(self, message: Message) -> Selection:
         held, position = self._place(message)

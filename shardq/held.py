@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,6 +28,7 @@ __all__ = [
     "count_of",
     "first_of",
     "held_unseen",
+    "in_states",
 ]
 
 
@@ -37,6 +39,10 @@ class SettleState(IntEnum):
     FINISHED = 1  # acked, or moved elsewhere
     RELEASED = 2
     LOST = 3  # no longer held under its claim
+
+
+_ALONE = tuple(bytes([state]) for state in SettleState)
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Cover(Protocol):
@@ -65,6 +71,9 @@ class HeldSlice:
     grant: Cover | None = None  # None: the queue has no limit
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
+    untouched = True  # nothing of it is settled, as almost always
+    unanswered: Mapping[str, set[int]] = _NOTHING  # what was tried, and may have been done to which positions
+    _untils: Mapping[int, int] = _NOTHING  # by position, of messages whose leases end at other moments
 
     def __init__(
         self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int, *, started: bool = True
@@ -78,8 +87,6 @@ class HeldSlice:
         self.lease_until = lease_until
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
-        self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
-        self._untils: dict[int, int] = {}  # by position, of messages whose leases end at other moments
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -121,8 +128,9 @@ class HeldSlice:
             self._set_states(positions, state)
 
     def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
+        self.untouched = False
         if len(positions) == self.count:
-            self._states[:] = bytes((state,)) * self.count
+            self._states[:] = _ALONE[state] * self.count
             return
         for position in positions:
             self._states[position] = state
@@ -141,8 +149,14 @@ class HeldSlice:
         if not self._untils and set(self.positions(SettleState.OPEN)) <= set(positions):
             self.lease_until = until if shortens else max(until, self.lease_until)
             return
+        untils: dict[int, int] = self.__dict__.setdefault("_untils", {})
         for position in positions:
-            self._untils[position] = until if shortens else max(until, self.until(position))
+            untils[position] = until if shortens else max(until, self.until(position))
+
+    def note_unanswered(self, what: str, positions: Iterable[int]) -> None:
+        """Note what was tried, and may have been done to some of the messages."""
+        tried: dict[str, set[int]] = self.__dict__.setdefault("unanswered", {})
+        tried.setdefault(what, set()).update(positions)
 
     def select(self, positions: Sequence[int] | None = None) -> Selection:
         """Select messages by their positions, in order; None: all that are open."""
@@ -154,7 +168,7 @@ class HeldSlice:
 
     def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> Sequence[int]:
         """Those of the messages, by position, that have one of these states."""
-        if self._states.count(SettleState.OPEN) == self.count:  # nothing of it is settled, as almost always
+        if self.untouched:
             return positions if SettleState.OPEN in states else ()
         return [position for position in positions if self._states[position] in states]
 
@@ -191,6 +205,7 @@ class HeldSlice:
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
+        part.untouched = part._states.count(SettleState.OPEN) == count
         untils = {position - offset: until for position, until in dict(self._untils).items()}
         part._untils = {position: untils[position] for position in untils.keys() & range(count)}
         part.unique_key, part.large = self.unique_key, self.large
@@ -264,6 +279,13 @@ class Selection(msgspec.Struct, frozen=True):
         return Selection(self.held, [position for position in self.positions if position not in left_out])
 
 
+def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:
+    """Those of the messages that have one of these states, in selections that are what they were where all have."""
+    if SettleState.OPEN in states:
+        return [each if each.held.untouched else each.in_states(*states) for each in selections]
+    return [each.in_states(*states) for each in selections]
+
+
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:
     """A slice of which only the place and the claim are known."""
     claimed = ClaimedSlice(Bundle(span.bundle_id, 0, 0, 0, 0, b""), span.first, span.count, 0)
@@ -295,8 +317,14 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
 
 
 def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
-    """Leave out messages that were claimed again later in the list: their first lease had expired."""
+    """Leave out messages that were claimed again later in the list: their first lease had expired.
+
+    A shard that was claimed from once gave no message twice.
+    """
     if len(held) < 2:
+        return list(held)
+    claims = {(piece.shard, piece.token) for piece in held}
+    if len(claims) == len({shard for shard, _ in claims}):
         return list(held)
     by_bundle: dict[bytes, list[HeldSlice]] = {}
     for piece in held:

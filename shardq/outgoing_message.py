@@ -32,7 +32,7 @@ OnConflict = Literal["keep", "raise", "replace"]
 or UniqueKeyTaken is raised; or it takes the place of the other one."""
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class Bundle(msgspec.Struct, frozen=True, gc=False):
     """Messages that were sent together: the unit that is stored. It never moves and is never rewritten.
 
     What its messages have in common, and what is asked for without their bodies, is a field of it.

@@ -28,7 +28,7 @@ from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
 from shardq.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
-from shardq.storage.bundle_data import BundleKeys, decode_keys
+from shardq.storage.bundle_data import BundleKeys, decode_keys_of_all
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired
 
@@ -65,7 +65,7 @@ class DeliveryFilter:
                 with suppress(ShardqError):  # it comes back by itself when its lease is over
                     give_back_unseen(self._context, held)
             raise
-        if not lost and not any(_may_be_kept_back(piece, settings) for piece in held):
+        if not lost and not _may_be_kept_back(held, settings):
             return list(held)
         return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
 
@@ -96,14 +96,15 @@ class DeliveryFilter:
         context = self._context
         entries: list[DedupeEntry] = []
         unique: list[HeldSlice] = []
-        for piece in held:
-            keys = decode_keys(piece.bundle.data)
+        stored = [piece.bundle.data for piece in held]
+        for piece, keys in zip(held, decode_keys_of_all(stored), strict=True):
             if keys is None:
                 continue
-            piece.unique_key, piece.large = keys.unique_key, keys.large
             if keys.unique_key is not None:
+                piece.unique_key = keys.unique_key
                 unique.append(piece)
             if keys.large is not None:
+                piece.large = keys.large
                 self.seen_large = True
             if keys.move_key is not None or keys.dedupe_keys is not None:
                 entries += _entries(piece, keys)
@@ -185,9 +186,17 @@ def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:
     return settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries
 
 
-def _may_be_kept_back(piece: HeldSlice, settings: QueueSettings) -> bool:
-    """False for what is delivered at any time, unless it lost its unique key: as almost all is."""
-    return _may_expire(piece.bundle, settings) or _is_exhausted(piece, settings)
+def _may_be_kept_back(held: Sequence[HeldSlice], settings: QueueSettings) -> bool:
+    """False when all is delivered at any time, unless it lost its unique key: as almost all is."""
+    if settings.retention is not None:
+        return True
+    most = settings.max_deliveries
+    doubtful = [
+        piece
+        for piece in held
+        if piece.bundle.expires_at is not None or (most is not None and piece.deliveries > most)
+    ]
+    return bool(doubtful)
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

@@ -6,13 +6,15 @@ Each shard is settled by itself, so that a shard which fails does not keep the o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from shardq.browsing import find_parts
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
 from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.held import Cover, HeldSlice, Named, Selection, SettleState
+from shardq.held import Cover, HeldSlice, Named, Selection, SettleState, in_states
 from shardq.large.collecting import remove_body
 from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
@@ -67,17 +69,15 @@ def settle(
 def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
     """The selections that name any message, together with the others of their shard."""
     groups: dict[Shard, list[Selection]] = {}
-    for selection in selections:
-        if selection.positions:
-            groups.setdefault(selection.held.shard, []).append(selection)
+    named = [selection for selection in selections if selection.positions]
+    for shard, neighbours in groupby(named, attrgetter("held.shard")):
+        groups.setdefault(shard, []).extend(neighbours)
     return groups
 
 
 def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
     """The selected messages as a store's request names them."""
-    if len(selections) == 1:
-        return selections[0].held.spans(selections[0].positions)
-    return tuple(span for selection in selections for span in selection.held.spans(selection.positions))
+    return tuple([span for selection in selections for span in selection.held.spans(selection.positions)])
 
 
 Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]
@@ -112,15 +112,11 @@ class Settling:
 
     def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
-        still_open: list[Selection] = []
-        grants: set[Cover] = set()
-        for selection in selections:
-            rest = selection.in_states(SettleState.OPEN)
-            still_open.append(rest)
-            if len(rest.positions) < len(selection.positions):
+        still_open = in_states(selections, SettleState.OPEN)
+        for selection, rest in zip(selections, still_open, strict=True):
+            if rest is not selection:
                 self._note_barred(selection)
-            if rest.held.grant is not None:
-                grants.add(rest.held.grant)
+        grants = {each.held.grant for each in still_open if each.held.grant is not None}
         if grants and self._verb.keeps_open:
             still_open = self._covered(still_open, grants)
         groups = by_shard(still_open)
@@ -161,7 +157,7 @@ class Settling:
                 self._settle(shard, groups[shard])
         for shard, group in groups.items():
             if shard in self.failures:
-                self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
+                self._note_failed(in_states(group, SettleState.OPEN))
 
     def _note_barred(self, selection: Selection) -> None:
         """Messages whose states forbid the verb are lost to it."""
@@ -216,7 +212,7 @@ class Settling:
             given = Settling(self._context, GIVE_BACK).run(uncovered)
             if given.failures:
                 raise given.failures.error("messages without permits were not given back")
-        self._mark_lost([selection.in_states(SettleState.OPEN) for selection in uncovered])
+        self._mark_lost(in_states(uncovered, SettleState.OPEN))
         return [selection for selection in selections if selection.held.grant not in lost]
 
     def _settle_spans(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
@@ -255,7 +251,7 @@ class Settling:
     def _note_unanswered(self, group: Sequence[Selection]) -> None:
         for selection in group:
             for what in {self._verb.name, self._verb.event}:
-                selection.held.unanswered.setdefault(what, set()).update(selection.positions)
+                selection.held.note_unanswered(what, selection.positions)
 
     def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
@@ -303,11 +299,11 @@ class Settling:
                 self.lost.append(selection)
 
     def _mark_done(self, rest: Sequence[Selection]) -> None:
-        for selection in rest:
-            if selection.positions:
-                if self._verb.state is not SettleState.OPEN:
-                    selection.held.mark(selection.positions, self._verb.state)
-                self.done.append(selection)
+        done = [selection for selection in rest if selection.positions]
+        if self._verb.state is not SettleState.OPEN:
+            for selection in done:
+                selection.held.mark(selection.positions, self._verb.state)
+        self.done += done
 
     def _note_failed(self, group: Sequence[Selection]) -> None:
         for selection in group:

@@ -7,6 +7,7 @@ in parts, or nil. The last three may be missing: they came later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ __all__ = [
     "BundleKeys",
     "decode_bundle",
     "decode_keys",
+    "decode_keys_of_all",
     "encode_bundle",
 ]
 
@@ -46,7 +48,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
-class BundleKeys(msgspec.Struct, array_like=True, frozen=True):
+class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The keys of a bundle, without a look at its messages."""
 
     bodies: msgspec.Raw
@@ -87,3 +89,11 @@ def decode_keys(data: bytes) -> BundleKeys | None:
         return _key_decoder.decode(data)
     except UNREADABLE:
         return None
+
+
+def decode_keys_of_all(stored: Sequence[bytes]) -> list[BundleKeys | None]:
+    """The keys of several bundles, as :func:`decode_keys` reads each."""
+    try:
+        return list(map(_key_decoder.decode, stored))
+    except UNREADABLE:
+        return list(map(decode_keys, stored))

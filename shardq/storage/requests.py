@@ -95,7 +95,7 @@ class Claim(msgspec.Struct, frozen=True):
     finish: Finish | None = None  # what may be finished in the same step; None: everything is held
 
 
-class ClaimedSlice(msgspec.Struct, frozen=True):
+class ClaimedSlice(msgspec.Struct, frozen=True, gc=False):
     """Messages ``first`` .. ``first + count - 1`` of a bundle, now held under the claim's token."""
 
     bundle: Bundle
@@ -113,7 +113,7 @@ class Claimed(msgspec.Struct, frozen=True):
     contended: bool = False  # nothing was taken: other claims got ahead of this one each time it tried
 
 
-class Span(msgspec.Struct, frozen=True, order=True):
+class Span(msgspec.Struct, frozen=True, order=True, gc=False):
     """Neighbouring messages of one bundle that are held under one claim's token."""
 
     bundle_id: bytes

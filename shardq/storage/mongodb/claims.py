@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from math import ceil
+from operator import attrgetter
 
 import msgspec
 
@@ -29,7 +30,7 @@ from shardq.storage.mongodb.repeated_claims import (
 )
 from shardq.storage.mongodb.settling import release
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
-from shardq.storage.mongodb.slicing import Piece, choose, order_of
+from shardq.storage.mongodb.slicing import Piece, choose
 from shardq.storage.mongodb.taking import hold_again, statements_of
 from shardq.storage.mongodb.transactions import Disturbed
 from shardq.storage.read_cursors import OLDEST
@@ -83,7 +84,7 @@ class _Sizes:
     def learn(self, shard: Shard, pieces: Sequence[Piece], now: int) -> None:
         """Bundles were chosen; what they have to claim counts, whether or not all of it was taken."""
         rows = {piece.row.id: piece.row for piece in pieces}.values()
-        found = [sum(each.count for each in row.slices if each.due <= now) for row in rows]
+        found = [sum([each.count for each in row.slices if each.due <= now]) for row in rows]
         size = _Size(sum(found) / len(found), alike=min(found) == max(found))
         if len(self._of_shards) >= _MOST_SHARDS:
             self._of_shards.clear()
@@ -183,9 +184,8 @@ class Claims:
             if taken == len(chosen):
                 self._move(request.shard, found, now, until)
                 self._finishing.answered(request.token)
-                return Claimed(
-                    tuple(claimed(piece, finished=finish is not None) for piece in found.pieces), until
-                )
+                slices = [claimed(piece, finished=finish is not None) for piece in found.pieces]
+                return Claimed(tuple(slices), until)
             self._finishing.forget(request.token)
             held = held_by_now(rows, request.token) if taken is None else held_under(rows, request.token)
             if held and taken is None:
@@ -269,7 +269,7 @@ class Claims:
             fresh = [row for row in page.rows if row.id not in known]
             found += group_claims.heads(fresh) if request.shard.is_grouped else fresh
             complete = page.complete
-            start = order_of(page.rows[-1]) if page.rows else None
+            start = page.rows[-1].order if page.rows else None
             pieces, messages = choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
@@ -294,6 +294,6 @@ def _passed_over(
     if not held:
         return []
     last = max(place for place, _ in held)
-    waiting = sorted((row for row in chosen if row.slices), key=order_of)
+    waiting = sorted([row for row in chosen if row.slices], key=attrgetter("order"))
     free, _ = choose(waiting, limit, began, complete=True)
     return [piece for piece in free if piece.row.place(piece.slice) < last]

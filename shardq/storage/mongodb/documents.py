@@ -133,7 +133,7 @@ class Row(msgspec.Struct, frozen=True):
         """The bundle; its data is empty when no bodies were read."""
         raw = self.raw
         sent = (raw[PRIORITY], raw[SENT_DUE], raw[ENQUEUED_AT], raw[COUNT])
-        return Bundle(self.id, *sent, raw.get(DATA, b""), raw.get(EXPIRES_AT), self.group)
+        return Bundle(self.id, *sent, raw.get(DATA, b""), raw.get(EXPIRES_AT), raw.get(GROUP, ""))
 
     @property
     def group(self) -> str:
@@ -156,6 +156,11 @@ class Row(msgspec.Struct, frozen=True):
         return int(self.raw[DUE])
 
     @property
+    def order(self) -> tuple[int, int, bytes]:
+        """What bundles are ordered by in the claim index."""
+        return self.raw[PRIORITY], self.raw[DUE], self.id
+
+    @property
     def count(self) -> int:
         """How many messages it had when it was sent."""
         return int(self.raw[COUNT])
@@ -171,7 +176,7 @@ class Row(msgspec.Struct, frozen=True):
 
     def place(self, piece: Slice) -> Place:
         """What claims are ordered by."""
-        return self.priority, piece.due, self.id, piece.first
+        return self.raw[PRIORITY], piece.due, self.id, piece.first
 
 
 def decode(raw: Document) -> Row:
@@ -180,9 +185,12 @@ def decode(raw: Document) -> Row:
         slices = tuple(_slice(each) for each in raw[SLICES])
     elif DUE in raw and COUNT in raw:  # which the end of the claim index has not
         own = raw[DUE] - (BEHIND if raw[DUE] >= BEHIND else 0)
-        slices = (_slice(raw | {FIRST: 0, SIZE: raw[COUNT], DUE: own}),)
+        held = raw.get(TOKEN), raw.get(UNSTARTED, False)
+        slices = (Slice(0, raw[COUNT], own, raw[DELIVERIES], *held),)
     else:
         slices = ()
+    if HISTORY not in raw and MOVED not in raw:
+        return Row(raw["_id"], raw, slices, ())
     kept = tuple(Kept(h[FIRST], h[SIZE], h[DELIVERIES], h[PROCESSED_AT]) for h in raw.get(HISTORY, ()))
     moved = tuple((z[FIRST], z[FIRST] + z[SIZE]) for z in raw.get(MOVED, ()))
     return Row(raw["_id"], raw, slices, kept, moved)

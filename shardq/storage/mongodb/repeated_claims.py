@@ -133,7 +133,7 @@ def places_of(
 
 def ids_of(pieces: Sequence[Piece]) -> list[bytes]:
     """Return the ids of the bundles that the pieces are of."""
-    return list(dict.fromkeys(piece.row.id for piece in pieces))
+    return list(dict.fromkeys([piece.row.id for piece in pieces]))
 
 
 def _begun(rows: ShardRows, token: bytes) -> Document | None:

@@ -31,7 +31,7 @@ _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "so
 
 _SAMPLES = 8
 
-_NOT_PLAIN = frozenset((Int64, dict, list))
+_NESTED = frozenset((dict, list))
 _AS_IT_IS: CodecOptions[Document] = CodecOptions(tz_aware=True)
 
 
@@ -56,7 +56,9 @@ def _plain(value: Any) -> Any:
         return int(value)
     if kind is dict:
         for name, each in value.items():
-            if type(each) in _NOT_PLAIN:
+            if type(each) is Int64:
+                value[name] = int(each)
+            elif type(each) in _NESTED:
                 value[name] = _plain(each)
     elif kind is list:
         value[:] = map(_plain, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -131,7 +132,7 @@ class ShardRows:
         found = self.aggregate([*one_after_the_other(self.name, ranges, limit), _listed(self.shard)])
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
         rows = {raw["_id"]: decode(raw) for raw in found}
-        ordered = sorted(rows.values(), key=lambda row: (row.priority, row.due, row.id))
+        ordered = sorted(rows.values(), key=attrgetter("order"))
         return Page(ordered, len(found) < limit, late)
 
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002

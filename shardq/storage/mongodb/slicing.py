@@ -12,7 +12,7 @@ from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "order_of", "without"]
+__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "without"]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -59,8 +59,11 @@ def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
 
 def finds_nothing(request: Acknowledge | Extend | Release) -> Callable[[Fenced], bool]:
     """Return a test of an answer: True when none of the named messages is stored, so that nothing was done."""
-    named = sum(span.count for span in request.spans)
-    return lambda fenced: sum(span.count for span in fenced.gone) == named
+    return lambda fenced: _messages(fenced.gone) == _messages(request.spans)
+
+
+def _messages(spans: Iterable[Span]) -> int:
+    return sum(span.count for span in spans)
 
 
 class _Ranges:
@@ -93,11 +96,12 @@ def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tup
     """Choose deliverable slices up to the limit; unless ``complete``, none that a bundle not read yet may precede."""
     pieces: list[Piece] = []
     messages = 0
-    last = None if complete else max(map(order_of, found))
+    last = None if complete else max([row.order for row in found])
     for place, row, each in _deliverable(found, now):
         if last is not None and place[:3] > last:
             break
-        taken = each.part(each.first, min(each.end, each.first + limit - messages))
+        room = limit - messages
+        taken = each if each.count <= room else each.part(each.first, each.first + room)
         pieces.append(Piece(row, taken))
         messages += taken.count
         if messages >= limit:
@@ -109,7 +113,7 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
     """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
     ahead: list[tuple[Place, Row, Slice]] = []
     for row in found:
-        start = (row.priority, row.due, row.id, -1)
+        start = (*row.order, -1)
         while ahead and ahead[0][0] < start:
             yield heapq.heappop(ahead)
         for each in row.slices:
@@ -117,8 +121,3 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
                 heapq.heappush(ahead, (row.place(each), row, each))
     while ahead:
         yield heapq.heappop(ahead)
-
-
-def order_of(row: Row) -> tuple[int, int, bytes]:
-    """Return what bundles are ordered by in the claim index."""
-    return row.priority, row.due, row.id

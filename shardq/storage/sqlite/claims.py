@@ -77,12 +77,13 @@ class Taken(msgspec.Struct, frozen=True):
     def claimed(self, lease: int, data: Mapping[int, bytes | None] | None = None) -> Claimed:
         """The answer; slices whose data is missing were purged since, and are left out."""
         data = data or {}
-        slices = []
-        for key, first, count, deliveries, *bundle, own, expires_at, group in self.rows:
-            body = own if own is not None else data.get(key)
-            if body is not None:
-                whole = Bundle(*bundle, body, expires_at, group)  # type: ignore[arg-type, call-arg]
-                slices.append(ClaimedSlice(whole, first, count, deliveries))
+        slices = [
+            ClaimedSlice(
+                Bundle(id_, priority, due, at, sent, body, expires_at, group), first, count, deliveries
+            )
+            for key, first, count, deliveries, id_, priority, due, at, sent, own, expires_at, group in self.rows
+            if (body := data.get(key) if own is None else own) is not None
+        ]
         return Claimed(tuple(slices), self.now + lease)
 
 

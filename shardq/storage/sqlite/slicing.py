@@ -45,7 +45,7 @@ _SKIP = """
 """
 # A limit keeps what a claim holds from being read whole for some of it.
 _HELD = """
-    SELECT slice_key, bundle_id, first, count FROM slice INDEXED BY slice_by_token
+    SELECT bundle_id, first, count, token, slice_key FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
 _FEW = 4
@@ -89,12 +89,15 @@ def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]
     named = Counter([span.token for span in spans])
     if len(spans) < _FEW * len(named):
         return ()
-    held: dict[tuple[object, ...], int] = {}
-    for token, number in named.items():
-        rows = sql.execute(_HELD, (shard_key, token, 2 * number))
-        held.update(((bundle_id, first, count, token), key) for key, bundle_id, first, count in rows)
-    keys = [held.get((span.bundle_id, span.first, span.count, span.token)) for span in spans]
-    return tuple(key for key in keys if key is not None) if None not in keys else ()
+    held = {
+        row[:4]: row[4]
+        for token, number in named.items()
+        for row in sql.execute(_HELD, (shard_key, token, 2 * number))
+    }
+    try:
+        return tuple([held[span.bundle_id, span.first, span.count, span.token] for span in spans])
+    except KeyError:
+        return ()
 
 
 def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
