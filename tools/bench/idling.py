@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shardq.bench.consumers import SETTLING_SECONDS, idling
 from shardq.bench.load import FULL, QUICK, Load
@@ -33,11 +33,14 @@ def measure_idle(stage: Stage, usage: Usage, *, quick: bool) -> Result:
 
 def idle_with_server(stage: Stage, usage: Usage, load: Load) -> Sample:
     """One sample of it; its figures are of the clients and of the server, with them and without."""
-    seconds = load.seconds
     with stage.queue(time_shards=QueueSettings().time_shards) as place:
-        alone = run_alone(_serving, usage, seconds)
-        clients = [Job(idling, (place, seconds))] * load.processes
-        *used, serving = run_together([*clients, Job(_serving, (usage, seconds))])
+        return beside_server([Job(idling, (place, load.seconds))] * load.processes, usage, load.seconds)
+
+
+def beside_server(clients: Sequence[Job], usage: Usage, seconds: float) -> Sample:
+    """The same of any clients, each of which returns the seconds of a core that it took."""
+    alone = run_alone(_serving, usage, seconds)
+    *used, serving = run_together([*clients, Job(_serving, (usage, seconds))])
     shares = {"clients": sum(used), "server": serving, "server without them": alone}
     figures = tuple(Figure(name, 100 * share / seconds) for name, share in shares.items())
     return Sample(100 * (sum(used) + max(0.0, serving - alone)) / seconds, figures)

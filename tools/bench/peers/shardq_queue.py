@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import shardq
 
@@ -19,6 +20,7 @@ class ShardqQueue:
     receives: str
     share = 1.0
     queue = "bench"
+    settings: Mapping[str, Any] = {}
     prefetch = 0
     wakes = "signals"
     threads = SHARED
@@ -33,7 +35,7 @@ class ShardqQueue:
         self.place = self.url(folder)
         with shardq.connect(self.place) as client:
             client.create_schema()
-            client.create_queue(self.queue)
+            client.create_queue(self.queue, **self.settings)
         self.join(self.place)
 
     def join(self, place: str) -> None:
