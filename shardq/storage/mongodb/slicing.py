@@ -9,10 +9,20 @@ import msgspec
 
 from shardq.storage import slicing
 from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
+from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "order_of", "without"]
+__all__ = [
+    "Piece",
+    "by_bundle",
+    "choose",
+    "cut",
+    "fenced",
+    "finds_nothing",
+    "order_of",
+    "passed_over",
+    "without",
+]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -122,3 +132,18 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
 def order_of(row: Row) -> tuple[int, int, bytes]:
     """Return what bundles are ordered by in the claim index."""
     return row.priority, row.due, row.id
+
+
+def passed_over(
+    chosen: Iterable[Row], held: Sequence[tuple[Place, ClaimedSlice]], began: int, limit: int
+) -> list[Piece]:
+    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
+
+    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
+    """
+    if not held:
+        return []
+    last = max(place for place, _ in held)
+    waiting = sorted((row for row in chosen if row.slices), key=order_of)
+    free, _ = choose(waiting, limit, began, complete=True)
+    return [piece for piece in free if piece.row.place(piece.slice) < last]
