@@ -192,10 +192,7 @@ class Client(Closing):
         A queue's time begins with the first call that finds it unused. Consumers of queues that expire do the same once
         a minute, for the queues whose names are alike up to the last ``/``.
         """
-        deleted = delete_unused(self._contexts.of, self._names(prefix))
-        for name in deleted:
-            self._contexts.forget(name)
-        return deleted
+        return delete_unused(self._contexts.of, self._names(prefix), self._contexts.forget)
 
     def _names(self, prefix: str) -> tuple[str, ...]:
         if not isinstance(prefix, str):

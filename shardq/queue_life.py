@@ -54,8 +54,10 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
     store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
     seen = retry(store.load_queue, name)
     # Also what is left of a queue that is gone: the call that deleted it may have ended half way.
-    seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
-    contexts.forget(name)
+    try:
+        seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
+    finally:  # it may be deleted, whatever was answered
+        contexts.forget(name)
     rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
     with telling_done(lambda: rest if deleted else ""):
         for other in drop_belongings(store, retry, seen, contexts.dismiss):

@@ -34,8 +34,10 @@ _NOTICE = microseconds(2 * REFRESH_SECONDS)
 """After the mark was set, everybody knows of it: who used the queue before has removed it."""
 
 
-def _delete_if_unused(context: QueueContext) -> bool:
+def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> bool:
     """Delete a queue that has expired, or mark one that may come to; True when it was deleted.
+
+    A queue that may be deleted is forgotten, also when this fails afterwards.
 
     The live consumers of a queue remove the mark, so a queue that has any is not deleted.
     """
@@ -50,13 +52,17 @@ def _delete_if_unused(context: QueueContext) -> bool:
         return False
     if now - since < microseconds(expires) + _NOTICE or not _is_empty(context):
         return False
-    dropped = retry.ask(store.drop_queue, name, record)
+    try:
+        dropped = retry.ask(store.drop_queue, name, record)
+    finally:
+        forget(name)
     # An attempt that was not answered may have dropped it.
     with telling_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
         deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
         with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
-            drop_belongings(store, retry, record, context.dismiss)
+            for other in drop_belongings(store, retry, record, context.dismiss):
+                forget(other)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
     return deleted
 
@@ -84,13 +90,17 @@ def sweep_beside(context: QueueContext) -> None:
         delete_unused(context.sibling, [name for name in names if name != context.name])
 
 
-def delete_unused(of: Callable[[str], QueueContext], names: Sequence[str]) -> tuple[str, ...]:
-    """Delete those of the queues that have expired; returns their names."""
+def delete_unused(
+    of: Callable[[str], QueueContext],
+    names: Sequence[str],
+    forget: Callable[[str], None] = lambda _: None,
+) -> tuple[str, ...]:
+    """Delete those of the queues that have expired; returns their names. Each is forgotten when it is deleted."""
     deleted: list[str] = []
     with telling_done(lambda: f"deleted so far: {', '.join(deleted)}; repeat the call" if deleted else ""):
         for name in names:
             with suppress(QueueNotFound):  # somebody else has deleted it
-                if _delete_if_unused(of(name)):
+                if _delete_if_unused(of(name), forget):
                     deleted.append(name)
     return tuple(deleted)
 

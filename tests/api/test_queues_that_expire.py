@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -252,3 +253,31 @@ def test_a_client_forgets_queues_that_others_have_deleted(
     # What is in use goes on, remembered or not
     first.producer().send(b"x")
     assert client.queue("first").consumer().receive().bodies == [b"x"]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_REQUEST, FaultKind.LOST_RESPONSE, FaultKind.UNAVAILABLE])
+@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("method", ["drop_queue", "load_queue", "list_queues", "shards"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_deleted_is_forgotten_also_when_the_call_fails(
+    url: str, client: Client, clock: ManualClock, method: str, number: int, kind: FaultKind, at_once: bool
+) -> None:
+    """By both doors that delete queues, wherever they fail."""
+    for name in ("a/1", "a/2"):
+        client.create_queue(name, expires=EXPIRES, max_deliveries=None)
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with Client(store, retry_seconds=0) as faulty:
+        sweep(faulty, clock)
+        faulty.delete_expired_queues("a/2")
+        clock.advance(EXPIRES + 3)
+        for name in ("a/1", "a/2"):
+            faulty.queue(name)
+        number += sum(call.method == method for call in store.calls)
+        store.plan = FaultPlan(faults=(Fault(method, number, kind),))
+        with suppress(shardq.ShardqError):
+            if at_once:
+                faulty.delete_expired_queues("a/")
+            else:
+                for name in ("a/1", "a/2"):
+                    faulty.delete_queue(name)
+        assert set(faulty._contexts._known) <= set(client.queues())

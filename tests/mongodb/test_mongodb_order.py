@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -148,3 +149,65 @@ def test_what_is_delivered_again_is_claimed_after_what_was_due_before_it(
     sent = [each for each in claimed.slices if each.bundle.id != again.id]
     assert sum(each.count for each in sent) == 7, "it was passed over"
     assert sum(each.count for each in claimed.slices) <= limit
+
+
+@pytest.mark.parametrize("quicker", [6, 8])
+def test_what_a_claim_gives_back_wakes_others(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    shard: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+    quicker: int,
+) -> None:
+    """Others that were idle looked while it was held, and would not look again for seconds."""
+    make = BundleFactory(store.now)
+    waiting, other, change, taken = open_store(), open_store(), ShardRows._update, 0
+    store.append(Append(shard, (make(count=20, priority=0), make(count=10, priority=1))))
+    while waiting.wait([shard.queue], 0.3):
+        pass
+
+    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+        nonlocal taken
+        if rows.session is store._client.session and taken < quicker:
+            taken += 1
+            other.claim(Claim(shard, os.urandom(16), 1, MINUTE))
+        return change(rows, *args, **options)
+
+    monkeypatch.setattr(ShardRows, "_update", interrupted)
+    claimed = store.claim(Claim(shard, os.urandom(16), 25, MINUTE))
+    monkeypatch.undo()
+    assert sum(count for *_, count in spans(claimed)) < 25 and taken == quicker
+    assert waiting.wait([shard.queue], 5) == (shard.queue,)
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+def test_a_change_that_comes_late_takes_no_more_than_the_limit(
+    store: MongoStore, shard: Shard, limit: int
+) -> None:
+    """That of an attempt which got no answer, after a later attempt has taken what was sent meanwhile."""
+    make, change = BundleFactory(store.now), ShardRows.change
+    store.append(Append(shard, tuple(make(count=2, priority=1) for _ in range(3))))
+    claim = Claim(shard, os.urandom(16), limit, MINUTE)
+    late: list[Callable[[], int]] = []
+
+    def lost(rows: ShardRows, *args: Any, **options: Any) -> int:
+        if late:
+            change(rows, *args, **options)
+        late.append(partial(change, rows, *args, **options))
+        raise OutcomeUnknown("the response was lost; repeat the call")
+
+    take = ShardRows.take
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardRows, "change", lost)
+        patch.setattr(ShardRows, "take", lambda rows, begin, _, uuid: take(rows, begin, [], uuid))
+        for priority in (1, 0):
+            if not priority:
+                store.append(Append(shard, tuple(make(count=2, priority=0) for _ in range(3))))
+            with pytest.raises(OutcomeUnknown):
+                store.claim(claim)
+    late[0]()
+    claimed = store.claim(claim)
+    assert sum(each.count for each in claimed.slices) <= limit
+    assert {each.bundle.priority for each in claimed.slices} == {0}
+    left = store.claim(Claim(shard, os.urandom(16), 20, MINUTE))
+    assert sum(each.count for each in (*claimed.slices, *left.slices)) == 12, "the rest is given back at once"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from math import ceil
-from operator import attrgetter
 
 import msgspec
 
@@ -13,6 +12,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import group_claims
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import Place, Row
+from shardq.storage.mongodb.queues import parted
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.repeated_claims import (
     Finishing,
@@ -30,7 +30,7 @@ from shardq.storage.mongodb.repeated_claims import (
 )
 from shardq.storage.mongodb.settling import release
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
-from shardq.storage.mongodb.slicing import Piece, choose
+from shardq.storage.mongodb.slicing import Piece, choose, passed_over
 from shardq.storage.mongodb.taking import hold_again, statements_of
 from shardq.storage.mongodb.transactions import Disturbed
 from shardq.storage.read_cursors import OLDEST
@@ -217,24 +217,32 @@ class Claims:
         """Take what is left of the bundles that this claim chose and others changed meanwhile; return all it holds.
 
         Where others are quicker each time, or there is no room for it, give back what comes after it, before anybody
-        was told of the claim: nothing that is claimed comes before what is left.
+        was told of the claim: nothing that is claimed comes before what is left. So is what is beyond the limit, as
+        an attempt that was late may have taken it beside a later one.
         """
         for attempt in range(_ATTEMPTS + 1):
             chosen = chosen_under(rows, request.token)
             held = places_of(chosen, request.token, seen)
             room = request.limit - sum(taken.count for _, taken in held)
-            left = _passed_over(chosen, held, began, max(room, 1))
-            if not left:
+            left = passed_over(chosen, held, began, max(room, 1))
+            if not left and room >= 0:
                 return [row for row in chosen if row.is_held_under(request.token)]
             if room <= 0 or attempt == _ATTEMPTS:
                 break
             rows.change(list(statements_of(left, request, self._clock.now())))
             seen = [*seen, *left]
-        first = left[0].row.place(left[0].slice)
-        after = [taken for place, taken in held if place > first]
-        spans = tuple(Span(taken.bundle.id, taken.first, taken.count, request.token) for taken in after)
-        release(self._client, Release(request.shard, spans, started=False))
+        self._give_back(request, held, left[0] if left else None)
         return held_under(rows, request.token)
+
+    def _give_back(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
+        """Release what is held after a piece that is left, and beyond the limit; others may have looked meanwhile."""
+        room, spans = request.limit, list[Span]()
+        for place, taken in sorted(held, key=lambda item: item[0]):
+            room -= taken.count
+            if room < 0 or (left is not None and place > left.row.place(left.slice)):
+                spans.append(Span(taken.bundle.id, taken.first, taken.count, request.token))
+        release(self._client, Release(request.shard, tuple(spans), started=False))
+        self._client.signals.announce(parted(request.shard.queue)[0])
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
         """Choose what to take: from the read cursor on.
@@ -282,18 +290,3 @@ class Claims:
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
         found.cursor.consumed(place, now, until)
         self._cursors.moved(shard, found.cursor, now)
-
-
-def _passed_over(
-    chosen: list[Row], held: list[tuple[Place, ClaimedSlice]], began: int, limit: int
-) -> list[Piece]:
-    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
-
-    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
-    """
-    if not held:
-        return []
-    last = max(place for place, _ in held)
-    waiting = sorted([row for row in chosen if row.slices], key=attrgetter("order"))
-    free, _ = choose(waiting, limit, began, complete=True)
-    return [piece for piece in free if piece.row.place(piece.slice) < last]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from shardq.storage import slicing
 from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
+from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "without"]
+__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "passed_over", "without"]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -121,3 +122,18 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
                 heapq.heappush(ahead, (row.place(each), row, each))
     while ahead:
         yield heapq.heappop(ahead)
+
+
+def passed_over(
+    chosen: Iterable[Row], held: Sequence[tuple[Place, ClaimedSlice]], began: int, limit: int
+) -> list[Piece]:
+    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
+
+    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
+    """
+    if not held:
+        return []
+    last = max(place for place, _ in held)
+    waiting = sorted([row for row in chosen if row.slices], key=attrgetter("order"))
+    free, _ = choose(waiting, limit, began, complete=True)
+    return [piece for piece in free if piece.row.place(piece.slice) < last]

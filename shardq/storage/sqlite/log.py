@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from shardq.storage.sqlite.connections import file_identity, log_of
+from shardq.storage.sqlite.connections import FileIdentity, file_identity, log_of
 
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper"]
 
@@ -25,11 +25,13 @@ _LONGEST_POLL = 0.075
 _GROWTH = 1.5
 
 # A commit can be seen a little after its last write to the log, so it is looked for again: after a pause in which
-# further writes go unheard, then after so many milliseconds each, or at the next write. Pauses are twice as long each
-# time for a log that others keep busy.
+# further writes go unheard, then after so many milliseconds each, or at the next write. A disk may take a second to
+# confirm it. Pauses are twice as long each time for a log that others keep busy.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 20.0  # milliseconds
-_LOOKS = (1, 2, 6, 20, 80, 320)
-_LOOKS_AFTER_A_COMMIT = (80,)  # it is what was heard, as a rule; another one may have been heard with it
+_LOOKS = (1, 2, 6, 20, *(40,) * 25)
+_LOOKS_AFTER_A_COMMIT = (40,)  # it is what was heard, as a rule; another one may have been heard with it
+_LOOKS_AT_ITS_REST = (1, 2, 6, 20, 80, 320)  # what is heard at once then is of the same commit, as a rule
+_AT_ONCE = 2.0  # milliseconds
 _LOOK_ANYWAY = 1.0  # seconds; a write from another machine or container makes no event
 
 
@@ -137,12 +139,13 @@ class EventSleeper:
         except ImportError:  # not Linux
             raise OSError("this system tells nobody of writes to a file") from None
         self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
+        self._path, here = path, _identity(path)
         log = log_of(path)
         self._folder, self._name = log.parent, log.name
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:
-            self._watched = file_identity(self._folder)
+            self._watched = here, _identity(self._folder)
             self._events.add_watch(self._folder, flags.MODIFY | flags.CREATE)
             self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
@@ -154,22 +157,26 @@ class EventSleeper:
         self._looks: list[int] = []
         self._awaits = False  # what was written is looked for
         self._awaits_more = False  # and since the look before this one more was written
+        self._saw = False  # the last look has seen a commit
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
-        until = time.monotonic() + seconds
+        began = time.monotonic()
         milliseconds = min(seconds, _LOOK_ANYWAY) * 1000
         if self._looks:
             milliseconds = min(milliseconds, self._looks.pop(0))
         else:
             self._next_pause, self._awaits = _FIRST_PAUSE, False
         if heard := self._is_written_within(milliseconds):
-            self._looks = list(_LOOKS)
+            took = (time.monotonic() - began) * 1000
+            self._looks = list(_LOOKS_AT_ITS_REST if self._saw and took < _AT_ONCE else _LOOKS)
             pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
-            self._rest(max(0.0, min(pause, (until - time.monotonic()) * 1000)))
-        elif file_identity(self._folder) != self._watched:
-            self.lasting = False  # a folder that is gone is still watched while a file of it is open
+            self._rest(max(0.0, min(pause, seconds * 1000 - took)))
+        elif (_identity(self._path), _identity(self._folder)) != self._watched:
+            # A link leads elsewhere now, or the folder is gone: it is still watched while a file of it is open.
+            self.lasting = False
         self._awaits, self._awaits_more = self._awaits or heard, self._awaits and heard
+        self._saw = False
 
     def found(self) -> None:
         """There was news: the next pause is short again."""
@@ -180,7 +187,10 @@ class EventSleeper:
 
         If more was written since the last look, that may be of the next commit: it begins when this one can be seen.
         """
-        if self._looks and not self._awaits_more:
+        self._saw = True
+        if self._looks and self._awaits_more:
+            self._looks = list(_LOOKS_AT_ITS_REST)
+        elif self._looks:
             self._looks, self._awaits = list(_LOOKS_AFTER_A_COMMIT), False
 
     def wake(self) -> None:
@@ -225,6 +235,14 @@ class EventSleeper:
         """Give the watch back."""
         self._events.close()
         os.close(self._woken)
+
+
+def _identity(path: Path) -> FileIdentity | None:
+    """As `file_identity`; None also for what cannot be looked at."""
+    try:
+        return file_identity(path)
+    except OSError:  # no right to, or a disk that is away; who reads the file says so
+        return None
 
 
 def _poll(*descriptors: int) -> select.poll:
