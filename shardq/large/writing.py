@@ -80,9 +80,8 @@ def _read(stream: BinaryIO) -> bytes:
     missing = PART_BYTES
     while missing:
         piece = stream.read(missing)
-        if not isinstance(
-            piece, bytes | bytearray | memoryview
-        ):  # None: it does not wait, and is not at its end
+        # None: it does not wait, and is not at its end.
+        if not isinstance(piece, bytes | bytearray | memoryview):
             raise InvalidMessage(
                 f"stream {shown(stream)} gives {type(piece).__name__}: give one of bytes that waits for them, such as "
                 "open(path, 'rb')"

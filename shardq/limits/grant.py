@@ -29,9 +29,8 @@ class Grant:
         self._permits, self._held, self._weight = permits, list(held), weight
         self._messages = messages  # that are held
         self.counting = threading.Lock()
-        self._changing = (
-            threading.Lock()
-        )  # held while permits are extended: what is given back meanwhile seems lost
+        # Held while permits are extended: what is given back meanwhile seems lost.
+        self._changing = threading.Lock()
 
     def settled(self, messages: int) -> None:
         """So many messages more are held no longer. Whoever calls it holds :attr:`counting`."""

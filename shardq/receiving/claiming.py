@@ -228,9 +228,8 @@ class QueueClaims:
         tell_claimed(self._context, self._consumer.name, held)
         done, rest, missing = list[HeldSlice](), held, limit
         if request.finish is not None:
-            done = [
-                piece for piece in held if piece.finished
-            ]  # of what the filter would keep back nothing is
+            # Nothing that the filter would keep back is finished.
+            done = [piece for piece in held if piece.finished]
             rest = [piece for piece in held if not piece.finished]
             missing -= count_of(done)
         wanted, surplus = first_of(rest, missing) if missing > 0 else ([], rest)

@@ -239,9 +239,8 @@ class Settlement:
 
     def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
         untils: dict[Shard, int] = {}
-        kept: set[Shard] = (
-            set()
-        )  # where nothing is shortened: it may be a block that another thread has begun
+        # Where nothing is shortened: it may be a block that another thread has begun.
+        kept: set[Shard] = set()
 
         def extend(shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
             untils[shard] = self._context.store.now() + lease

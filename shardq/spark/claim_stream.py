@@ -109,9 +109,8 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = limit.max_rows
         elif isinstance(limit, ReadAllAvailable):
             most = max(most, 10_000_000)
-        patient = (
-            isinstance(limit, ReadMaxRows) and self._last is None
-        )  # not where this trigger is the last one
+        # It waits, unless this trigger is the last one.
+        patient = isinstance(limit, ReadMaxRows) and self._last is None
         plan = self._planner.plan(most, self._last, patient=patient)
         if not plan:
             return start

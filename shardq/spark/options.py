@@ -176,9 +176,8 @@ def check_reader(given: Mapping[str, str]) -> RowOptions:
     kinds: tuple[type[RowOptions], ...] = (stream, BrowseOptions)
     _check_names(given, {name for kind in kinds for name in _fields(kind)})
     fitting = [kind for kind in kinds if _lower(given).keys() <= _fields(kind).keys()]
-    return parse(
-        fitting[0] if fitting else stream, given
-    )  # where both fit they differ in nothing that is given
+    # Where both fit they differ in nothing that is given.
+    return parse(fitting[0] if fitting else stream, given)
 
 
 def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:

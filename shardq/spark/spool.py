@@ -24,9 +24,8 @@ __all__ = ["Spool", "cut"]
 
 PART_MESSAGES = 16_000
 PART_BYTES = 8 * 1024 * 1024
-MEMORY_BYTES = (
-    64 * 1024 * 1024
-)  # of each task; what Spark's Python workers may take by default is eight times that
+# Of each task; what Spark's Python workers may take by default is eight times that.
+MEMORY_BYTES = 64 * 1024 * 1024
 
 
 def cut(sizes: Any, *, last: bool) -> Iterator[slice]:

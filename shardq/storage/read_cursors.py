@@ -29,9 +29,8 @@ _MOST = 4096  # shards that are remembered
 
 S = TypeVar("S")
 C = TypeVar("C")
-P = TypeVar(
-    "P", bound=tuple[Any, ...]
-)  # due time, bundle id and whatever else a store orders its messages by
+# Due time, bundle id and whatever else a store orders its messages by.
+P = TypeVar("P", bound=tuple[Any, ...])
 
 
 class ReadCursor(msgspec.Struct, Generic[P]):

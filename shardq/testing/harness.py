@@ -14,9 +14,8 @@ from shardq.storage.store import Store
 
 __all__ = ["LASTING_KINDS", "ApplicationTransaction", "RawEntry", "RawQueue", "RawState", "StoreHarness"]
 
-LASTING_KINDS = frozenset(
-    {"finished", "moved", "shard", "dedupe", "consumer"}
-)  # of `raw_leftovers`: outlive messages
+# Kinds of `raw_leftovers` that outlive messages.
+LASTING_KINDS = frozenset({"finished", "moved", "shard", "dedupe", "consumer"})
 
 
 class RawState(Enum):

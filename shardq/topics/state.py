@@ -59,9 +59,8 @@ class Filling(msgspec.Struct, frozen=True, array_like=True):
     """What a subscription is still to get of the history: messages published since a moment, in microseconds."""
 
     since: int
-    cursor: tuple[
-        int, str, bytes, int
-    ]  # the last one that it got: when it was acked, its shard, bundle and position
+    # The last one that it got: when it was acked, its shard, bundle and position.
+    cursor: tuple[int, str, bytes, int]
     empties: bool = False  # what was copied before `begun` is to be removed first
     begun: int = 0
 
@@ -185,9 +184,8 @@ class Register:
     def take(self, wait: float) -> Held | None:
         """Claim the state; None when somebody else has it for so many seconds."""
         until = time.monotonic() + wait
-        while not (
-            batch := self._consumer.receive(1)
-        ):  # at once, also from a shard that is left to others for a while
+        # Without a wait, also from a shard that is left to others for a while.
+        while not (batch := self._consumer.receive(1)):
             left = until - time.monotonic()
             if left <= 0 or (batch := self._consumer.receive(1, wait=min(left, _SLICE))):
                 break

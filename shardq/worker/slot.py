@@ -53,9 +53,8 @@ class Child:
         """Read the reports of the process."""
         now = time.monotonic()
         still = now - self._listened_at > STILL_SECONDS
-        if (
-            still and not self._stood_still
-        ):  # once: an `on_progress` that is always slow must hide no hanging handler
+        # Once: an `on_progress` that is always slow must hide no hanging handler.
+        if still and not self._stood_still:
             self.progress_at = now
         self._listened_at, self._stood_still = now, still
         try:

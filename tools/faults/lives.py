@@ -41,9 +41,8 @@ class Holding:
     asked: Event
     got: Event
     delivery: Delivery
-    claims: list[Operation] = field(
-        default_factory=list
-    )  # those before it that may have been of it, by whomever
+    # Those before it that may have been of it, by whomever.
+    claims: list[Operation] = field(default_factory=list)
     taken: Event | None = None  # the claim that gave it and counted it, where that was written down
 
     @property

@@ -30,9 +30,8 @@ def go_on_without_a_shard(store: Store, dial: Dial, name: str, loss: Loss, patie
     queue = client.queue(name)
     queue.purge()
     with queue.producer() as producer:
-        sent = {
-            each for _ in range(BUNDLES) for each in producer.send_many([b"partly"] * 3)
-        }  # shard after shard
+        # One shard after the other.
+        sent = {each for _ in range(BUNDLES) for each in producer.send_many([b"partly"] * 3)}
     shards = {each: MessageId.parse(each).shard for each in sent}
     lost = min(shards.values())
     dial.away = (lost.time_shard, lost.number, loss)

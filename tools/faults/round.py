@@ -65,9 +65,8 @@ class Round(msgspec.Struct, frozen=True):
     plan: Plan
     verdict: Verdict
     liveness: tuple[Progress, ...]
-    problems: tuple[
-        str, ...
-    ]  # beyond single messages: no progress, no drain, clients that died, what the audit found
+    # Beyond single messages: no progress, no drain, clients that died, what the audit found.
+    problems: tuple[str, ...]
     steps: tuple[Step, ...]
     deeds: tuple[Deed, ...]
     seconds: float

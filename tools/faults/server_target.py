@@ -91,13 +91,14 @@ class CassandraTarget(_ServerTarget):
     """Three nodes, each on an address of its own, three copies of everything."""
 
     name = "cassandra"
+    # Every node is started again in most rounds.
     options = (
         "--nodes",
         "3",
         "--heap",
         "512m",
         "--short-lived",
-    )  # every node is started again in most rounds
+    )
     query = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
     fault_seconds = 50.0
     gap = 1.6

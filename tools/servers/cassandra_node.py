@@ -73,9 +73,8 @@ class Node:
     short_lived: bool = False  # spend little on compiling: half the processor time of the first ten minutes
     authenticated: bool = False
     paxos: str = "v2"
-    settings: Mapping[str, object] = field(
-        default_factory=dict
-    )  # of cassandra.yaml, over those below; None: not set
+    # Of cassandra.yaml, over those below; None: not set.
+    settings: Mapping[str, object] = field(default_factory=dict)
     java: Sequence[str] = ()  # more options of Java
     tls: Path | None = None  # a folder: server.pem (PKCS 8 key, certificates), ca.pem (who signs clients)
 
@@ -88,9 +87,8 @@ class Node:
         """True when the node takes requests of clients."""
         try:
             with socket.create_connection((self.address, self.port), timeout=1) as client:
-                if (
-                    self.tls
-                ):  # nothing more is said without a certificate; the port is the last thing that opens
+                # Without a certificate it says nothing more; its port is the last thing that opens.
+                if self.tls:
                     return True
                 client.sendall(OPTIONS_REQUEST)
                 return bool(client.recv(1))

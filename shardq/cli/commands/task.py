@@ -30,12 +30,8 @@ __all__ = ["task"]
 
 _DRAWINGS = {"mermaid": as_mermaid, "svg": as_svg}
 _STATES = ("waiting", *get_args(WorkflowState))
-_OPEN = (
-    None,
-    "waiting",
-    "running",
-    "failed",
-)  # states of tasks that are in queues, those of dead letters too
+# States of tasks that are in queues, those of dead letters too.
+_OPEN = (None, "waiting", "running", "failed")
 _PAGE = 100
 _TIME = "%Y-%m-%d %H:%M:%S"
 

@@ -91,10 +91,9 @@ def _seconds(begin: str, end: Column) -> Column:
 
 def _spread(rows: DataFrame, name: str) -> DataFrame:
     points = functions.percentile_approx("seconds", list(_POINTS), 10_000)
+    # Four numbers, see Percentiles.
     return rows.groupBy("shard").agg(
-        functions.concat(points, functions.array(functions.max("seconds"))).alias(
-            name
-        )  # four numbers, see Percentiles
+        functions.concat(points, functions.array(functions.max("seconds"))).alias(name)
     )
 
 

@@ -60,9 +60,8 @@ _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
 _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
 
 CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
-_KNOWN = (
-    16 * 60
-)  # seconds for which moves and finished bundles are known: a minute more than what is promised
+# Seconds for which moves and finished bundles are known: a minute more than what is promised.
+_KNOWN = 16 * 60
 _PAUSES = tuple(min(0.05, 0.001 * 2**attempt) for attempt in range(24))  # seconds between attempts
 
 

@@ -46,9 +46,8 @@ __all__ = [
     "id_time",
 ]
 
-Place: TypeAlias = tuple[
-    int, bytes, int
-]  # due, bundle id, position: where a ready row is within its priority
+# Due, bundle id, position: where a ready row is within its priority.
+Place: TypeAlias = tuple[int, bytes, int]
 
 CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE, GROUP, BEHIND = range(9)
 # Among a shard's low watermarks; those before are of the priorities.

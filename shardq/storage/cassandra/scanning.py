@@ -17,9 +17,8 @@ from shardq.storage.cassandra.session import Answer, Session
 
 __all__ = ["FIRST", "FOREVER", "Position", "after", "guarded", "scan"]
 
-Position: TypeAlias = tuple[
-    int, int, bytes, int
-]  # priority, due, id, first: where a row is among those of its kind
+# Priority, due, id, first: where a row is among those of its kind.
+Position: TypeAlias = tuple[int, int, bytes, int]
 
 FOREVER = 2**62
 FIRST = -(2**31)  # no row has a lower position
@@ -108,9 +107,8 @@ def after(position: Sequence[Any]) -> Position:
 
 def _parts(start: Position, end: Position) -> list[tuple[Position, Position]]:
     low, high = _number(start), _number(end)
-    hour = (
-        time.time_ns() // 1000 // _HOUR * _HOUR
-    )  # the same cuts for parts of parts, or they would never end
+    # Parts are cut at the same places as parts of parts, or cutting would never end.
+    hour = time.time_ns() // 1000 // _HOUR * _HOUR
     near = [_number((start[0], hour + hours * _HOUR, b"", FIRST)) for hours in _AROUND_NOW]
     numbers = [each for each in near if low < each < high and high - low > _WIDE]
     if not numbers:

@@ -39,9 +39,8 @@ _NO_COLLECTION, _NO_INDEX = 26, 27
 SHARD_NAMES = ":[0-9]+:[0-9]+$"
 _OLDEST = (6, 0)
 _IN_USE = frozenset((11000, 86, 361))  # something else is in it, or history was; or it is another one
-_NOT_NOW = frozenset(
-    (24, 50, 112, 262, 276)
-)  # a transaction stands in the way, maybe of a client that crashed
+# A transaction stands in the way, maybe of a client that crashed.
+_NOT_NOW = frozenset((24, 50, 112, 262, 276))
 _LONGEST_BAR = 2_000  # milliseconds, for as long as nobody writes to it
 BAR: Document = {"key": {"dropping": 1}, "name": "history", "unique": True}
 """The index of a collection that is being dropped. No document has that field, so there can be one document."""

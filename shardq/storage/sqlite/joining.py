@@ -134,9 +134,8 @@ class JoinedSession(Session):
 
     def _is_under_way(self) -> bool:
         try:
-            return (
-                self._sql.in_transaction and self._sql.total_changes >= 0
-            )  # which asks whether it is closed
+            # The number of changes cannot be read of a connection that is closed.
+            return self._sql.in_transaction and self._sql.total_changes >= 0
         except sqlite3.ProgrammingError as error:
             raise self._ended() from error
 

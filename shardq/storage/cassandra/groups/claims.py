@@ -38,10 +38,8 @@ from shardq.storage.writing import after_a_write
 __all__ = ["claim"]
 
 _ATTEMPTS = 5
-_FEWEST_FRONTS, _MOST_FRONTS = (
-    32,
-    200,
-)  # ready rows that one claim looks at, and lease rows that are due; it orders them by their due times
+# Ready rows that one claim looks at, and lease rows that are due; it orders them by their due times.
+_FEWEST_FRONTS, _MOST_FRONTS = 32, 200
 _GROUPS = 100  # groups that one claim takes from at most
 _SPARE = 4  # groups that a claim reads beyond those that it may need, as others may take some meanwhile
 _MESSAGES = 1000  # slices that one claim takes at most
