@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -90,3 +91,17 @@ def test_what_is_handed_out_behind_a_lease_that_is_over_goes_with_it(
     history.lapse()
     assert bodies(history.take(ONE, 1)) == [b"2"]
     assert bodies(history.take(OTHER, limit))[:2] == [b"1", b"2"][:limit]
+
+
+def test_the_error_of_a_history_tells_what_was_done(
+    tell: Callable[..., Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = tell(prefetch=False)
+    monkeypatch.setattr(history, "actions", {"send": 1})
+    monkeypatch.setattr(history, "drain", lambda: history.end([b"unknown"]))
+    with pytest.raises(KeyError) as caught:
+        history.run()
+    (story,) = caught.value.__notes__
+    lines = story.splitlines()
+    assert sum("-- send" in line for line in lines) == sum("append Append(" in line for line in lines) > 50
+    assert all(f" {threading.current_thread().name}: " in line for line in lines[1:])

@@ -16,8 +16,9 @@ from shardq.browsing import find_slice
 from shardq.outgoing_message import lane_of
 from shardq.receipt import MessageId
 from shardq.storage.opening import open_store
-from shardq.testing import FaultPlan, FaultyStore, ManualClock
+from shardq.testing import FaultPlan, ManualClock
 from tests.api.expectations import QUEUES, Expectations, Hold, Sent
+from tests.api.recording import Record, RecordedStore
 from tests.sampling import some
 
 STEPS = 120
@@ -75,9 +76,9 @@ class History(Expectations):
         self.actions, self.grouped = actions, grouped
         self.most_lanes, self.blocks = most_lanes, blocks
         plans = [FaultPlan(probability=lost, seed=2 * seed + number) for number in range(2)]
-        clients = [
-            shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=PATIENCE) for plan in plans
-        ]
+        self.record = Record(clock)
+        stores = [RecordedStore(open_store(url, clock), plan, self.record) for plan in plans]
+        clients = [shardq.Client(store, retry_seconds=PATIENCE) for store in stores]
         super().__init__(clients, clock, self.dice.choice([None, 3, 7]))
         self.max_deliveries = self.dice.choice([2, 3, None])
         for name in QUEUES:
@@ -110,13 +111,19 @@ class History(Expectations):
         }
 
     def run(self) -> None:
-        for _ in range(STEPS):
-            (name,) = self.dice.choices(list(self.actions), list(self.actions.values()))
-            action: Callable[[], None] = getattr(self, name)
-            action()
-        for consumer in self.consumers:
-            consumer.close()
-        self.drain()
+        """Do what the dice say. What was done is a note of the error, if there is one."""
+        try:
+            for _ in range(STEPS):
+                (name,) = self.dice.choices(list(self.actions), list(self.actions.values()))
+                self.record.add(f"-- {name}")
+                action: Callable[[], None] = getattr(self, name)
+                action()
+            for consumer in self.consumers:
+                consumer.close()
+            self.drain()
+        except Exception as error:
+            error.add_note(str(self.record))
+            raise
 
     def close(self) -> None:
         for client in self.clients:
@@ -190,6 +197,7 @@ class History(Expectations):
 
     def take(self, number: int, limit: int, wait: float = 0.0) -> shardq.Batch:
         batch = self.consumers[number].receive(limit, wait=wait)
+        self.record.add(f"consumer {number} has", batch.bodies, [message.id[-8:] for message in batch])
         for message in batch:
             self.check_delivered(message)
             self.held[message.body] = Hold(number, batch, message)
