@@ -66,11 +66,12 @@ def with_bundles(
     missing = {each.bundle_id for each in slices if not each.inline} - bundles.keys()
     if missing:
         bundles = bundles | row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
-    return tuple(_claimed(each, bundles, carried or {}) for each in slices if _is_there(row, each, bundles))
+    found = [each for each in slices if each.inline or _is_there(row, each, bundles)]
+    return tuple([_claimed(each, bundles, carried or {}) for each in found])
 
 
 def _is_there(row: WideRow, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
-    there = each.inline or each.bundle_id in bundles
+    there = each.bundle_id in bundles
     if not there:
         text = "shard %s has no bundle %s: it was removed meanwhile"
         _log.warning(text, row.shard, each.bundle_id.hex())

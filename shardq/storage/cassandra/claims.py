@@ -128,17 +128,18 @@ class _Claimer:
         pieces: list[tuple[_Candidate, Slice]] = []
         wanted, room, from_the_future = self._request.limit, _CARRIED_BYTES, False
         for candidate in found.candidates:
-            if isinstance(candidate.source, Ready) and candidate.source.written_at > found.control.turn_at:
-                from_the_future = True
-                continue
-            if isinstance(candidate.source, Ready) and is_torn(self._row, candidate.source):
-                continue
-            count = min(candidate.slice.count, wanted)
-            pieces.append(
-                (candidate, candidate.slice.part(candidate.slice.first, candidate.slice.first + count))
-            )
-            wanted -= count
-            room -= len(candidate.source.data or b"") if isinstance(candidate.source, Ready) else 0
+            source, piece = candidate.source, candidate.slice
+            if isinstance(source, Ready):
+                if source.written_at > found.control.turn_at:
+                    from_the_future = True
+                    continue
+                if is_torn(self._row, source):
+                    continue
+                room -= len(source.data or b"")
+            if piece.count > wanted:
+                piece = piece.part(piece.first, piece.first + wanted)
+            pieces.append((candidate, piece))
+            wanted -= piece.count
             if wanted <= 0 or room <= 0 or len(pieces) == _ROWS:
                 return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
         return _Chosen(tuple(pieces), len(PRIORITIES), from_the_future)
@@ -147,8 +148,10 @@ class _Claimer:
         change = Change(self._session, self._request.shard)
         started = self._request.started
         slices = tuple(
-            msgspec.structs.replace(piece, deliveries=piece.deliveries + started, unstarted=not started)
-            for _, piece in chosen.pieces
+            [
+                msgspec.structs.replace(piece, deliveries=piece.deliveries + started, unstarted=not started)
+                for _, piece in chosen.pieces
+            ]
         )
         until = now + self._request.lease
         carried = self._carried(chosen)
@@ -198,11 +201,13 @@ class _Claimer:
             source = candidate.source
             if not isinstance(source, Ready):
                 continue
+            taken = source
             if piece.count < source.count:
                 change.offer(source.part(piece.end, candidate.slice.end))
+                taken = source.part(piece.first, piece.end)
             if has_due_row(source.key.due, source.key.id):
                 change.delete(due_row_of(source.key.due, source.key.id))
-            yield source.part(piece.first, piece.end)
+            yield taken
 
     def _retire_lapsed(self, change: Change, chosen: _Chosen) -> None:
         taken: dict[tuple[bytes, int], list[Slice]] = {}

@@ -78,13 +78,13 @@ def guarded(
 
     The query's rows are as those of :func:`scan`.
     """
-    at: Position | None = None
+    last: tuple[Any, ...] | None = None
     try:
-        for row in answer():
-            at = after(row[:4])
-            if _is_whole(row):
-                yield row
+        for last in answer():
+            if _is_whole(last):
+                yield last
     except TombstonesRefused:
+        at = None if last is None else after(last[:4])
         for start, end in ranges:
             low = start if at is None else max(start, at)
             if low < end:

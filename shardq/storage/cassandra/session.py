@@ -135,8 +135,9 @@ class Session:
             ((query, values),) = statements
             return self._prepare(query).bind(values)
         batch = BatchStatement(BatchType.UNLOGGED)
+        prepared = {query: self._prepare(query) for query in {query for query, _ in statements}}
         for query, values in statements:
-            batch.add(self._prepare(query), values)
+            batch.add(prepared[query], values)
         return batch
 
     def _prepare(self, query: str) -> PreparedStatement:
