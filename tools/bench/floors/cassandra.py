@@ -70,12 +70,14 @@ class Shard:
 
     def fill(self, count: int) -> None:
         """Have one with so many messages, each in a row."""
-        self._fill((READY, BODY), count)
+        self.begin()
+        self._fill(READY, BODY, count)
 
     def fill_bundles(self, data: bytes, count: int) -> None:
         """Have one with so many bundles: a row of a few bytes where it is looked for, and a row with the data."""
-        self._fill((READY, b"500"), count)
-        self._fill((BUNDLE, data), count, begins=False)
+        self.begin()
+        self._fill(READY, b"", count)
+        self._fill(BUNDLE, data, count)
 
     def drop(self) -> None:
         """Drop what is left of it."""
@@ -130,10 +132,7 @@ class Shard:
     def _data(self, identity: bytes) -> Any:
         return self._session.execute_async(self._bound(READ, self._name, BUNDLE, 0, identity))
 
-    def _fill(self, row: tuple[int, bytes], count: int, *, begins: bool = True) -> None:
-        if begins:
-            self.begin()
-        kind, data = row
+    def _fill(self, kind: int, data: bytes, count: int) -> None:
         places = ((number if kind == READY else 0, number.to_bytes(16)) for number in range(1, count + 1))
         execute_all(self._session, (self._bound(INSERT, self._name, kind, *place, data) for place in places))
 

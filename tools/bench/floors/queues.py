@@ -50,7 +50,8 @@ def work_of(kind: str, peer: Peer, size: Size) -> Work:
 
     What is received singly was sent by one thread: sends of several at the same time may have been joined.
     """
-    few, singles, many = size.few, size.singles, size.bundles * size.batch
+    few, singles = size.few, size.singles
+    many = max(1, round(size.bundles * peer.share)) * size.batch  # fewer where it takes long
 
     def send(count: int) -> None:
         peer.send_singles([BODY] * count)
