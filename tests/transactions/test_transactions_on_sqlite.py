@@ -327,4 +327,5 @@ def test_nothing_is_left_of_a_transaction_in_memory(
         return len(gc.get_objects())
 
     before = objects_after(5)
-    assert objects_after(50) < before + 50
+    # What other tests left behind makes some dozens of objects meanwhile
+    assert objects_after(200) < before + 100
