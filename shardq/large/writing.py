@@ -80,7 +80,7 @@ def _read(stream: BinaryIO) -> bytes:
     missing = PART_BYTES
     while missing:
         piece = stream.read(missing)
-        # None: it does not wait, and is not at its end.
+        # None says that the stream does not wait, not that it is at its end.
         if not isinstance(piece, bytes | bytearray | memoryview):
             raise InvalidMessage(
                 f"stream {shown(stream)} gives {type(piece).__name__}: give one of bytes that waits for them, such as "

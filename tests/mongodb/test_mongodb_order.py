@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,24 @@ def spans(claimed: Claimed) -> list[tuple[int, int, int]]:
     return [(each.bundle.priority, each.first, each.count) for each in claimed.slices]
 
 
+@contextmanager
+def outrun(
+    store: MongoStore, other: MongoStore, shard: Shard, times: int
+) -> Iterator[list[list[tuple[int, int, int]]]]:
+    """Let another client claim a message before each of the store's first updates; what it got each time."""
+    change, taken = ShardRows._update, list[list[tuple[int, int, int]]]()
+
+    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+        if rows.session is store._client.session and len(taken) < times:
+            taken.append([])
+            taken[-1] += spans(other.claim(Claim(shard, os.urandom(16), 1, MINUTE)))
+        return change(rows, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardRows, "_update", interrupted)
+        yield taken
+
+
 def test_nothing_is_passed_over_that_others_left_of_a_bundle(
     store: MongoStore, shard: Shard, meet: Callable[[bool], None]
 ) -> None:
@@ -76,26 +95,16 @@ def test_nothing_is_passed_over_however_often_others_are_quicker(
     store: MongoStore,
     open_store: Callable[..., MongoStore],
     shard: Shard,
-    monkeypatch: pytest.MonkeyPatch,
     quicker: int,
 ) -> None:
     make = BundleFactory(store.now)
     store.append(Append(shard, (make(count=20, priority=0), make(count=10, priority=1))))
-    other, change, taken = open_store(), ShardRows._update, 0
-
-    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        nonlocal taken
-        if rows.session is store._client.session and taken < quicker:
-            taken += 1
-            assert spans(other.claim(Claim(shard, os.urandom(16), 1, MINUTE))) == [(0, taken - 1, 1)]
-        return change(rows, *args, **options)
-
-    monkeypatch.setattr(ShardRows, "_update", interrupted)
-    first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
-    monkeypatch.undo()
+    with outrun(store, open_store(), shard, quicker) as taken:
+        first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
+    assert taken == [[(0, number, 1)] for number in range(len(taken))]
     left = spans(store.claim(Claim(shard, os.urandom(16), 30, MINUTE)))
     assert first + left == sorted(first + left), "what was left comes before what was claimed"
-    assert sum(count for *_, count in first + left) == 30 - taken
+    assert sum(count for *_, count in first + left) == 30 - len(taken)
 
 
 @pytest.mark.parametrize("seen_late", [False, True])
@@ -156,27 +165,18 @@ def test_what_a_claim_gives_back_wakes_others(
     store: MongoStore,
     open_store: Callable[..., MongoStore],
     shard: Shard,
-    monkeypatch: pytest.MonkeyPatch,
     quicker: int,
 ) -> None:
     """Others that were idle looked while it was held, and would not look again for seconds."""
     make = BundleFactory(store.now)
-    waiting, other, change, taken = open_store(), open_store(), ShardRows._update, 0
+    waiting = open_store()
     store.append(Append(shard, (make(count=20, priority=0), make(count=10, priority=1))))
     while waiting.wait([shard.queue], 0.3):
         pass
 
-    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        nonlocal taken
-        if rows.session is store._client.session and taken < quicker:
-            taken += 1
-            other.claim(Claim(shard, os.urandom(16), 1, MINUTE))
-        return change(rows, *args, **options)
-
-    monkeypatch.setattr(ShardRows, "_update", interrupted)
-    claimed = store.claim(Claim(shard, os.urandom(16), 25, MINUTE))
-    monkeypatch.undo()
-    assert sum(count for *_, count in spans(claimed)) < 25 and taken == quicker
+    with outrun(store, open_store(), shard, quicker) as taken:
+        claimed = store.claim(Claim(shard, os.urandom(16), 25, MINUTE))
+    assert sum(count for *_, count in spans(claimed)) < 25 and len(taken) == quicker
     assert waiting.wait([shard.queue], 5) == (shard.queue,)
 
 
