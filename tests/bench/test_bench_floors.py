@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import click
 import pytest
 
-from shardq.bench.wording import IDLE_WITH_SERVER
-from tools.bench.floors.__main__ import GROUPS, measure_store, running
+from shardq.bench.wording import IDLE, IDLE_WITH_SERVER
+from tools.bench.floors.__main__ import GROUPS, measure_store, run, running
 from tools.bench.floors.floor import TINY, Floor, Measured, Taken, check, in_turn, meanwhile
 from tools.bench.floors.table import HEADINGS, asked, table
 from tools.bench.rounds import RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
@@ -15,8 +16,8 @@ from tools.bench.singles import ONE_AT_A_TIME, SEND_THREADS
 
 SERVERS = {"mongodb": "replica_set_url", "cassandra": "cassandra_url"}
 KINDS = {
-    "sqlite": {SINGLE_SEND, ONE_AT_A_TIME, RECEIVE_SINGLES},
-    "mongodb": {SINGLE_SEND, SEND_THREADS, ONE_AT_A_TIME, RECEIVE_SINGLES, RECEIVE},
+    "sqlite": {SINGLE_SEND, ONE_AT_A_TIME, RECEIVE_SINGLES, IDLE},
+    "mongodb": {SINGLE_SEND, SEND_THREADS, ONE_AT_A_TIME, RECEIVE_SINGLES, RECEIVE, IDLE_WITH_SERVER},
     "cassandra": {SINGLE_SEND, SEND_THREADS, RECEIVE_SINGLES, RECEIVE, IDLE_WITH_SERVER},
 }
 
@@ -73,3 +74,15 @@ def test_what_is_claimed_is_acked_in_its_order(how) -> None:
 def test_a_floor_that_does_less_than_its_job_fails() -> None:
     with pytest.raises(RuntimeError, match="3 were changed and 4 were to be"):
         check(3, 4)
+
+
+def test_one_kind_can_be_measured_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["sqlite", "--quick", "--rounds", "1", "--only", "idle"], standalone_mode=False)
+
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
+    assert rows and rows[0].startswith(f"| {IDLE} |") and all(row.startswith("|  |") for row in rows[1:])
+
+
+def test_a_kind_that_no_floor_has_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match=r"'speed' is in none of: .*single sends"):
+        run(["sqlite", "--quick", "--only", "speed"], standalone_mode=False)

@@ -1,6 +1,6 @@
 """How fast a queue with leases could be at most on a store, beside shardq.
 
-    python -m tools.bench.floors sqlite|mongodb|cassandra [--url URL] [--rounds N] [--quick]
+    python -m tools.bench.floors sqlite|mongodb|cassandra [--url URL] [--rounds N] [--quick] [--only KIND]
 
 It starts a server of its own, or takes the one of the URL, whose processor time it knows when it runs on this machine.
 SQLite's files are in a temporary folder, of the system's or beside the file of the URL; it has to be on a disk.
@@ -28,6 +28,7 @@ from ..database import Running
 from ..group import CASSANDRA, FILES, MONGODB, Group
 from ..software import software
 from ..usage import Usage
+from . import waiting
 from .floor import FULL, QUICK, Measured, Size, measure
 from .queues import floors
 from .table import EXPLAINED, table
@@ -41,11 +42,12 @@ ROUNDS = 5
 @click.option("--url", help="A server that runs; SQLite: sqlite:///FOLDER/any.db for files in that folder.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True)
 @click.option("--quick", is_flag=True, help="Fewer messages.")
-def run(store: str, url: str | None, rounds: int, quick: bool) -> None:
+@click.option("--only", default="", metavar="KIND", help="Only those with this in their name, such as idle.")
+def run(store: str, url: str | None, rounds: int, quick: bool, only: str) -> None:
     """Measure bare statements and shardq in turn, and print a table."""
     group = GROUPS[store]
     with running(group, url) as server:
-        found = measure_store(store, server, QUICK if quick else FULL, rounds, _folder(group, url))
+        found = measure_store(store, server, QUICK if quick else FULL, rounds, _folder(group, url), only)
         versions = software({group.store: server.url if server else None})
     click.echo(
         f"{versions}, {this_machine()}, {rounds} round{'s' if rounds > 1 else ''}, messages of 512 B.\n{EXPLAINED}\n"
@@ -55,18 +57,23 @@ def run(store: str, url: str | None, rounds: int, quick: bool) -> None:
 
 
 def measure_store(
-    store: str, server: Running | None, size: Size, rounds: int, where: Path | None = None
+    store: str, server: Running | None, size: Size, rounds: int, where: Path | None = None, only: str = ""
 ) -> list[Measured]:
-    """All floors of the store, with files in a folder within that one."""
+    """The floors of the store whose kind contains ``only``, with files in a folder within that one."""
     statements = import_module(f"{__package__}.{store}")
     with (
         tempfile.TemporaryDirectory(prefix="shardq-floors-", dir=where) as folder,
         statements.works(size, Path(folder)) as bare,
         floors(GROUPS[store], server, Path(folder), size, bare) as found,
     ):
-        if store == "cassandra" and server and server.usage and server.usage.processes:
-            found.append(import_module(f"{__package__}.polls").floor(server.url, size, server.usage))
-        return measure(found, rounds, lambda text: click.echo(text, err=True))
+        if server is None or (server.usage and server.usage.processes):
+            found.append(waiting.floor(store, server, size, Path(folder)))
+        wanted = [each for each in found if only in each.kind]
+        if not wanted:
+            raise click.BadParameter(
+                f"{only!r} is in none of: {', '.join(each.kind for each in found)}", param_hint="--only"
+            )
+        return measure(wanted, rounds, lambda text: click.echo(text, err=True))
 
 
 @contextmanager
