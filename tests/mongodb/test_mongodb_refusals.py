@@ -210,6 +210,30 @@ def test_a_schema_of_an_earlier_or_later_version_is_told(
         client.drop_database("shardq_versions")
 
 
+@pytest.mark.parametrize("version", [None, 1, 99], ids=["none", "earlier", "later"])
+@pytest.mark.parametrize("counted", [False, True], ids=["new", "counted"])
+def test_a_consumer_that_is_refused_for_the_schema_is_not_counted(
+    open_store: Callable[..., MongoStore], mongodb_url: str, version: int | None, counted: bool
+) -> None:
+    """A client may be at work while the schema changes."""
+    other = mongodb_url.replace("/shardq", "/shardq_refused")
+    client = open_store(other)
+    assert client.create_queue(QueueRecord("q", b"", 1))
+    assert client.load_queue("q") is not None
+    if counted:
+        assert client.enlist(["q"], "c", 60_000_000) != (None,)
+    with pymongo.MongoClient(other) as driver:
+        database = driver["shardq_refused"]
+        database["shardq.schema"].delete_many({})
+        if version is not None:
+            database["shardq.schema"].insert_one({"_id": "shardq", "version": version})
+        with pytest.raises(SchemaMismatch):
+            client.enlist(["q"], "c", 60_000_000)
+        rows = database["shardq.consumer"].count_documents({})
+        driver.drop_database("shardq_refused")
+    assert rows == 0
+
+
 def test_a_bundle_above_16_mib_is_too_large_and_nothing_is_stored(store: MongoStore, shard: Shard) -> None:
     bundle = BundleFactory(store.now)(3, data=bytes(17 << 20))
     with pytest.raises(MessageTooLarge, match="fewer or smaller messages"):
