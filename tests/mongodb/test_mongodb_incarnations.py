@@ -291,6 +291,37 @@ def test_a_queue_that_is_created_again_before_any_request_of_a_look_hides_nothin
     client.close()
 
 
+@pytest.mark.parametrize("later", [1, 2, 3])
+def test_a_queue_that_is_created_again_twice_during_a_look_hides_nothing(
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard, later: int
+) -> None:
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    make = BundleFactory(store.now)
+
+    def created_again_and_sent_to() -> None:
+        again(store, fresh)
+        store.append(Append(fresh, (make(),)))
+
+    def twice() -> None:
+        created_again_and_sent_to()
+        interruption.came = False
+        interruption._at, interruption._do = interruption._at + later, created_again_and_sent_to
+
+    for number in count():
+        # Given a client that knows the queue, which is empty
+        again(store, fresh)
+        client.probe([fresh])
+        # When it looks, and the queue is created again before one of its requests, and again before a later one
+        with interruption.before(number, twice):
+            (found,) = client.probe([fresh])
+        if not interruption.came:
+            break
+        # Then the look finds what is in the last one
+        assert not found.empty, number
+    assert number >= 1
+    client.close()
+
+
 def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request_of_its_enlistment(
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard, database: Database
 ) -> None:

@@ -52,7 +52,7 @@ def of_new_user(url: str, *, roles: list[str]) -> str:
     return url.replace("root:", f"{name}:").replace("=admin", "=shardq")
 
 
-@pytest.mark.parametrize("code", [6, 7, 43, 89, 133, 175, 237, 276, 9001, 11601, 12587])
+@pytest.mark.parametrize("code", [6, 7, 26, 43, 89, 133, 175, 237, 276, 9001, 11601, 12587])
 @pytest.mark.parametrize("writing", [False, True])
 def test_what_passes_may_be_repeated(code: int, writing: bool) -> None:
     error = translate(
@@ -208,6 +208,30 @@ def test_a_schema_of_an_earlier_or_later_version_is_told(
         with pytest.raises(SchemaMismatch, match="upgrade shardq"):
             open_store(other).load_queue("q")
         client.drop_database("shardq_versions")
+
+
+@pytest.mark.parametrize("version", [None, 1, 99], ids=["none", "earlier", "later"])
+@pytest.mark.parametrize("counted", [False, True], ids=["new", "counted"])
+def test_a_consumer_that_is_refused_for_the_schema_is_not_counted(
+    open_store: Callable[..., MongoStore], mongodb_url: str, version: int | None, counted: bool
+) -> None:
+    """A client may be at work while the schema changes."""
+    other = mongodb_url.replace("/shardq", "/shardq_refused")
+    client = open_store(other)
+    assert client.create_queue(QueueRecord("q", b"", 1))
+    assert client.load_queue("q") is not None
+    if counted:
+        assert client.enlist(["q"], "c", 60_000_000) != (None,)
+    with pymongo.MongoClient(other) as driver:
+        database = driver["shardq_refused"]
+        database["shardq.schema"].delete_many({})
+        if version is not None:
+            database["shardq.schema"].insert_one({"_id": "shardq", "version": version})
+        with pytest.raises(SchemaMismatch):
+            client.enlist(["q"], "c", 60_000_000)
+        rows = database["shardq.consumer"].count_documents({})
+        driver.drop_database("shardq_refused")
+    assert rows == 0
 
 
 def test_a_bundle_above_16_mib_is_too_large_and_nothing_is_stored(store: MongoStore, shard: Shard) -> None:

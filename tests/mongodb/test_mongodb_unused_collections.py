@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pymongo.database import Database
 
+from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, schema
 from shardq.storage.mongodb.directory import Open
@@ -336,3 +340,29 @@ def test_history_is_kept_in_sight_whichever_client_knew_the_collection_of_before
         keeper._client.collections.is_not(scene.shard)
         if not came:
             return
+
+
+def test_a_look_at_shards_whose_collections_come_and_go_is_answered_or_may_be_repeated(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    """A sweep drops what was not used for long, and nobody who looks meanwhile is to end for that."""
+    shards = [replace(shard, time_shard=number) for number in range(8)]
+    end = time.monotonic() + 3
+    failures: list[ShardqError] = []
+
+    def come_and_go(place: Shard) -> None:
+        while time.monotonic() < end:
+            database[str(place)].insert_one({"p": 1, "d": 1})
+            database[str(place)].drop()
+
+    threads = [threading.Thread(target=come_and_go, args=(place,)) for place in shards[:2]]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < end:
+        try:
+            store.probe(shards)
+        except ShardqError as error:
+            failures.append(error)
+    for thread in threads:
+        thread.join()
+    assert [str(error) for error in failures if not error.retryable] == []

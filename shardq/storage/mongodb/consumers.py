@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 from pymongo import DeleteOne, UpdateOne
 
+from shardq.errors import SchemaMismatch
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
@@ -63,10 +64,17 @@ class _Told(msgspec.Struct, frozen=True):
 def _counted(
     session: Session, queues: Sequence[str], known: Mapping[str, str], consumer: str, now: int, lifetime: int
 ) -> _Told:
-    """Count the consumer in the queues that are known to be called so, and read all that it is to be told."""
+    """Count the consumer in the queues that are known to be called so, and read all that it is to be told.
+
+    Raises SchemaMismatch; then it is counted no longer.
+    """
     if known:
         _count(session, known.values(), consumer, now + lifetime)
-    return _read(session, queues, known.values(), now)
+    try:
+        return _read(session, queues, known.values(), now)
+    except SchemaMismatch:
+        _uncount(session, known.values(), consumer)
+        raise
 
 
 def _count(session: Session, names: Collection[str], consumer: str, until: int) -> None:
@@ -119,7 +127,7 @@ def resign(session: Session, queue: str, name: str) -> None:
     _uncount(session, [queue], name)
 
 
-def _uncount(session: Session, names: Sequence[str], consumer: str) -> None:
+def _uncount(session: Session, names: Collection[str], consumer: str) -> None:
     if not names:
         return
     with session.translated(writing=True):

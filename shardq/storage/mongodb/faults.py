@@ -37,7 +37,7 @@ _INTERRUPTED = frozenset((11602, 11600, 11601))
 _NO_PRIMARY = _INTERRUPTED | {10107, 13435, 13436, 91, 189}
 # Conflicts, locks, time limits, write concern, an index of a new collection that somebody interrupted, one that is
 # made while the collection is changed, reads of what is dropped, and a mongos that has lost a shard or its primary
-_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276, 43, 175, 237, 6, 7, 89, 9001, 133, 12587))
+_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276, 26, 43, 175, 237, 6, 7, 89, 9001, 133, 12587))
 _WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
 _REMEDIES = {
     11: _WRONG_LOGIN,

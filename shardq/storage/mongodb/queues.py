@@ -232,7 +232,7 @@ class Incarnations:
 
     def last(self, queues: Collection[str]) -> dict[str, str]:
         """Return what they were called when they were last looked at, however long ago; looks at those it never did."""
-        known = {queue: self._seen[queue][0] for queue in queues if queue in self._seen}
+        known = {queue: seen[0] for queue in queues if (seen := self._seen.get(queue)) is not None}
         unknown = [queue for queue in queues if queue not in known]
         return known | self._look_at(unknown) if unknown else known
 
@@ -269,7 +269,8 @@ class Incarnations:
         """
         if found is None:
             found = self._look_at(names)
-        self.learn(names, found)
+        else:
+            self.learn(names, found)
         return any(found.get(queue, name) != name for queue, name in names.items())
 
     def within(self, queue: str, do: Callable[[str], T], *, in_vain: Callable[[T], bool]) -> T:

@@ -161,12 +161,13 @@ class MongoStore(KeyMethods):
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
-        names = self._incarnations.of_all({shard.queue for shard in shards})
-        probes, found = self._probe(shards, names, glance, deep)
-        empty = {probe.shard.queue for probe in probes if probe.empty and not glance}
-        if empty and self._incarnations.have_changed({queue: names[queue] for queue in empty}, found):
-            probes, _ = self._probe(shards, self._incarnations.of_all(names), glance, deep)
-        return probes
+        asked = {shard.queue for shard in shards}
+        while True:
+            names = self._incarnations.of_all(asked)
+            probes, found = self._probe(shards, names, glance, deep)
+            empty = {probe.shard.queue: names[probe.shard.queue] for probe in probes if probe.empty}
+            if glance or not empty or not self._incarnations.have_changed(empty, found):
+                return probes
 
     def _probe(
         self, shards: Sequence[Shard], names: Mapping[str, str], glance: bool, deep: bool
