@@ -17,6 +17,7 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
+from shardq.storage.sqlite.connections import log_of
 from shardq.storage.sqlite.log import EventSleeper
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
@@ -122,33 +123,6 @@ def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send:
     assert path.with_name("queue.db-wal").stat().st_size < 30_000_000
 
 
-def test_a_commit_that_the_disk_takes_long_to_confirm_is_seen_soon_after_it(
-    path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_LOOK_ANYWAY", 60.0)  # so that a look after the write has to find it
-    other = SqliteStore(str(path))
-    store.wait(["orders"], 0)
-    numbers = store._signals._numbers
-    before, written = numbers(["orders"]), threading.Event()
-
-    def late(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        return numbers(queues) if written.is_set() else before
-
-    def commit() -> None:
-        other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
-        time.sleep(0.25)  # after its last write to the log
-        written.set()
-
-    monkeypatch.setattr(store._signals, "_numbers", late)
-    committing = threading.Timer(0.1, commit)
-    began = time.monotonic()
-    committing.start()
-    assert store.wait(["orders"], 10)
-    assert time.monotonic() - began < 5
-    committing.join()
-    other.close()
-
-
 def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
     path: Path, store: SqliteStore, shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +163,6 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     link.symlink_to(tmp_path.joinpath("new", *([] if steps else ["shop", "queue.db"])))
     while store.wait(["orders"], 0.02):
         pass
-    for sleeper in store._signals._resting:
-        if isinstance(sleeper, EventSleeper):
-            sleeper._looks.clear()
     shard = Shard("orders", 0, 0)
     timer = threading.Timer(
         0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
@@ -201,38 +172,6 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     timer.join()
     for each in (store, other):
         each.close()
-
-
-@pytest.mark.parametrize("milliseconds", [0, 10, 30, 70, 150, 400, 900])
-@pytest.mark.parametrize("noise", [False, True])
-def test_a_commit_is_seen_within_50_ms_of_its_end_however_long_the_disk_takes_to_confirm_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, milliseconds: int, noise: bool
-) -> None:
-    """Where nothing else is written. With ``noise`` an earlier commit was heard, and seen, a moment ago."""
-    (tmp_path / "queue.db-wal").touch()
-    try:
-        sleeper = EventSleeper(tmp_path / "queue.db")
-    except OSError:
-        pytest.skip("this system gives no watch")
-    waits: list[float] = []
-
-    def quiet(wait: float) -> bool:
-        waits.append(wait)
-        return False
-
-    with (tmp_path / "queue.db-wal").open("ab", buffering=0) as file:
-        if noise:
-            file.write(b"x")
-            sleeper.sleep(10)
-            sleeper.committed()
-            sleeper.sleep(0.05)
-        file.write(b"x")
-        sleeper.sleep(10)
-    monkeypatch.setattr(sleeper, "_is_written_within", quiet)
-    while sum(waits) < milliseconds:
-        sleeper.sleep(10)
-    assert sum(waits) - milliseconds <= 45
-    sleeper.close()
 
 
 def test_a_wait_outlives_a_folder_that_cannot_be_looked_at(
@@ -251,6 +190,10 @@ def test_a_wait_outlives_a_folder_that_cannot_be_looked_at(
     sleeper.sleep(0.001)
     assert not sleeper.lasting
     sleeper.close()
+
+
+def is_told(sleeper: EventSleeper) -> bool:
+    return sleeper._is_told(time.monotonic() + 10)
 
 
 def open_descriptors() -> int:
@@ -304,10 +247,11 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, i
         store.wait(["orders"], 0.02)
     assert store._signals._resting
     assert all(sleeper.lasting for sleeper in store._signals._resting)
-    path.with_name(f"{path.name}-wal").touch()
+    for name in (path.name, f"{path.name}-wal"):
+        path.with_name(name).touch()
+    log.tell(str(path))
     for sleeper in store._signals._resting:
-        sleeper.sleep(0.5)
-        assert not isinstance(sleeper, EventSleeper) or sleeper._looks
+        assert not isinstance(sleeper, EventSleeper) or is_told(sleeper)
     store.close()
     if held is not None:
         held.close()
@@ -361,7 +305,7 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
     looks = 0
     numbers = store._signals._numbers
 
-    def count(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+    def count(queues: Sequence[str]) -> Mapping[str, int]:
         nonlocal looks
         looks += 1
         return numbers(queues)
@@ -375,69 +319,98 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
     other.close()
 
 
+@pytest.mark.skipif(not MOST_EVENTS.exists(), reason="fills the queue of a watch as Linux bounds it")
+def test_a_commit_is_looked_for_where_too_much_else_was_done_to_be_told_of_it(tmp_path: Path) -> None:
+    for name in ("queue.db", "queue.db-wal"):
+        (tmp_path / name).touch()
+    sleeper = EventSleeper(tmp_path / "queue.db")
+    for _ in range(int(MOST_EVENTS.read_text())):
+        for name in ("another.log", "one more.log"):
+            (tmp_path / name).open("ab", buffering=0).close()
+    log.tell(str(tmp_path / "queue.db"))
+    assert is_told(sleeper)
+    sleeper.close()
+
+
+def keep_writing(path: Path) -> None:
+    with log_of(path).open("r+b", buffering=0) as file:
+        for _ in range(20):
+            file.write(b"x")
+            time.sleep(0.05)
+
+
+def tell_of_it(path: Path) -> None:
+    log.tell(str(path))
+
+
+def tell_of_another_file(path: Path) -> None:
+    log.tell(str(path.with_name("another.db")))
+
+
 @pytest.mark.parametrize(
-    ("seen_between", "seen_with_it", "soon"), [(True, True, False), (False, True, True), (False, False, True)]
+    ("do", "most"),
+    [(tell_of_it, 2), (keep_writing, 1), (tell_of_another_file, 1)],
+    ids=["news of another queue", "what nobody waits for", "another file"],
 )
-def test_what_may_be_of_the_next_commit_is_looked_for_as_soon_as_any(
-    tmp_path: Path, seen_between: bool, seen_with_it: bool, soon: bool
+def test_what_is_no_news_is_not_looked_at_again_and_again(
+    tmp_path: Path, do: Callable[[Path], None], most: int
 ) -> None:
-    """What is written after a commit that no look has seen yet may be of the next one."""
-    written = tmp_path / "queue.db-wal"
-    written.touch()
+    """A wait begins with a look, and what it is told of causes one more. What is written causes none."""
+    for name in ("queue.db", "queue.db-wal", "another.db", "another.db-wal"):
+        (tmp_path / name).touch()
+    looks = 0
+
+    def look(_: Sequence[str]) -> Mapping[str, int]:
+        nonlocal looks
+        looks += 1
+        return {}
+
+    signals = Signals(look, tmp_path / "queue.db")
+    doing = threading.Timer(0.1, do, (tmp_path / "queue.db",))
+    doing.start()
+    assert not signals.wait(["orders"], 0.6)
+    doing.join()
+    assert looks <= most
+    signals.close()
+
+
+@pytest.mark.parametrize(("every", "most"), [(0.0, 60), (0.004, 60), (0.05, 15)])
+def test_what_is_told_again_and_again_without_news_is_looked_at_50_times_a_second(
+    tmp_path: Path, every: float, most: int
+) -> None:
+    for name in ("queue.db", "queue.db-wal"):
+        (tmp_path / name).touch()
     try:
         sleeper = EventSleeper(tmp_path / "queue.db")
     except OSError:
         pytest.skip("this system gives no watch")
-    with written.open("ab", buffering=0) as file:
-        for seen in (seen_between, seen_with_it):
-            file.write(b"x")
-            sleeper.sleep(10)
-            if seen:
-                sleeper.committed()
-    assert (sleeper._looks[0] < 30) is soon
-    # And no more than another one once nothing was written before the look that saw a commit
-    sleeper.sleep(0.001)
-    sleeper.committed()
-    assert len(sleeper._looks) <= 1
-    sleeper.close()
+    ended = threading.Event()
 
+    def tell() -> None:
+        while not ended.wait(every):
+            log.tell(str(tmp_path / "queue.db"))
 
-@pytest.mark.skipif(not MOST_EVENTS.exists(), reason="fills the queue of a watch as Linux bounds it")
-def test_a_commit_is_looked_for_where_too_much_else_was_written_to_be_told_of_it(tmp_path: Path) -> None:
-    others = [(tmp_path / name).open("wb", buffering=0) for name in ("another.log", "one more.log")]
-    sleeper = EventSleeper(tmp_path / "queue.db")
-    for _ in range(int(MOST_EVENTS.read_text())):
-        for file in others:
-            file.write(b"x")
-    (tmp_path / "queue.db-wal").touch()
-    sleeper.sleep(10)
-    assert sleeper._looks
-    sleeper.close()
-    for file in others:
-        file.close()
-
-
-@pytest.mark.parametrize(
-    ("written", "most"),
-    [("queue.db-wal", 3), ("another.log", 1)],
-    ids=["a commit that is no news", "another file"],
-)
-def test_what_is_no_news_is_not_looked_at_again_and_again(tmp_path: Path, written: str, most: int) -> None:
-    """Where a look has seen a commit, one more follows; what is written beside the store's file causes none."""
-    for name in ("queue.db-wal", "another.log"):
-        (tmp_path / name).touch()
-    looks = 0
-
-    def look(queues: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        nonlocal looks
+    telling = threading.Thread(target=tell)
+    telling.start()
+    looks, until = 0, time.monotonic() + 0.5
+    while (left := until - time.monotonic()) > 0:
+        sleeper.sleep(left)
         looks += 1
-        return 1, {"": looks}  # each of them sees another commit
-
-    signals = Signals(look, tmp_path / "queue.db")
-    with (tmp_path / written).open("ab", buffering=0) as file:
-        write = threading.Timer(0.1, file.write, (b"x",))
-        write.start()
-        assert not signals.wait(["orders"], 0.6)
-        write.join()
+    ended.set()
+    telling.join()
     assert looks <= most
-    signals.close()
+    sleeper.close()
+
+
+def test_after_a_quiet_time_what_is_told_is_looked_at_at_once(tmp_path: Path) -> None:
+    """Also where much was told before, without news."""
+    for name in ("queue.db", "queue.db-wal"):
+        (tmp_path / name).touch()
+    try:
+        sleeper = EventSleeper(tmp_path / "queue.db")
+    except OSError:
+        pytest.skip("this system gives no watch")
+    sleeper._pause = 0.02
+    sleeper.sleep(0.2)
+    assert not sleeper._pause
+    sleeper.close()

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
+from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
+from shardq.storage.sqlite.signals import Signals
 from shardq.wording import kind_of, shown
 
-__all__ = ["JoinedSession"]
+__all__ = ["Commits", "JoinedSession", "JoinedSignals"]
 
 T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = (
+    0.001,
+    0.02,
+    1.5,
+)  # seconds between looks whether the application has committed
+_LONGEST = 30.0  # seconds for which that is looked at
 
 
 class JoinedSession(Session):
@@ -143,3 +155,67 @@ class JoinedSession(Session):
         return Closed(
             "the transaction of the application has ended: join another one with client.transaction()"
         )
+
+
+class Commits:
+    """Tells who waits of what the application commits, which it does by itself.
+
+    A transaction that has changed something holds the file's lock. So its commit is the next change of the ``state``,
+    which any news changes. A thread looks for that every 1 to 20 ms, for 30 s. Who waits looks by itself every second.
+    """
+
+    def __init__(self, state: Callable[[], object], path: Path) -> None:
+        self._state, self._place = state, str(path)
+        self._lock = OwnLock()
+        self._thread: threading.Thread | None = None
+        self._seen: object = None
+        self._until = 0.0
+
+    def expect(self) -> None:
+        """Look for the commit of the transaction that holds the lock now."""
+        with self._lock.get(), suppress(ShardqError, RuntimeError):  # RuntimeError: no thread is left
+            before = self._state()
+            is_looked_for = self._thread is not None and self._thread.is_alive()
+            if is_looked_for and before != self._seen:
+                tell(self._place)  # of the commit that was expected until now
+            self._seen, self._until = before, time.monotonic() + _LONGEST
+            if not is_looked_for:
+                self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Look no longer."""
+        with self._lock.get():
+            self._until = 0.0
+
+    def _look(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._is_over():
+            time.sleep(pause)
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+        tell(self._place)
+
+    def _is_over(self) -> bool:
+        with self._lock.get():
+            is_over = time.monotonic() >= self._until
+            with suppress(ShardqError):  # a disk that is away may come back
+                is_over = is_over or self._state() != self._seen
+            if is_over:
+                self._thread = None
+            return is_over
+
+
+class JoinedSignals(Signals):
+    """Those of a transaction of the application: who waits is told when it is committed."""
+
+    def __init__(
+        self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path, commits: Commits
+    ) -> None:
+        super().__init__(numbers, path)
+        self._commits, self._is_expected = commits, False
+
+    def announce(self) -> None:
+        """Tell who waits after the commit."""
+        if not self._is_expected:
+            self._commits.expect()
+            self._is_expected = True

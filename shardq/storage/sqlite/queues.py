@@ -12,7 +12,7 @@ from shardq.errors import QueueNotFound
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import schema
 
-__all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signals", "update"]
+__all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signals", "state", "update"]
 
 _INSERT = """
     INSERT INTO queue (name, version, settings, incarnation) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
@@ -21,10 +21,8 @@ _SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
 _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
-_SIGNALS = """
-    SELECT '', data_version FROM pragma_data_version
-    UNION ALL SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN queue ON name = asked.value
-"""
+_SIGNALS = "SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN queue ON name = asked.value"
+_STATE = "SELECT sum(incarnation + signal) FROM queue"
 _ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
 _INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
 _BYTES = 5  # of an incarnation: never twice the same for one name
@@ -57,10 +55,15 @@ def listing(sql: sqlite3.Connection, prefix: str) -> tuple[str, ...]:
 def signals(sql: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
     """Return for each of the queues that exist a number that changes when something becomes deliverable there.
 
-    Nor is it what it was for a queue of that name before. Under the empty name is a number that changes when this
-    connection sees a commit of another one.
+    Nor is it what it was for a queue of that name before.
     """
     return dict(sql.execute(_SIGNALS, (msgspec.json.encode(names).decode(),)).fetchall())
+
+
+def state(sql: sqlite3.Connection) -> int | None:
+    """Return what changes with the number of any queue."""
+    (numbers,) = sql.execute(_STATE).fetchone()
+    return int(numbers) if numbers is not None else None
 
 
 def announce(sql: sqlite3.Connection, name: str) -> None:

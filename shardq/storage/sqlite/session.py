@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
 from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
 
-__all__ = ["Patience", "Session"]
+__all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,3 +201,24 @@ class Patience:
                     raise
             time.sleep(random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / repeats))
             repeats += 1
+
+
+def check_path(path: str) -> Path:
+    """Return the path of a file, absolute. Raises InvalidSetting."""
+    if not Path(path).name or "\0" in path or path.startswith(":memory:"):
+        raise InvalidSetting(f"SQLite path {path!r} cannot be used: give the path of a file")
+    return Path(path).absolute()
+
+
+def check_synchronous(value: str) -> str:
+    """Return what commits wait for, when it is known."""
+    if value not in ("full", "normal"):
+        raise InvalidSetting(f"synchronous {value!r} is unknown: use 'full' or 'normal'")
+    return value
+
+
+def check_timeout(seconds: float) -> float:
+    """Return the seconds, when that is a time to wait for."""
+    if not 0 <= seconds < threading.TIMEOUT_MAX:
+        raise InvalidSetting(f"busy_timeout {seconds!r} is out of range: give seconds from 0 up")
+    return seconds

@@ -17,7 +17,17 @@ from shardq.storage.sqlite import bundles, directory, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
 from shardq.storage.sqlite.slicing import Cut, cut
 
-__all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "settle", "tell"]
+__all__ = [
+    "MOVES_KNOWN",
+    "acknowledge",
+    "extend",
+    "forward",
+    "is_news",
+    "prune_moves",
+    "release",
+    "settle",
+    "tell",
+]
 
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""
@@ -72,6 +82,13 @@ def _settle(sql: sqlite3.Connection, request: Settle, now: int) -> Fenced:
             return release(sql, request, now)
         case Forward():
             return forward(sql, request, now)
+
+
+def is_news(request: Settle) -> bool:
+    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    if isinstance(request, Acknowledge):
+        return request.shard.is_grouped
+    return isinstance(request, Forward | Release)
 
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:

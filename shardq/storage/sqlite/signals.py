@@ -9,31 +9,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardq.storage.per_process import watch_forks
-from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper
+from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
 
 __all__ = ["Signals"]
 
 
 class Signals:
-    """Sleeps until the number of one of several queues changes in the file.
+    """Sleeps until the number of one of several queues changes in the file, which ``numbers`` reads.
 
-    Threads of this process are woken by :meth:`announce`. For the sake of other processes the file's log is watched:
-    through the operating system where it can do that, else by looking at it now and then.
-
-    ``numbers`` reads those of the queues, and under the empty name one that changes with every commit that the
-    connection sees; the first number tells which connection that is.
+    Who has changed one says so by :meth:`announce`, which wakes the threads of this process, and those of others
+    through the operating system. Where it cannot do that, they look at the file's log now and then.
     """
 
-    def __init__(self, numbers: Callable[[Sequence[str]], tuple[int, Mapping[str, int]]], path: Path) -> None:
+    def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
         self._numbers = numbers
-        self._path = path
+        self._path, self._place = path, str(path)
         self._seen = threading.local()
         self._closed = False
         self._start()
         watch_forks(self)
 
     def announce(self) -> None:
-        """Wake the threads that wait, so that they look again. Who comes to wait later sees what was committed."""
+        """Wake who waits, so that they look again. Who comes to wait later sees what was committed."""
+        tell(self._place)
         if not self._sleepers:
             return
         with self._lock:
@@ -44,7 +42,7 @@ class Signals:
         """Return the queues whose numbers have changed since this thread's last wait; none after ``seconds``."""
         deadline = time.monotonic() + seconds
         with self._sleeper() as sleeper:
-            while not (news := self._news(queues, sleeper)):
+            while not (news := self._news(queues)):
                 if (left := deadline - time.monotonic()) > 0:
                     sleeper.sleep(left)
                 if time.monotonic() >= deadline:
@@ -74,13 +72,9 @@ class Signals:
             sleeper.close()
         self._start()
 
-    def _news(self, queues: Sequence[str], sleeper: Sleeper) -> tuple[str, ...]:
+    def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
-        connection, numbers = self._numbers(queues)
-        last = self._seen.__dict__.get("commits", (0, 0))
-        self._seen.__dict__["commits"] = commits = connection, numbers.get("", 0)
-        if last[0] == connection and last != commits:
-            sleeper.committed()
+        numbers = self._numbers(queues)
         seen: dict[str, int] = self._seen.__dict__.setdefault("numbers", {})
         news = tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
         seen.update((queue, numbers.get(queue, 0)) for queue in news)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar, Literal
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Literal, TypeVar
 
 from shardq.clock import Clock, SystemClock
-from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import Settle
 from shardq.storage.per_process import PerProcess
@@ -47,12 +46,14 @@ from shardq.storage.sqlite import (
 )
 from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.dedupe import KeyMethods
-from shardq.storage.sqlite.joining import JoinedSession
-from shardq.storage.sqlite.session import Session
+from shardq.storage.sqlite.joining import Commits, JoinedSession, JoinedSignals
+from shardq.storage.sqlite.session import Session, check_path, check_synchronous, check_timeout
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
 
 __all__ = ["SqliteStore"]
+
+T = TypeVar("T")
 
 
 class SqliteStore(KeyMethods):
@@ -86,17 +87,19 @@ class SqliteStore(KeyMethods):
         busy_timeout: float = 10.0,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._synchronous = _check_synchronous(synchronous)
+        self._synchronous = check_synchronous(synchronous)
         self._session = Session(
-            _check_path(path), durable=synchronous == "full", patience=_check_timeout(busy_timeout)
+            check_path(path), durable=synchronous == "full", patience=check_timeout(busy_timeout)
         )
         self._signals = Signals(self._numbers, self._session.path)
+        self._commits = Commits(partial(self._session.read, queues.state), self._session.path)
         self._answers = PerProcess(Answers)
 
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
         joined = SqliteStore(str(self._session.path), clock=self._clock)
         joined._session = JoinedSession(connection, self._session.path)
+        joined._signals = JoinedSignals(joined._numbers, self._session.path, self._commits)
         return joined
 
     def now(self) -> int:
@@ -105,6 +108,7 @@ class SqliteStore(KeyMethods):
 
     def close(self) -> None:
         """Close every connection of this process."""
+        self._commits.close()
         self._signals.close()
         self._session.close()
 
@@ -125,7 +129,7 @@ class SqliteStore(KeyMethods):
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
         self.create_schema()
-        return self._session.write(lambda sql: queues.create(sql, record))
+        return self._announced(lambda sql: queues.create(sql, record))
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
@@ -141,7 +145,7 @@ class SqliteStore(KeyMethods):
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds, in one transaction; False when there is none such."""
-        return self._session.write(lambda sql: removal.drop(sql, name, seen))
+        return self._announced(lambda sql: removal.drop(sql, name, seen))
 
     # -- shards --------------------------------------------------------------------------------------------
 
@@ -168,8 +172,7 @@ class SqliteStore(KeyMethods):
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
-        self._session.write(lambda sql: bundles.append(sql, request, self.now()))
-        self._signals.announce()
+        self._announced(lambda sql: bundles.append(sql, request, self.now()))
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""
@@ -191,10 +194,9 @@ class SqliteStore(KeyMethods):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        fenced = self._session.write(lambda sql: settling.acknowledge(sql, request, self.now()))
-        if request.shard.is_grouped:
-            self._signals.announce()
-        return fenced
+        return self._announced(
+            lambda sql: settling.acknowledge(sql, request, self.now()), news=settling.is_news(request)
+        )
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
@@ -202,22 +204,20 @@ class SqliteStore(KeyMethods):
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self._session.write(lambda sql: settling.release(sql, request, self.now()), durable=False)
-        self._signals.announce()
-        return fenced
+        return self._announced(lambda sql: settling.release(sql, request, self.now()), durable=False)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction, between any two shards of the file."""
-        fenced = self._session.write(lambda sql: settling.forward(sql, request, self.now()))
-        self._signals.announce()
-        return fenced
+        return self._announced(lambda sql: settling.forward(sql, request, self.now()))
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
         finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
-        told = self._session.write(lambda sql: settling.settle(sql, requests, self.now()), durable=finishes)
-        self._signals.announce()
-        return told
+        return self._announced(
+            lambda sql: settling.settle(sql, requests, self.now()),
+            durable=finishes,
+            news=any(map(settling.is_news, requests)),
+        )
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
@@ -233,10 +233,9 @@ class SqliteStore(KeyMethods):
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        removed = self._session.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))
-        if shard.is_grouped:
-            self._signals.announce()
-        return removed
+        return self._announced(
+            lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()), news=shard.is_grouped
+        )
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
@@ -274,25 +273,16 @@ class SqliteStore(KeyMethods):
         """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
         return self._signals.wait(queues, seconds)
 
-    def _numbers(self, names: Sequence[str]) -> tuple[int, dict[str, int]]:
+    def _announced(
+        self, change: Callable[[sqlite3.Connection], T], *, durable: bool = True, news: bool = True
+    ) -> T:
+        """Make a change, and tell who waits when it may be news."""
+        result = self._session.write(change, durable=durable)
+        if news:
+            self._signals.announce()
+        return result
+
+    def _numbers(self, names: Sequence[str]) -> dict[str, int]:
         if self._session.identity() is None:
-            return 0, {}
-        return self._session.read(lambda sql: (id(sql), queues.signals(sql, names)))
-
-
-def _check_path(path: str) -> Path:
-    if not Path(path).name or "\0" in path or path.startswith(":memory:"):
-        raise InvalidSetting(f"SQLite path {path!r} cannot be used: give the path of a file")
-    return Path(path).absolute()
-
-
-def _check_synchronous(value: str) -> str:
-    if value not in ("full", "normal"):
-        raise InvalidSetting(f"synchronous {value!r} is unknown: use 'full' or 'normal'")
-    return value
-
-
-def _check_timeout(seconds: float) -> float:
-    if not 0 <= seconds < threading.TIMEOUT_MAX:
-        raise InvalidSetting(f"busy_timeout {seconds!r} is out of range: give seconds from 0 up")
-    return seconds
+            return {}
+        return self._session.read(lambda sql: queues.signals(sql, names))
