@@ -12,8 +12,8 @@ __all__ = ["KnownShard", "is_over"]
 FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
 DEEP_SHARE = 20  # so many times as long as the last one took
-FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
-FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
+FORGET_AFTER = 6_000_000  # after the first look at it, until an empty shard is taken out of the directory
+FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups, since it was last seen to hold anything
 FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
@@ -63,6 +63,8 @@ class KnownShard(msgspec.Struct):
     def _see(self, probe: Probe, now: int) -> None:
         if (probe.priority, probe.due) != (self.probe.priority, self.probe.due):
             self.offered_at = now
+        if probe.shard.is_grouped and not (self.probe.empty and probe.empty):
+            self.forget_at = now + FORGET_GROUPS_AFTER
         self.probe = probe
 
     def needs_look(self, now: int, rest: int) -> bool:
@@ -87,8 +89,6 @@ class KnownShard(msgspec.Struct):
 
     def is_to_be_forgotten(self, now: int, *, is_written: bool) -> bool:
         """True when it is empty and nobody writes it any more."""
-        if self.probe.shard.is_grouped and not self.probe.empty:
-            self.forget_at = now + FORGET_GROUPS_AFTER
         return self.probe.empty and not is_written and self.forget_at <= now
 
     def tried_to_forget(self, now: int) -> None:

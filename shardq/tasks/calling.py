@@ -239,7 +239,7 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     except _Interrupted:
         interruption.end()  # the outer one may have come within that
         _own.interruption = outer
-        # The outer one was sent since the call began; or before, and is raised only now
+        # The outer one was sent since the call began; or before, and is raised only now.
         if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
         raise _too_long(timeout) from None

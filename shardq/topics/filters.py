@@ -54,6 +54,17 @@ class _Condition(msgspec.Struct, frozen=True, array_like=True):
         among = any(_kind(value) == _kind(each) and value == each for each in self.values)
         return among == (self.operator == "=")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Condition) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple[Any, ...]:
+        """Its content with the kinds of its values: to Python, True is 1, and one takes what the other leaves out."""
+        return self.header, self.operator, tuple(map(_kind, self.values)), self.values
+
 
 class Filter(msgspec.Struct, frozen=True):
     """What a subscription takes: messages with one of the subjects, whose headers meet all conditions.

@@ -64,21 +64,8 @@ LEFT_OUT = {
 """Arguments that take more than they say, and those of what is public for other parts of shardq."""
 
 ENGLISH = {
-    "id",
-    "to",
-    "at",
-    "by",
-    "of",
-    "every",
-    "first",
-    "start",
-    "stop",
-    "keep",
-    "due",
-    "after",
-    "parts",
-    "longest",
-}
+    "id", "to", "at", "by", "of", "every", "first", "start", "stop", "keep", "due", "after", "parts", "longest",
+}  # fmt: skip
 """Arguments whose names an error may have without meaning them."""
 
 TIMES = {"every", "at", "cron"}

@@ -8,10 +8,11 @@ import pytest
 
 import shardq
 from shardq.errors import StoreUnavailable
+from shardq.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Probe
 from shardq.storage.store import Store
@@ -66,6 +67,20 @@ def test_messages_wait_for_one_shard_at_a_time_and_no_shard_for_another_for_ever
             assert len(store.tried) - before == 1
     # And all have had their turns
     assert sorted(store.tried) == sorted(2 * list(range(SHARDS)))
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_shard_of_groups_is_forgotten_an_hour_after_it_was_last_seen_to_hold_anything(asked: bool) -> None:
+    shard = group_shard("q", "customer-42")
+    empty, filled = Probe(shard, None, None, None), Probe(shard, 0, 1, None)
+    late, later = FORGET_GROUPS_AFTER - 2, FORGET_GROUPS_AFTER - 1
+    known = KnownShard.first(empty, 0)
+    known.learn(filled, late)
+    if asked:
+        assert not known.is_to_be_forgotten(late, is_written=False)
+    known.learn(empty, later)
+    assert not known.is_to_be_forgotten(later + FORGET_GROUPS_AFTER - 1, is_written=False)
+    assert known.is_to_be_forgotten(later + FORGET_GROUPS_AFTER, is_written=False)
 
 
 class CountingStore(WrappedStore):

@@ -81,6 +81,20 @@ def test_an_operator_may_be_of_an_enum(using: Operator) -> None:
     assert made.takes({"h": value}) == (using is not Operator.OTHER)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (1.0, True), (0, False), ([0, 2], [False, 2]), ({"!=": 1}, {"!=": True})]
+)
+def test_filters_that_take_different_messages_are_not_equal(one: Any, other: Any) -> None:
+    first, second = Filter.of(headers={"h": one}), Filter.of(headers={"h": other})
+    assert first != second
+    assert len({first, second}) == 2
+
+
+def test_numbers_that_are_equal_make_equal_filters() -> None:
+    assert Filter.of(headers={"h": 1}) == Filter.of(headers={"h": 1.0})
+    assert hash(Filter.of(headers={"h": 1})) == hash(Filter.of(headers={"h": 1.0}))
+
+
 def test_values_of_a_set_are_in_one_order_in_all_processes() -> None:
     class Backwards(frozenset[str]):
         def __iter__(self) -> Iterator[str]:

@@ -11,6 +11,7 @@ import shardq
 from shardq.message import Message
 from shardq.testing import ManualClock
 from shardq.topics import (
+    Filter,
     Subscription,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -136,6 +137,12 @@ def test_a_name_opens_the_subscription_that_is_there(topic: Topic) -> None:
     assert topic.subscribe("mail", filter="x").queue.name == mail.queue.name
     with pytest.raises(SubscriptionExists, match="takes x, not y"):
         topic.subscribe("mail", filter="y")
+
+
+def test_a_flag_is_another_filter_than_a_number(topic: Topic) -> None:
+    topic.subscribe("mail", filter=Filter.of(headers={"urgent": 1}))
+    with pytest.raises(SubscriptionExists, match="takes urgent = 1, not urgent = True"):
+        topic.subscribe("mail", filter=Filter.of(headers={"urgent": True}))
 
 
 def test_a_subscription_that_is_deleted_leaves_nothing_and_comes_back_empty(

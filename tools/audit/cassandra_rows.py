@@ -13,7 +13,7 @@ from shardq.testing import RawEntry, RawQueue, RawState
 
 __all__ = ["OUT", "read_cassandra"]
 
-_CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM, _MOVE, _GROUP, _BEHIND = range(9)
+_CONTROL, _LEASE, _READY, _BUNDLE, _HISTORY, _DUE_INDEX, _MOVE, _GROUP, _BEHIND = range(9)
 _PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
 _ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
 _LISTED = "SELECT time_shard, number, leaving FROM {}.shard_directory WHERE queue = %s"
@@ -70,7 +70,7 @@ class _Partitions:
         leases: set[tuple[int, bytes, int]] = set()
         for kind, priority, due, row_id, first, value, _, data in rows:
             fields = _decode(value) if value else []
-            if kind == _HOLDING:
+            if kind == _LEASE:
                 leases.add((fields[0], row_id, first))
                 self._lease(shard, fields, data)
             elif kind == _READY:
@@ -80,11 +80,11 @@ class _Partitions:
                 self.bodies[shard].append(row_id)
             elif kind == _HISTORY:
                 self.entries[shard].append(RawEntry(row_id, fields[1], fields[2], RawState.PROCESSED))
-            elif kind == _ALARM and priority == 0:
+            elif kind == _DUE_INDEX and priority == 0:
                 due_rows.add((due, row_id, first))
         self._name(shard, "lease rows without a due row", leases - due_rows)
         self._name(shard, "due rows without a lease row", due_rows - leases)
-        sent = {row[3] for row in rows if row[0] == _ALARM and row[1] == 1}
+        sent = {row[3] for row in rows if row[0] == _DUE_INDEX and row[1] == 1}
         self._name(shard, "due rows without a bundle", sent - set(self.bodies[shard]))
 
     def _groups(self, shard: Shard, rows: list[Any]) -> None:
@@ -109,12 +109,12 @@ class _Partitions:
 
     def _compare_indexes(self, shard: Shard, rows: list[Any]) -> None:
         """Every group is found by its first slice, and by nothing else."""
-        indexes = {tuple(row[:5]) for row in rows if row[0] in (_HOLDING, _READY, _ALARM)}
+        indexes = {tuple(row[:5]) for row in rows if row[0] in (_LEASE, _READY, _DUE_INDEX)}
         for row in rows:
-            if row[0] == _HOLDING:
+            if row[0] == _LEASE:
                 until, _, _, ids, *_ = _decode(row[5])
                 names = [ids[start : start + 16] for start in range(0, len(ids), 16)]
-                indexes |= {(_HOLDING, row[3], row[4], until, name) for name in names}
+                indexes |= {(_LEASE, row[3], row[4], until, name) for name in names}
         expected: set[tuple[Any, ...]] = set()
         for row in rows:
             if row[0] != _GROUP:
@@ -122,11 +122,11 @@ class _Partitions:
             _, members, held, token, number, ready_at, *_ = _decode(row[5])
             (bundle_id, first, _, _, priority, *_), due, _ = members[0]
             if held:
-                expected |= {(_HOLDING, 0, 0, token, number), (_ALARM, 0, due, token, number)}
-                expected |= {(_HOLDING, token, number, due, row[3])}
+                expected |= {(_LEASE, 0, 0, token, number), (_DUE_INDEX, 0, due, token, number)}
+                expected |= {(_LEASE, token, number, due, row[3])}
             else:
                 expected |= {(_READY, priority, ready_at, bundle_id, first)}
-                expected |= {(_ALARM, 1, due, bundle_id, 0)} if due == ready_at else set()
+                expected |= {(_DUE_INDEX, 1, due, bundle_id, 0)} if due == ready_at else set()
         self._name(shard, "index rows of no group", indexes - expected)
         self._name(shard, "index rows of groups are missing, that is", expected - indexes)
 

@@ -92,13 +92,7 @@ class CassandraTarget(_ServerTarget):
 
     name = "cassandra"
     # Every node is started again in most rounds.
-    options = (
-        "--nodes",
-        "3",
-        "--heap",
-        "512m",
-        "--short-lived",
-    )
+    options = ("--nodes", "3", "--heap", "512m", "--short-lived")
     query = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
     fault_seconds = 50.0
     gap = 1.6

@@ -32,7 +32,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     place = folder / str(port)
     place.mkdir(parents=True, exist_ok=True)
     settings = {"bind": ADDRESS, "port": str(port), "dir": str(place), "save": "", "appendonly": "no"}
-    # Else its command line hides the folder
+    # Else its command line hides the folder.
     settings["proc-title-template"] = f"{{title}} {{listen-addr}} {place}"
     if options.authenticated:
         settings["requirepass"] = PASSWORD

@@ -25,11 +25,8 @@ __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
 
 T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = (
-    0.001,
-    0.02,
-    1.5,
-)  # seconds between looks whether the application has committed
+# Seconds between looks whether the application has committed, and how much longer each next one is.
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.001, 0.02, 1.5
 _LONGEST = 30.0  # seconds for which that is looked at
 
 

@@ -22,9 +22,9 @@ Held = TypeVar("Held")
 
 
 class Size(msgspec.Struct, frozen=True):
-    """Messages one by one, messages sent singly and received ``batch`` at a time, and bundles of a whole batch.
+    """So much is done: ``few`` messages one by one; ``singles``, sent singly and received ``batch`` at a time; bundles.
 
-    Idle consumers are ``processes`` for some ``seconds``.
+    ``bundles`` have ``batch`` messages each. Idle consumers are in so many ``processes`` for so many ``seconds``.
     """
 
     few: int = 1_000
@@ -54,7 +54,7 @@ Measure: TypeAlias = Callable[[], Taken]
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """``kind`` is what asked.py calls the job; ``bare`` has the statements, by what they are."""
+    """``kind`` is what asked.py calls the job; ``own`` is shardq's way, ``bare`` has the others by what they are."""
 
     kind: str
     own: Measure

@@ -20,6 +20,7 @@ from .floor import BODY, Floor, Measure, Size, Work, by_threads, timed
 
 SENDS = (SINGLE_SEND, SEND_THREADS)
 LEAST_SHARE = 0.1  # of a queue that is asked to receive in bulk
+NARROW = {"shards": 1, "time_shards": 1}  # of shardq's queue, as the bare statements have one table
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def floors(
     usage = (running.usage if running else None) or Usage()
     with ExitStack() as stack:
         entries, _ = open_all(Servers(((_rivals(group), running),), {}, ()), folder, stack)
-        wide, narrow = (_shardq(group, folder / name, stack) for name in ("wide", "narrow"))
+        wide = _shardq(group, folder / "wide", {}, stack)
+        narrow = _shardq(group, folder / "narrow", NARROW, stack)
         found = []
         for kind, works in bare.items():
             own = wide if kind in SENDS else narrow
@@ -77,14 +79,14 @@ def _timed(work: Work, usage: Usage) -> Measure:
     return lambda: timed(work, usage)
 
 
-def _shardq(group: Group, folder: Path, stack: ExitStack) -> Peer:
-    """Its queue: a wide one as it is by default, a narrow one of one shard, as the bare statements have one table."""
+def _shardq(group: Group, folder: Path, settings: Mapping[str, float], stack: ExitStack) -> Peer:
+    """Its queue, with some settings; what is not given is as it is by default."""
     peer = next(group.find_peers())
     if isinstance(peer, PeerMissing):
         raise peer
     assert isinstance(peer, ShardqQueue)
     peer.queue = f"floors-{folder.name}-{secrets.token_hex(4)}"
-    peer.settings = {"shards": 1, "time_shards": 1} if folder.name == "narrow" else {}
+    peer.settings = settings
     folder.mkdir()
     peer.open(folder)
     stack.callback(peer.close)
