@@ -20,13 +20,16 @@ INTERVAL = (
     10.0  # seconds in which a process says once that it lives, as consumers that share shards have to know
 )
 VISIBLE_AFTER = 0.002  # seconds from the first write of a commit to the log until another process sees it
-TABLE = "CREATE TABLE IF NOT EXISTS bare_consumer (number INTEGER PRIMARY KEY, until REAL NOT NULL)"
+TABLE = "CREATE TABLE bare_consumer (number INTEGER PRIMARY KEY, until REAL NOT NULL)"
 ALIVE = "INSERT OR REPLACE INTO bare_consumer VALUES (?, ?)"
 
 
 def clients(size: Size, folder: Path) -> Mapping[str, Sequence[Job]]:
     """As many processes as there are consumers."""
     path = folder / "waits.db"
+    made = Connection.open(path, create=True).sql
+    made.execute(TABLE)
+    made.close()
 
     def jobs(*, looking: bool) -> Sequence[Job]:
         return [Job(wait, (path, size, number, looking)) for number in range(size.processes)]
@@ -37,9 +40,7 @@ def clients(size: Size, folder: Path) -> Mapping[str, Sequence[Job]]:
 
 def wait(ready: Ready, path: Path, size: Size, number: int, looking: bool) -> float:
     """Seconds of a core that a process takes."""
-    sql = Connection.open(path, create=True).sql
-    sql.execute("PRAGMA busy_timeout = 5000")
-    sql.execute(TABLE)
+    sql = sqlite3.connect(path, isolation_level=None)
     sql.execute("PRAGMA synchronous = NORMAL")
     ended = threading.Event()
     listener = threading.Thread(target=_listen, args=(path, ended, looking))
