@@ -327,5 +327,5 @@ def test_nothing_is_left_of_a_transaction_in_memory(
         return len(gc.get_objects())
 
     before = objects_after(5)
-    # What other tests left behind makes some dozens of objects meanwhile
-    assert objects_after(200) < before + 100
+    # Weak references come and go by the hundred; what one transaction leaves is there after each time
+    assert min(objects_after(200) for _ in range(3)) < before + 100
