@@ -63,7 +63,7 @@ class _Condition(msgspec.Struct, frozen=True, array_like=True):
     @property
     def _compared(self) -> tuple[Any, ...]:
         """Its content with the kinds of its values: to Python, True is 1, and one takes what the other leaves out."""
-        return self.header, self.operator, tuple(map(_kind, self.values)), self.values
+        return self.header, self.operator, frozenset((_kind(value), value) for value in self.values)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -114,6 +114,17 @@ class Filter(msgspec.Struct, frozen=True):
             )
         conditions = [made for name, given in (headers or {}).items() for made in _conditions(name, given)]
         return cls(tuple(map(_check_pattern, patterns)), tuple(conditions))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple[frozenset[str], frozenset[_Condition]]:
+        """Its content without the order, which changes nothing of what it takes."""
+        return frozenset(self.subjects), frozenset(self.headers)
 
     @property
     def takes_everything(self) -> bool:

@@ -90,6 +90,13 @@ def test_filters_that_take_different_messages_are_not_equal(one: Any, other: Any
     assert len({first, second}) == 2
 
 
+def test_the_order_in_which_a_filter_is_written_changes_nothing() -> None:
+    one = Filter.of(["a", "b"], headers={"h": [1, 2], "total": {">=": 1, "<": 9}})
+    other = Filter.of(["b", "a"], headers={"total": {"<": 9, ">=": 1}, "h": [2, 1]})
+    assert one == other
+    assert hash(one) == hash(other)
+
+
 def test_numbers_that_are_equal_make_equal_filters() -> None:
     assert Filter.of(headers={"h": 1}) == Filter.of(headers={"h": 1.0})
     assert hash(Filter.of(headers={"h": 1})) == hash(Filter.of(headers={"h": 1.0}))
