@@ -159,7 +159,7 @@ def kill_itself(_: str) -> None:
 
 
 def send_and_be_killed(path: str) -> None:
-    signals.tell = kill_itself
+    signals.tell = kill_itself  # type: ignore[attr-defined,assignment]
     SqliteStore(path).append(sent(Shard("orders", 0, 0)))
 
 
