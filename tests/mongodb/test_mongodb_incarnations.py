@@ -47,6 +47,16 @@ def again(store: MongoStore, shard: Shard) -> None:
     assert store.create_queue(QueueRecord(shard.queue, b"", 1))
 
 
+def again_with_a_message(store: MongoStore, shard: Shard) -> Callable[[], None]:
+    make = BundleFactory(store.now)
+
+    def created_again_and_sent_to() -> None:
+        again(store, shard)
+        store.append(Append(shard, (make(),)))
+
+    return created_again_and_sent_to
+
+
 def names(database: Database, shard: Shard) -> set[str]:
     found = database.list_collection_names()
     return {name for name in found if name.partition(":")[0].partition("@")[0] == shard.queue}
@@ -268,17 +278,14 @@ def test_a_queue_that_is_created_again_before_any_request_of_a_look_hides_nothin
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard
 ) -> None:
     client, interruption = interrupted_client(mongodb_url, monkeypatch)
-    make = BundleFactory(store.now)
-
-    def created_again_and_sent_to() -> None:
-        again(store, fresh)
-        store.append(Append(fresh, (make(),)))
+    created_again_and_sent_to = again_with_a_message(store, fresh)
 
     for number in count():
         # Given a client that knows the queue as it is, empty or not
-        again(store, fresh)
         if number % 2:
-            store.append(Append(fresh, (make(),)))
+            created_again_and_sent_to()
+        else:
+            again(store, fresh)
         client.probe([fresh])
         # When it looks, and the queue is created again before one of its requests, with a message
         with interruption.before(number, created_again_and_sent_to):
@@ -296,11 +303,7 @@ def test_a_queue_that_is_created_again_twice_during_a_look_hides_nothing(
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard, later: int
 ) -> None:
     client, interruption = interrupted_client(mongodb_url, monkeypatch)
-    make = BundleFactory(store.now)
-
-    def created_again_and_sent_to() -> None:
-        again(store, fresh)
-        store.append(Append(fresh, (make(),)))
+    created_again_and_sent_to = again_with_a_message(store, fresh)
 
     def twice() -> None:
         created_again_and_sent_to()

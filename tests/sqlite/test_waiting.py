@@ -182,14 +182,18 @@ def test_a_wait_outlives_a_folder_that_cannot_be_looked_at(
     def refuse(_: Path) -> None:
         raise PermissionError("no right to look")
 
-    try:
-        sleeper = EventSleeper(tmp_path / "queue.db")
-    except OSError:
-        pytest.skip("this system gives no watch")
+    sleeper = watching(tmp_path / "queue.db")
     monkeypatch.setattr(log, "file_identity", refuse)
     sleeper.sleep(0.001)
     assert not sleeper.lasting
     sleeper.close()
+
+
+def watching(path: Path) -> EventSleeper:
+    try:
+        return EventSleeper(path)
+    except OSError:
+        pytest.skip("this system gives no watch")
 
 
 def is_told(sleeper: EventSleeper) -> bool:
@@ -380,10 +384,7 @@ def test_what_is_told_again_and_again_without_news_is_looked_at_50_times_a_secon
 ) -> None:
     for name in ("queue.db", "queue.db-wal"):
         (tmp_path / name).touch()
-    try:
-        sleeper = EventSleeper(tmp_path / "queue.db")
-    except OSError:
-        pytest.skip("this system gives no watch")
+    sleeper = watching(tmp_path / "queue.db")
     ended = threading.Event()
 
     def tell() -> None:
@@ -406,10 +407,7 @@ def test_after_a_quiet_time_what_is_told_is_looked_at_at_once(tmp_path: Path) ->
     """Also where much was told before, without news."""
     for name in ("queue.db", "queue.db-wal"):
         (tmp_path / name).touch()
-    try:
-        sleeper = EventSleeper(tmp_path / "queue.db")
-    except OSError:
-        pytest.skip("this system gives no watch")
+    sleeper = watching(tmp_path / "queue.db")
     sleeper._pause = 0.02
     sleeper.sleep(0.2)
     assert not sleeper._pause

@@ -22,9 +22,8 @@ from .floor import Size
 from .mongodb import DATABASE, DURABLE
 from .waiting import polling
 
-INTERVAL = (
-    10.0  # seconds in which a client says once that it lives, and looks once, as it may have missed something
-)
+# Seconds in which a client says once that it lives, and looks once, as it may have missed something.
+INTERVAL = 10.0
 SHARDS = [f"shard{number}" for number in range(8)]
 TOLD = "each is told through a capped collection"
 

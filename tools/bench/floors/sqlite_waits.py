@@ -16,10 +16,10 @@ from shardq.storage.sqlite.connections import Connection, log_of
 from .floor import Size
 from .waiting import polling
 
-INTERVAL = (
-    10.0  # seconds in which a process says once that it lives, as consumers that share shards have to know
-)
-VISIBLE_AFTER = 0.002  # seconds from the first write of a commit to the log until another process sees it
+# Seconds in which a process says once that it lives, as consumers that share shards have to know.
+INTERVAL = 10.0
+# Seconds from the first write of a commit to the log until another process sees it.
+VISIBLE_AFTER = 0.002
 TABLE = "CREATE TABLE bare_consumer (number INTEGER PRIMARY KEY, until REAL NOT NULL)"
 ALIVE = "INSERT OR REPLACE INTO bare_consumer VALUES (?, ?)"
 
