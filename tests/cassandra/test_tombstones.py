@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
+from cassandra import ReadFailure
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.dedupe import _bucket
@@ -28,6 +30,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 from tests.cassandra_server import TOMBSTONES as THRESHOLD
+from tests.conformance.test_cassandra import CassandraHarness
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
@@ -130,6 +133,20 @@ def test_a_shard_with_too_many_tombstones_for_one_read_works_as_any_other(
     assert new.purge(shard) == 2
     assert new.count(shard) == ShardCounts()
     assert not new.remove(shard, late.id, 2)
+
+
+def test_the_books_are_checked_however_much_was_deleted(
+    store: CassandraStore, shard: Shard, narrow_cassandra_url: str
+) -> None:
+    # Given more tombstones between two messages than a read may cross
+    make = BundleFactory(store.now)
+    store.append(Append(shard, (make(1, priority=5, delay=-3600), make(1, priority=5, delay=-1))))
+    bury(store, shard, at_one_moment(store.now(), THRESHOLD + 1))
+    with closing(CassandraHarness(narrow_cassandra_url)) as harness:
+        with pytest.raises(ReadFailure):
+            harness._rows("SELECT shard FROM entry")
+        # Then both are found
+        assert harness.raw_leftovers(shard.queue)["entry"] == 2
 
 
 def test_unique_keys_are_listed_however_many_were_taken_out(store: CassandraStore, shard: Shard) -> None:
