@@ -159,6 +159,9 @@ class DeliveryFilter:
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
+        except BaseException:  # tried again while it is held
+            piece.deliveries += 1
+            raise
 
 
 def expires_before(settings: QueueSettings, now: int) -> int | None:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 import shardq
 from shardq.clock import to_datetime
+from shardq.settling.settlement import Settlement
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from shardq.testing.broken_claims import FinishingStore
@@ -222,6 +223,30 @@ def test_a_message_that_was_delivered_too_often_and_has_expired_is_dropped(
 
 
 # -- where they go
+
+
+def test_a_dead_letter_tells_how_often_it_was_delivered_however_often_it_was_tried_to_make_it_one(
+    client: shardq.Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given messages that expired after they were claimed ahead, and cannot be moved at first
+    queue = make(client, dead_letter_expired=True)
+    queue.producer(bundle_messages=2).send_many([b"%d" % number for number in range(10)], ttl=5)
+    with queue.consumer(prefetch=20) as consumer:
+        assert len(consumer.receive(1, wait=30)) == 1
+        clock.advance(6)
+        for _ in range(3):
+            with monkeypatch.context() as patch, pytest.raises(shardq.QueueNotFound):
+                patch.setattr(Settlement, "move", _without_a_target)
+                consumer.receive(10)
+        # When they can be
+        assert len(consumer.receive(10)) == 0
+    # Then they tell that nobody has had them
+    found = [letter.headers["shardq-deliveries"] for letter in client.queue("q.dead").peek()]
+    assert found == [0] * 9
+
+
+def _without_a_target(*_: object) -> None:
+    raise shardq.QueueNotFound("q.dead")
 
 
 @pytest.mark.parametrize("by", ["consumer", "sweep"])
