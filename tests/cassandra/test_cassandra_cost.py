@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,37 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
         consumed += sum(span.count for span in taken)
     # Then claims read next to none of their tombstones, but for the one look a second from the low watermarks
     assert min(tombstones_of(store, lambda: take(store, shard, 100)) for _ in range(4)) < 100
+
+
+def test_what_holds_nothing_is_read_together(
+    store: CassandraStore, shard: Shard, requests: Counter[str]
+) -> None:
+    # Given bundles of one priority, of which one was taken
+    make = BundleFactory(store.now)
+    store.append(Append(shard, tuple(make(500, priority=5, delay=-60) for _ in range(8))))
+    take(store, shard, 500)
+    seen = []
+    for _ in range(5):
+        requests.clear()
+        assert sum(span.count for span in take(store, shard, 500)) == 500
+        seen.append((requests["read"], requests["batch"]))
+    # Then a claim reads: what is held, what has lapsed, this priority, all others, the bundle
+    assert min(seen) == (5, 1)
+
+
+def test_a_priority_that_held_nothing_is_found_once_it_does(store: CassandraStore, shard: Shard) -> None:
+    # Given a shard of which bundles of one priority were taken
+    make = BundleFactory(store.now)
+    store.append(Append(shard, tuple(make(3, priority=5, delay=-60) for _ in range(12))))
+    for priority in (5, 0, 9, 4, 6):
+        take(store, shard, 3)
+        # When others come, those of a higher priority are taken at once, of a lower one after them
+        new = make(3, priority=priority, delay=0)
+        store.append(Append(shard, (new,)))
+        if priority < 5:
+            assert {span.bundle_id for span in take(store, shard, 3)} == {new.id}
+    counts = store.count(shard)
+    assert drain(store, shard, 100) == counts.ready
 
 
 def test_a_claim_carries_the_bodies_of_what_it_takes_and_no_others(

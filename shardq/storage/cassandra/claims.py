@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TypeAlias
 
 import msgspec
@@ -47,6 +48,7 @@ class _Found(msgspec.Struct, frozen=True):
     held: Sequence[LeaseRow]
     lapsed: Sequence[LeaseRow]
     candidates: Iterator[_Candidate]
+    empty: Sequence[int]  # priorities in which nothing is ready
 
 
 class _Chosen(msgspec.Struct, frozen=True):
@@ -109,7 +111,7 @@ class _Claimer:
         start_own = self._row.start_own(self._request.token)
         due_rows = self._row.start_due_rows(cursor.due_from, now, _LAPSED)
         ready = [
-            self._row.ready(priorities, place, now, page=cursor.page)
+            (priorities, self._row.ready(priorities, place, now, page=cursor.page))
             for place, priorities in cursor.groups().items()
         ]
         control, own = start_own()
@@ -120,9 +122,14 @@ class _Claimer:
         lapsed = [each for each in self._row.leases(due_row[0] for due_row in due) if each.due <= now]
         cursor.pass_due_rows(due[0][2] if due else now, now)
         held = [each for each in own if each.held]
-        streams = [map(_of_ready, answer()) for answer in ready]
-        candidates = heapq.merge(sorted(_of_leases(lapsed), key=_place), *streams, key=_place)
-        return _Found(control, held, lapsed, candidates)
+        streams: list[Iterable[_Candidate]] = [sorted(_of_leases(lapsed), key=_place)]
+        empty: list[int] = []
+        for priorities, answer in ready:
+            rows = answer()
+            first = list(islice(rows, 1))
+            empty += [each for each in priorities if not first or each < first[0].key.priority]
+            streams.append(map(_of_ready, chain(first, rows)))
+        return _Found(control, held, lapsed, heapq.merge(*streams, key=_place), empty)
 
     def _choose(self, found: _Found) -> _Chosen:
         pieces: list[tuple[_Candidate, Slice]] = []
@@ -164,7 +171,7 @@ class _Claimer:
         token = change.take(ready, self._cursor.taken) if ready else self._cursor.taken
         taken = list(self._retire_ready(change, chosen))
         self._retire_lapsed(change, chosen)
-        places = self._cursor.places_after(taken, chosen.done, now)
+        places = self._cursor.places_after(taken, chosen.done, now, found.empty)
         raised = None
         if not chosen.from_the_future:
             raised = self._cursor.raised(found.control.control, places, len(taken), now)

@@ -8,7 +8,7 @@ lies below a low watermark all the same is found by a deep look, which lowers it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -129,12 +129,19 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         pairs = zip(self.places, self.watermarks, strict=True)
         return tuple(max(place[0], watermark[0], quiet) for place, watermark in pairs)
 
-    def places_after(self, taken: Sequence[Ready], done: int, now: int) -> list[Place]:
-        """Where to go on when these are taken, in order, and nothing is left of the priorities before ``done``."""
-        reached = [
+    def places_after(
+        self, taken: Sequence[Ready], done: int, now: int, empty: Iterable[int] = ()
+    ) -> list[Place]:
+        """Where to go on when these are taken, in order.
+
+        Nothing is left of the priorities before ``done``, and nothing was in those that are ``empty``.
+        """
+        end = (now - OVERLAP, b"", 0)
+        reached = [(priority, end) for priority in empty]
+        reached += [
             (part.key.priority, (part.key.due, part.key.id, part.key.first + part.count)) for part in taken
         ]
-        return self.places_beyond(done, reached, (now - OVERLAP, b"", 0))
+        return self.places_beyond(done, reached, end)
 
     def consumed(self, places: list[Place], rows: int) -> None:
         """Go on from these places: so many rows were taken."""
