@@ -13,7 +13,7 @@ from shardq.storage.cassandra.bodies import carried_bodies, is_torn, with_bundle
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
-from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
+from shardq.storage.cassandra.read_cursors import FEW_ROWS, ReadCursor, ReadCursors
 from shardq.storage.cassandra.rows import ControlRow, Ready, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -62,10 +62,12 @@ class _Chosen(msgspec.Struct, frozen=True):
 def claim(session: Session, cursors: ReadCursors, held: Held, request: Claim, clock: ServerClock) -> Claimed:
     """Take up to the limit of deliverable messages, or again what the token holds."""
     with session.turn(str(request.shard)):
-        claimer = _Claimer(session, cursors.of(str(request.shard)), request, clock)
+        cursor = cursors.of(str(request.shard))
+        claimer = _Claimer(session, cursor, request, clock)
         for _ in range(_ATTEMPTS):
             claimed = claimer.attempt()
             if claimed is not None:
+                cursors.page = cursor.page
                 held.put(str(request.shard), request.token, claimer.leases)
                 return claimed
         return Claimed((), clock.now() + request.lease, contended=True)
@@ -186,7 +188,7 @@ class _Claimer:
             self._cursor.consumed(places, len(taken))
         if raised:
             self._cursor.passed = 0
-        self._cursor.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
+        self._cursor.page = max(FEW_ROWS, len(taken) + 1)
         with after_a_write():
             return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 

@@ -17,6 +17,7 @@ from shardq.storage.cassandra.rows import DUE_WATERMARK, HISTORY_WATERMARK, Cont
 from shardq.storage.read_cursors import OLDEST, OVERLAP, CursorMap
 
 __all__ = [
+    "FEW_ROWS",
     "GUARD",
     "ReadCursor",
     "ReadCursors",
@@ -29,6 +30,9 @@ __all__ = [
 
 GUARD = 5_000_000
 """A low watermark is so long before the present, in microseconds: what is stored later after its due time says so."""
+
+FEW_ROWS = 32
+"""No page is smaller: a row more costs little, a request more costs a millisecond."""
 
 _DUE_GUARD = 60_000_000  # far above the time that a conditional batch may be on its way
 _STEP = 5_000_000  # low watermarks are raised in such steps
@@ -95,7 +99,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     due_from: int = 0  # no lease is due before
     late: int = 0
     taken: bytes | None = None  # the control row's, from before anything else was read
-    page: int = 32
+    page: int = FEW_ROWS  # rows to read at once: the next claim takes about as many as the last one
     watermarks: tuple[Place, ...] = Control().places
     quiet_at: int = 0  # a full look at this moment found nothing ready
     passed: int = 0  # rows that this client took since it raised the low watermarks
@@ -165,8 +169,10 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
 
 
 class ReadCursors(CursorMap[str, ReadCursor]):
-    """The read cursors of this client."""
+    """The read cursors of this client. A shard that is new begins with the ``page`` of the last claim."""
+
+    page: int = FEW_ROWS
 
     def of(self, shard: str) -> ReadCursor:
         """Return the read cursor of a shard. It may be used while this client has its turn in the shard."""
-        return self.get(shard) or self.add(shard, ReadCursor(list(Control().places)))
+        return self.get(shard) or self.add(shard, ReadCursor(list(Control().places), page=self.page))
