@@ -68,12 +68,13 @@ class ServerClock:
     """Microseconds since 1970 by the servers' clock, carried on by this machine's uptime.
 
     ``measure`` asks one or several nodes by how many microseconds their clocks are ahead of this machine's uptime.
+    It is given what was known, None at first.
     They are asked anew every 30 seconds; while one thread asks, the others go by what is known. A node that tells
     another time than the others is left out. This machine's time of day does not matter, but when it and the uptime go
     apart, the machine may have stood still: then the servers are asked before anything is answered.
     """
 
-    def __init__(self, measure: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, measure: Callable[[int | None], Sequence[int]]) -> None:
         self._measure = measure
         self._measured: _Measured | None = None  # and no lock, which a fork could leave locked
 
@@ -88,7 +89,7 @@ class ServerClock:
 
     def _ask(self, known: _Measured | None) -> _Measured:
         here = Moment.now()  # from before, so that a standstill while it is measured shows
-        lead = _agreed(self._measure(), known)
+        lead = _agreed(self._measure(known.lead if known else None), known)
         self._measured = measured = _Measured(lead, here, here.uptime + _INTERVAL)
         return measured
 

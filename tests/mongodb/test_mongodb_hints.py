@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Bundle, Claim, Sweep
 from shardq.testing import BundleFactory
+from tests.mongodb.interruption import interrupted_client
 
 pytestmark = pytest.mark.mongodb
 
+SECOND = 1_000_000
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 
@@ -119,6 +123,42 @@ def test_a_message_that_a_low_watermark_hides_is_found_by_a_deep_probe_for_every
     assert (probe.priority, probe.due, probe.next_due) == (3, hidden[0].due, hidden[2].due)
     assert stale.probe([shard]) == (probe,)
     assert claimed(stale, shard) == hidden[:2]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.2], ids=["just now", "a while ago"])
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "forgotten"])
+def test_what_comes_late_is_found_by_who_remembers_where_the_low_watermarks_were(
+    store: MongoStore,
+    mongodb_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    shard: Shard,
+    hide: Callable[..., None],
+    seconds: float,
+    listed: bool,
+) -> None:
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    make = BundleFactory(store.now)
+    for number in count():
+        # Given a client that has looked at a shard, of which everything is below the low watermarks
+        store.purge(shard)
+        assert listed or store.forget(shard)
+        if listed:
+            hide(store.now() - 5 * SECOND)
+        (probe,) = client.probe([shard])
+        assert probe.empty
+        time.sleep(seconds)
+        late = make(1, delay=-60)
+        # When it looks, and a message that was due before comes before one of its requests
+        with interruption.before(number, lambda late=late: store.append(Append(shard, (late,)))):  # type: ignore[misc]
+            (found,) = client.probe([shard])
+        if not interruption.came:
+            break
+        # Then this look or the next one finds it, and who claims too
+        (found,) = (found,) if not found.empty else client.probe([shard])
+        assert found.due == late.due
+        assert claimed(client, shard) == [late]
+    assert number >= 1
+    client.close()
 
 
 def test_a_shard_that_is_not_listed_is_listed_by_a_deep_probe_if_it_holds_something(

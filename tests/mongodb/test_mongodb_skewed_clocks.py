@@ -9,9 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.session import clock_leads
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Fenced, ShardCounts, Span
 from shardq.testing import BundleFactory
+from tests.mongodb.interruption import interrupted_client
 
 pytestmark = pytest.mark.mongodb
 
@@ -80,3 +82,24 @@ def test_a_bundle_whose_id_was_made_at_another_time_is_delivered_and_finished(
     store.acknowledge(Acknowledge(shard, spans))
     store.append(Append(shard, (bundle,)))
     assert store.count(shard) == ShardCounts()
+
+
+def test_a_clock_that_goes_on_as_it_did_is_asked_for_once(
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given how far the server's clock is ahead
+    (lead,) = clock_leads(store._session, None)
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+
+    def asked(known: int | None) -> tuple[int, int]:
+        with interruption.before(99, lambda: None):
+            (found,) = clock_leads(client._session, known)
+        return found, len(interruption.commands)
+
+    # Then one answer that agrees will do; where none does it is measured anew
+    assert (lead, 1) in [asked(lead) for _ in range(20)]
+    for known in (None, lead + MINUTE, lead + 60_000, lead - MINUTE):
+        found, times = asked(known)
+        assert times == 8
+        assert abs(found - lead) < MINUTE
+    client.close()

@@ -141,3 +141,16 @@ def test_a_closed_store_has_no_thread_left_that_waits_for_signals(store: MongoSt
     for each in watchers:
         each.join(GUARD)
     assert not any(each.is_alive() for each in watchers)
+
+
+def test_a_client_that_waits_for_few_seconds_only_keeps_its_line(
+    open_store: Callable[..., MongoStore], mongodb_url: str, shard: Shard, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a client that gives an answer up after two seconds
+    waiting = open_store(f"{mongodb_url}{'&' if '?' in mongodb_url else '?'}socketTimeoutMS=2000")
+    settled(waiting, shard.queue)
+    # When nothing comes for longer
+    assert not waiting.wait([shard.queue], 3)
+    # Then its line was never lost
+    assert waiting._signals.watches()
+    assert "is lost" not in caplog.text

@@ -22,14 +22,16 @@ class World:
         self.time, self.uptime, self.time_of_day = TRUE, 5_000 * SECOND, TRUE
         self.nodes: list[int] = [0]
         self.asked = 0
+        self.known: int | None = None  # what was told the last time it was asked
 
     def pass_(self, seconds: float, *, uptime: bool = True, time_of_day: bool = True) -> None:
         self.time += round(seconds * SECOND)
         self.uptime += round(seconds * SECOND) * uptime
         self.time_of_day += round(seconds * SECOND) * time_of_day
 
-    def measure(self) -> list[int]:
+    def measure(self, known: int | None) -> list[int]:
         self.asked += 1
+        self.known = known
         if not self.nodes:
             raise StoreUnavailable("no server answers, on purpose")
         return [self.time + ahead - self.uptime for ahead in self.nodes]
@@ -53,6 +55,15 @@ def test_it_is_carried_on_without_asking_and_asks_twice_a_minute(world: World, c
         assert clock.now() == world.time
         world.pass_(1)
     assert world.asked == 2
+
+
+def test_who_measures_is_told_what_was_known(world: World, clock: ServerClock) -> None:
+    clock.now()
+    assert world.known is None
+    world.nodes = [7]
+    world.pass_(31)
+    clock.now()
+    assert world.known == TRUE - 5_000 * SECOND
 
 
 @pytest.mark.parametrize("day", [-3_600, 3_600])
@@ -79,8 +90,8 @@ def test_a_machine_that_stood_still_knows_before_it_answers(
 
 
 def test_a_machine_that_stands_still_while_it_asks_asks_again(world: World) -> None:
-    def measure() -> list[int]:
-        leads = world.measure()
+    def measure(known: int | None) -> list[int]:
+        leads = world.measure(known)
         if world.asked == 1:
             world.pass_(120, uptime=False)
         return leads

@@ -74,7 +74,7 @@ class CassandraStore(KeyMethods):
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(clock_leads, self._session))
+        self._clock = ServerClock(lambda _: clock_leads(self._session))
         self._cursors = ReadCursors()
         self._incarnations = Incarnations()
         self._entered, self._leaving = directory.Entered(), directory.Leaving()

@@ -11,7 +11,7 @@ from shardq.storage.mongodb import directory, queues, read_cursors
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import BEHIND, DUE, EVERY_PRIORITY, PRIORITY, Document
 from shardq.storage.mongodb.forwarding import sweep_intents
-from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor, ReadCursors
+from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import one_after_the_other
 from shardq.storage.read_cursors import OLDEST
@@ -31,6 +31,22 @@ class Probed(msgspec.Struct, frozen=True):
     called: dict[str, str] | None = None
 
 
+class DeepLook(msgspec.Struct, frozen=True):
+    """What a deep look found, and how many shards were not to be found, or not all of what they hold."""
+
+    probed: Probed
+    put_right: int
+
+
+class _Found(msgspec.Struct):
+    """What one command read, in this order."""
+
+    due: dict[int, dict[int, int]]  # by the place of the shard and by priority: the first moment
+    ahead: dict[int, dict[int, int]]
+    watermarks: dict[Shard, LowWatermarks]
+    called: dict[str, str]
+
+
 def probe(
     client: Client,
     shards: Sequence[Shard],
@@ -48,60 +64,122 @@ def probe(
     if deep:
         if not client.session.has_transactions:  # else nobody writes intents
             sweep_intents(client.session, client.collections, {shard.queue for shard in shards}, now)
-        return Probed(look(client, shards, now).probes)
-    chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
+        return look(client, shards, now, names).probed
+    chunks = _chunks(shards)
     probes: list[Probe] = []
     called: dict[str, str] | None = None
     for chunk in chunks:
-        asked = () if glance or chunk is not chunks[-1] else names
-        seen = _probe(client, chunk, now, asked, glance)
+        asked = names if chunk is chunks[-1] else ()
+        seen = _glance(client, chunk, now) if glance else _probe(client, chunk, now, asked)
         probes += seen.probes
         called = seen.called
     return Probed(tuple(probes), called)
 
 
-def _probe(client: Client, shards: Sequence[Shard], now: int, names: Collection[str], glance: bool) -> Probed:
-    session, cursors = client.session, client.cursors
-    first: dict[int, tuple[int, int]] = {}
-    ahead: dict[int, int] = {}
-    called: dict[str, str] = {}
-    starts = cursors.of(shards, now) if glance else cursors.checked(shards, now)
-    pipeline: list[Document] = [{"$documents": []}]
-    for index, (shard, cursor) in enumerate(zip(shards, starts, strict=True)):
-        pipeline.append(_due(index, shard, cursor, now))
-        pipeline += [] if glance else [_firsts(index, shard, _ahead(now))]
-    if names:
-        stages = [{"$match": queues.among(names)}, {"$project": {"settings": 0}}]
-        pipeline.append({"$unionWith": {"coll": queues.QUEUES, "pipeline": stages}})
-    with session.translated(writing=False):
-        for found in session.read(_together(pipeline)):
-            if _INDEX not in found:
-                called[found["_id"]] = queues.called(found)
-                continue
-            index, due = found[_INDEX], found[DUE]
-            if due <= now:
-                first[index] = (found[PRIORITY], due)
-            else:
-                ahead[index] = min(due, ahead.get(index, due))
+def look(client: Client, shards: Sequence[Shard], now: int, names: Collection[str] = ()) -> DeepLook:
+    """Look at all that the shards' indexes have, fifty in one command, and after them at these queues.
+
+    Those that hold something are listed, and low watermarks that hide something are lowered, for every client. It
+    crosses what was consumed and is kept by the server for some minutes.
+    """
     probes: list[Probe] = []
+    put_right = 0
+    called: dict[str, str] | None = None
+    for chunk in (chunks := _chunks(shards)):
+        asked = names if chunk is chunks[-1] else ()
+        firsts = [
+            _firsts(index, shard, moments)
+            for index, shard in enumerate(chunk)
+            for moments in ({"$lte": now}, _ahead(now))
+        ]
+        found = _read(client.session, [*firsts, read_cursors.listed(chunk), *_names(asked)], now)
+        for index, shard in enumerate(chunk):
+            there = found.ahead.get(index, {}) | found.due.get(index, {})
+            put_right += _put_right(client, shard, there, found.watermarks.get(shard))
+        seen = _probed(chunk, found, asked)
+        probes += seen.probes
+        called = seen.called
+    return DeepLook(Probed(tuple(probes), called), put_right)
+
+
+def _glance(client: Client, shards: Sequence[Shard], now: int) -> Probed:
+    starts = client.cursors.of(shards, now)
+    return _probed(shards, _read(client.session, _dues(shards, starts, now), now))
+
+
+def _probe(client: Client, shards: Sequence[Shard], now: int, names: Collection[str]) -> Probed:
+    cursors = client.cursors
+
+    def read(starts: Sequence[ReadCursor]) -> _Found:
+        stages = _dues(shards, starts, now)
+        stages += [_firsts(index, shard, _ahead(now)) for index, shard in enumerate(shards)]
+        return _read(client.session, [*stages, read_cursors.listed(shards), *_names(names)], now)
+
+    starts = cursors.remembered(shards, now)
+    found = read(starts) if starts else None
+    if found is None or not cursors.confirm(shards, starts, found.watermarks):
+        starts = cursors.checked(shards, now)
+        found = read(starts)
     for index, (shard, cursor) in enumerate(zip(shards, starts, strict=True)):
-        if index not in first and not glance:
+        if index not in found.due:
             cursor.consumed(None, now, OLDEST)
             cursors.moved(shard, cursor, now)
-        priority, due = first.get(index, (None, None))
-        probes.append(Probe(shard, priority, due, ahead.get(index)))
-    return Probed(tuple(probes), called if names else None)
+    return _probed(shards, found, names)
 
 
-def _together(pipeline: list[Document]) -> Document:
-    return {"aggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": _MOST_ANSWERS}}
+def _put_right(client: Client, shard: Shard, found: dict[int, int], known: LowWatermarks | None) -> bool:
+    """List the shard and lower its low watermarks if it needs that; True then."""
+    if not found:
+        return False
+    if known is None:
+        directory.enter_again(client.session, shard)
+        client.cursors.forget(shard)
+        return True
+    hidden = {priority: due for priority, due in found.items() if due < known.moments[priority]}
+    if hidden:
+        client.cursors.lower(shard, hidden)
+    return bool(hidden)
 
 
-def _due(index: int, shard: Shard, cursor: ReadCursor, now: int) -> Document:
-    """The first that is due, by one seek for each priority."""
-    shown = {"_id": 0, _INDEX: {"$literal": index}, PRIORITY: 1, DUE: 1}
-    stages = [*one_after_the_other(str(shard), cursor.due(now), 1), {"$project": shown}]
-    return {"$unionWith": {"coll": str(shard), "pipeline": stages}}
+def _chunks(shards: Sequence[Shard]) -> list[Sequence[Shard]]:
+    return [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
+
+
+def _read(session: Session, stages: Sequence[Document], now: int) -> _Found:
+    command = {
+        "aggregate": 1,
+        "pipeline": [{"$documents": []}, *stages],
+        "cursor": {"batchSize": _MOST_ANSWERS},
+    }
+    found = _Found({}, {}, {}, {})
+    with session.translated(writing=False):
+        for each in session.read(command):
+            if _INDEX in each:
+                firsts = found.due if each[DUE] <= now else found.ahead
+                firsts.setdefault(each[_INDEX], {})[each[PRIORITY]] = each[DUE]
+            elif read_cursors.LISTED in each:
+                found.watermarks |= read_cursors.decode([each[read_cursors.LISTED]])
+            else:
+                found.called[each["_id"]] = queues.called(each)
+    return found
+
+
+def _probed(shards: Sequence[Shard], found: _Found, names: Collection[str] = ()) -> Probed:
+    probes = []
+    for index, shard in enumerate(shards):
+        due, ahead = found.due.get(index, {}), found.ahead.get(index, {})
+        priority = min(due, default=None)
+        moment = None if priority is None else due[priority]
+        probes.append(Probe(shard, priority, moment, min(ahead.values(), default=None)))
+    return Probed(tuple(probes), found.called if names else None)
+
+
+def _dues(shards: Sequence[Shard], starts: Sequence[ReadCursor], now: int) -> list[Document]:
+    """For each shard the first that is due, by one seek for each priority."""
+    return [
+        _of_shard(index, shard, one_after_the_other(str(shard), start.due(now), 1), PRIORITY)
+        for index, (shard, start) in enumerate(zip(shards, starts, strict=True))
+    ]
 
 
 def _ahead(now: int) -> Document:
@@ -115,74 +193,18 @@ def _firsts(index: int, shard: Shard, moments: Document) -> Document:
         {"$match": {PRIORITY: EVERY_PRIORITY, DUE: moments}},
         {"$sort": {PRIORITY: 1, DUE: 1}},
         {"$group": {"_id": f"${PRIORITY}", DUE: {"$first": f"${DUE}"}}},
-        {"$project": {"_id": 0, _INDEX: {"$literal": index}, PRIORITY: "$_id", DUE: 1}},
     ]
-    return {"$unionWith": {"coll": str(shard), "pipeline": stages}}
+    return _of_shard(index, shard, stages, "_id")
 
 
-class DeepLook(msgspec.Struct, frozen=True):
-    """What shards have to offer, and how many of them were not to be found, or not all of it."""
-
-    probes: tuple[Probe, ...]
-    put_right: int
+def _of_shard(index: int, shard: Shard, stages: Sequence[Document], priority: str) -> Document:
+    shown = {"_id": 0, _INDEX: {"$literal": index}, PRIORITY: f"${priority}", DUE: 1}
+    return {"$unionWith": {"coll": str(shard), "pipeline": [*stages, {"$project": shown}]}}
 
 
-def look(client: Client, shards: Sequence[Shard], now: int) -> DeepLook:
-    """Look at all that the shards' indexes have, fifty in one command.
-
-    Those that hold something are listed, and low watermarks that hide something are lowered, for every client. It
-    crosses what was consumed and is kept by the server for some minutes.
-    """
-    session, cursors = client.session, client.cursors
-    probes: list[Probe] = []
-    put_right = 0
-    for start in range(0, len(shards), _AT_ONCE):
-        chunk = shards[start : start + _AT_ONCE]
-        firsts = _all_firsts(session, chunk, now)
-        known = read_cursors.read(session, chunk)
-        for index, shard in enumerate(chunk):
-            due, ahead = firsts.get((index, True), {}), firsts.get((index, False), {})
-            put_right += _put_right(session, cursors, shard, ahead | due, known.get(shard))
-            priority = min(due, default=None)
-            probes.append(
-                Probe(
-                    shard,
-                    priority,
-                    None if priority is None else due[priority],
-                    min(ahead.values(), default=None),
-                )
-            )
-    return DeepLook(tuple(probes), put_right)
-
-
-def _put_right(
-    session: Session, cursors: ReadCursors, shard: Shard, found: dict[int, int], known: LowWatermarks | None
-) -> bool:
-    """List the shard and lower its low watermarks if it needs that; True then."""
-    if not found:
-        return False
-    if known is None:
-        directory.enter_again(session, shard)
-        cursors.forget(shard)
-        return True
-    hidden = {priority: due for priority, due in found.items() if due < known.moments[priority]}
-    if hidden:
-        cursors.lower(shard, hidden)
-    return bool(hidden)
-
-
-def _all_firsts(
-    session: Session, shards: Sequence[Shard], now: int
-) -> dict[tuple[int, bool], dict[int, int]]:
-    """Return for each shard, by its place, what is due and what is not: the first moment of each priority."""
-    pipeline: list[Document] = [{"$documents": []}]
-    pipeline += [
-        _firsts(index, shard, moments)
-        for index, shard in enumerate(shards)
-        for moments in ({"$lte": now}, _ahead(now))
-    ]
-    found: dict[tuple[int, bool], dict[int, int]] = {}
-    with session.translated(writing=False):
-        for each in session.read(_together(pipeline)):
-            found.setdefault((each[_INDEX], each[DUE] <= now), {})[each[PRIORITY]] = each[DUE]
-    return found
+def _names(names: Collection[str]) -> list[Document]:
+    """What the queues are called."""
+    if not names:
+        return []
+    stages = [{"$match": queues.among(names)}, {"$project": {"settings": 0}}]
+    return [{"$unionWith": {"coll": queues.QUEUES, "pipeline": stages}}]

@@ -29,10 +29,13 @@ from shardq.storage.requests import Bundle
 __all__ = [
     "GUARD",
     "LATE",
+    "LISTED",
     "NOT_LISTED",
     "LowWatermarks",
     "ReadCursor",
     "ReadCursors",
+    "decode",
+    "listed",
     "lower",
     "raise_to",
     "read",
@@ -48,6 +51,8 @@ LATE = OVERLAP // 2
 
 The clocks of two clients, and of two primaries, agree within the rest.
 """
+
+LISTED = "listed"
 
 _RAISE = 1_000_000  # low watermarks are raised in such steps
 _UNACKNOWLEDGED = WriteConcern(w=0)
@@ -69,10 +74,23 @@ NOT_LISTED = LowWatermarks(stored=False)
 
 def read(session: Session, shards: Sequence[Shard]) -> dict[Shard, LowWatermarks]:
     """Return the low watermarks of the shards; none for those that are not listed."""
-    keys = {"_id": {"$in": [directory.key(shard) for shard in shards]}}
     with session.translated(writing=False):
-        found = session.read({"find": directory.SHARDS, "filter": keys})
+        return decode(session.read({"find": directory.SHARDS, "filter": _among(shards)}))
+
+
+def listed(shards: Sequence[Shard]) -> Document:
+    """Return the stage that adds those rows of the directory, each as the one field LISTED."""
+    stages = [{"$match": _among(shards)}, {"$project": {"_id": 0, LISTED: "$$ROOT"}}]
+    return {"$unionWith": {"coll": directory.SHARDS, "pipeline": stages}}
+
+
+def decode(found: Iterable[Document]) -> dict[Shard, LowWatermarks]:
+    """Return the low watermarks by rows of the directory."""
     return {directory.shard_of(each): _decode(each) for each in found}
+
+
+def _among(shards: Sequence[Shard]) -> Document:
+    return {"_id": {"$in": [directory.key(shard) for shard in shards]}}
 
 
 def raise_to(session: Session, shard: Shard, watermarks: LowWatermarks) -> None:
@@ -115,6 +133,10 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     def at(cls, watermarks: LowWatermarks, now: int, busy_until: int = OLDEST) -> ReadCursor:
         """Begin at the low watermarks."""
         return cls([(moment, b"") for moment in watermarks.moments], now, watermarks, busy_until)
+
+    def renewed(self, now: int) -> ReadCursor:
+        """Return it, or if it is old one that begins at the same low watermarks."""
+        return ReadCursor.at(self.watermarks, now, self.busy_until) if self.is_old(now) else self
 
     def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> list[Document]:
         """Return filters for what is due and not known to be consumed; from a priority, due time and id on.
@@ -186,6 +208,31 @@ class ReadCursors:
         """Return the cursors of the shards. Those of shards where something came late begin at the low watermarks."""
         found = read(self._session, shards)
         return [self._checked(shard, found.get(shard), now) for shard in shards]
+
+    def remembered(self, shards: Sequence[Shard], now: int) -> list[ReadCursor]:
+        """Return the cursors of the shards as this client remembers them; none at all unless it does of each.
+
+        One that is old begins at the low watermarks that this client saw last. Nothing that is read by them counts
+        until it is confirmed.
+        """
+        known = [cursor for shard in shards if (cursor := self._cursors.get(shard)) is not None]
+        return [each.renewed(now) for each in known] if len(known) == len(shards) else []
+
+    def confirm(
+        self, shards: Sequence[Shard], cursors: Sequence[ReadCursor], rows: Mapping[Shard, LowWatermarks]
+    ) -> bool:
+        """Go on with these cursors, unless something came late in one of the shards.
+
+        The low watermarks were read after all that was read by the cursors.
+        """
+        found = [rows.get(shard, NOT_LISTED) for shard in shards]
+        if any(each.late != cursor.watermarks.late for each, cursor in zip(found, cursors, strict=True)):
+            return False
+        for shard, cursor, each in zip(shards, cursors, found, strict=True):
+            cursor.watermarks = each
+            if self._cursors.get(shard) is not cursor:
+                self._cursors.replace(shard, cursor)
+        return True
 
     def afresh(self, shard: Shard, now: int) -> ReadCursor:
         """Return a cursor of the shard that begins at the low watermarks."""

@@ -30,6 +30,7 @@ __all__ = ["Address", "Session", "clock_leads"]
 _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
 
 _SAMPLES = 8
+_MILLISECOND = 1_000
 
 _NESTED = frozenset((dict, list))
 _AS_IT_IS: CodecOptions[Document] = CodecOptions(tz_aware=True)
@@ -214,13 +215,17 @@ def _client(address: Address) -> MongoClient[Document]:
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
 
 
-def clock_leads(session: Session) -> tuple[int]:
+def clock_leads(session: Session, known: int | None) -> tuple[int]:
     """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
 
     The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below; the
-    highest bound of eight counts, so nothing is due here before it is there.
+    highest bound of eight counts. What is ``known`` already counts on while one answer is less than a millisecond below
+    it. So nothing is due here more than a millisecond before it is there.
     """
-    return (max(_sample(session) for _ in range(_SAMPLES)),)
+    first = _sample(session)
+    if known is not None and first <= known < first + _MILLISECOND:
+        return (known,)
+    return (max(first, *(_sample(session) for _ in range(_SAMPLES - 1))),)
 
 
 def _sample(session: Session) -> int:

@@ -19,7 +19,9 @@ from shardq.storage.mongodb.session import Session
 __all__ = ["SIGNALS", "CappedCollection"]
 
 SIGNALS = "shardq.signal"
-_LONGEST_ANSWER = 5_000  # milliseconds that the server keeps a question open
+_LONGEST_ANSWER = (
+    10_000  # milliseconds that the server keeps a question open, at most half of what the client waits
+)
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
 
@@ -46,7 +48,9 @@ class CappedCollection:
         """Read what is written from now on."""
         with suppress(PyMongoError, OSError):
             signals = self._session.collection(SIGNALS)
-            found = signals.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(_LONGEST_ANSWER)
+            patience = signals.database.client.options.pool_options.socket_timeout  # seconds
+            longest = min(_LONGEST_ANSWER, round(500 * patience)) if patience else _LONGEST_ANSWER
+            found = signals.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(longest)
             with found as cursor:
                 next(cursor, None)
                 yield ()
