@@ -218,13 +218,13 @@ def _client(address: Address) -> MongoClient[Document]:
 def clock_leads(session: Session, known: int | None) -> tuple[int]:
     """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
 
-    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below; the
-    highest bound of eight counts. What is ``known`` already counts on while one answer is less than a millisecond below
-    it. So nothing is due here more than a millisecond before it is there.
+    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below, so
+    nothing is due here before it is there. The highest bound of eight counts, or the first one if it is less than a
+    millisecond away from what is ``known``.
     """
     first = _sample(session)
-    if known is not None and first <= known < first + _MILLISECOND:
-        return (known,)
+    if known is not None and abs(first - known) < _MILLISECOND:
+        return (first,)
     return (max(first, *(_sample(session) for _ in range(_SAMPLES - 1))),)
 
 
