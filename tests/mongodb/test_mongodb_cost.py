@@ -290,8 +290,9 @@ def test_a_deep_look_asks_for_intents_only_where_clients_write_them(
     assert asked is not store.capabilities.forward_across_shards
 
 
+@pytest.mark.parametrize("deep", [False, True], ids=["full", "deep"])
 def test_an_idle_consumer_makes_three_requests_to_count_itself_and_to_look(
-    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, shard: Shard
+    store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, shard: Shard, deep: bool
 ) -> None:
     fill(store, shard, 3)
     store.acknowledge(Acknowledge(shard, take(store, shard, 3)))
@@ -300,6 +301,7 @@ def test_an_idle_consumer_makes_three_requests_to_count_itself_and_to_look(
     client.probe([shard])  # raises the low watermarks once
     with interruption.before(99, lambda: None):
         client.enlist([shard.queue], "c", MINUTE)
-        client.probe([shard])
-    assert interruption.commands == ["update", "aggregate", "aggregate"]
+        client.probe([shard], deep=deep)
+    intents = ["find"] if deep and not client.capabilities.forward_across_shards else []
+    assert interruption.commands == ["update", "aggregate", *intents, "aggregate"]
     client.close()
