@@ -100,7 +100,7 @@ def test_no_measurement_of_the_servers_clock_is_ahead_of_it(
     assert true - 1_000 < lead <= true
 
 
-def test_a_clock_that_goes_on_as_it_did_is_asked_for_once(
+def test_a_clock_that_goes_on_as_it_did_is_asked_for_once_or_twice(
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given how far the server's clock is ahead
@@ -112,8 +112,8 @@ def test_a_clock_that_goes_on_as_it_did_is_asked_for_once(
             (found,) = clock_leads(client._session, known)
         return found, len(interruption.commands)
 
-    # Then one answer that agrees will do; where none does it is measured anew
-    assert 1 in [times for _, times in [asked(lead) for _ in range(20)]]
+    # Then an answer that agrees will do; where none does it is measured anew
+    assert min(times for _, times in [asked(lead) for _ in range(20)]) == 1
     for known in (None, lead + MINUTE, lead + 60_000, lead - MINUTE):
         found, times = asked(known)
         assert times == 8

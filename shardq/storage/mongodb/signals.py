@@ -20,7 +20,7 @@ __all__ = ["SIGNALS", "CappedCollection"]
 
 SIGNALS = "shardq.signal"
 _LONGEST_ANSWER = (
-    10_000  # milliseconds that the server keeps a question open; it is less if the client waits less
+    10_000  # milliseconds that the server keeps a question open; half of what the client waits if less
 )
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
