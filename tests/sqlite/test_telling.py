@@ -297,3 +297,43 @@ def test_nobody_looks_for_a_commit_any_more_after_it_or_once_the_store_is_closed
         thread.join(10)
     assert not lookers()
     db.close()
+
+
+def test_a_transaction_that_was_rolled_back_is_looked_for_ever_less_often(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one again at once."""
+    looks: list[float] = []
+    state = store._commits._state
+    monkeypatch.setattr(store._commits, "_state", lambda: (looks.append(time.monotonic()), state())[1])
+    db = sqlite3.connect(path, isolation_level=None)
+    for _ in range(2):
+        looks.clear()
+        db.execute("BEGIN IMMEDIATE")
+        store.within(db).append(sent(Shard("orders", 0, 0)))
+        time.sleep(0.1)
+        early = len(looks)
+        db.execute("ROLLBACK")
+        time.sleep(2)
+        assert early >= 5
+        assert len([look for look in looks if look > looks[0] + 1]) <= 20
+    db.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_closes_its_store_whatever_the_thread_that_looks_for_a_commit_held(
+    path: Path, store: SqliteStore
+) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    store.within(db).append(sent(Shard("orders", 0, 0)))
+    db.execute("ROLLBACK")
+    with store._commits._woken._cond:  # type: ignore[attr-defined]
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the test run's
+            signal.alarm(5)
+            store.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    db.close()
