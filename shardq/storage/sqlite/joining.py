@@ -158,8 +158,8 @@ class Commits:
     """Tells who waits of what the application commits, which it does by itself.
 
     A transaction that has changed something holds the file's lock. So its commit is the next change of the ``state``,
-    which any news changes. A thread looks for that, for 30 s: after 1 ms, then after a twentieth of the time since it was
-    expected, up to half a second. Who waits looks by itself every second.
+    which any news changes. A thread looks for that for 30 s: after 1 ms, then after a twentieth of the time since it
+    was expected, up to half a second. Who waits looks by itself every second.
     """
 
     def __init__(self, state: Callable[[], object], path: Path) -> None:
