@@ -12,11 +12,11 @@ from tools.bench.floors.__main__ import GROUPS, measure_store, run, running
 from tools.bench.floors.floor import TINY, Floor, Measured, Taken, check, in_turn, meanwhile
 from tools.bench.floors.table import HEADINGS, asked, table
 from tools.bench.rounds import RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
-from tools.bench.singles import ONE_AT_A_TIME, SEND_THREADS
+from tools.bench.singles import ONE_AT_A_TIME, POP, SEND_THREADS
 
 SERVERS = {"mongodb": "replica_set_url", "cassandra": "cassandra_url"}
 KINDS = {
-    "sqlite": {SINGLE_SEND, ONE_AT_A_TIME, RECEIVE_SINGLES, IDLE},
+    "sqlite": {SINGLE_SEND, ONE_AT_A_TIME, POP, RECEIVE_SINGLES, IDLE},
     "mongodb": {SINGLE_SEND, SEND_THREADS, ONE_AT_A_TIME, RECEIVE_SINGLES, RECEIVE, IDLE_WITH_SERVER},
     "cassandra": {SINGLE_SEND, SEND_THREADS, RECEIVE_SINGLES, RECEIVE, IDLE_WITH_SERVER},
 }

@@ -10,10 +10,10 @@ from pathlib import Path
 from ..asked import ASKED
 from ..database import Running
 from ..group import Group
-from ..peer import Peer, PeerMissing
+from ..peer import Peer, PeerMissing, PopsMessages
 from ..peers.shardq_queue import ShardqQueue
 from ..rounds import RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
-from ..singles import ONE_AT_A_TIME, SEND_THREADS, SENDERS
+from ..singles import ONE_AT_A_TIME, POP, SEND_THREADS, SENDERS
 from ..starting import Servers, open_all
 from ..usage import Usage
 from .floor import BODY, Floor, Measure, Size, Work, by_threads, timed
@@ -61,10 +61,15 @@ def work_of(kind: str, peer: Peer, size: Size) -> Work:
     def clear() -> None:
         peer.receive(few, size.batch)
 
+    def pop() -> None:
+        assert isinstance(peer, PopsMessages)
+        peer.pop(few)
+
     works = {
         SINGLE_SEND: Work(few, lambda: send(few), after=clear),
         SEND_THREADS: Work(few, by_threads(few, SENDERS, lambda: send(1)), after=clear),
         ONE_AT_A_TIME: Work(few, lambda: peer.receive(few, 1), before=lambda: send(few)),
+        POP: Work(few, pop, before=lambda: send(few)),
         RECEIVE_SINGLES: Work(
             singles, lambda: peer.receive(singles, size.batch), before=lambda: send(singles)
         ),

@@ -1,7 +1,7 @@
 """SQLite: rows of one file on disk, over a connection with shardq's settings (WAL, pages of its size).
 
 Either into a table with the least that a lease needs, or into the b-trees that shardq changes. What is sent and what is
-acked waits for the disk (synchronous FULL); a claim does not (NORMAL).
+acked or popped waits for the disk (synchronous FULL); a claim does not (NORMAL).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import shardq
 from shardq.storage.sqlite.connections import Connection
 
 from ..rounds import RECEIVE_SINGLES, SINGLE_SEND
-from ..singles import ONE_AT_A_TIME
+from ..singles import ONE_AT_A_TIME, POP
 from .floor import BODY, LEASE, Size, Work, check, in_turn, repeated
 
 QUEUE = "bare"
 LOG_PAGES = 1_000  # after which it is emptied
+DELETE_ALONE = "a delete and nothing noted"
 LEAST, FULL_TREES = "a table, an index by due time, a table of ids", "the trees that shardq changes"
 TABLES = (
     "CREATE TABLE alone (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
@@ -30,6 +31,8 @@ TABLES = (
     "CREATE INDEX leased_by_due ON leased (due)",
     "CREATE TABLE done (id INTEGER PRIMARY KEY)",
 )
+# So that a pop whose commit was not answered can be repeated.
+MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (x'01', ?, ?)"
 ANNOUNCE = f"UPDATE queue SET signal = signal + 1 WHERE name = '{QUEUE}'"
 DURABLE = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
 
@@ -44,6 +47,10 @@ class Table:
     """
     finish_one = "INSERT INTO done (id) VALUES (?)"
     delete_one = "DELETE FROM leased WHERE id = ? AND token = ?"
+    pop_one = """
+        DELETE FROM leased
+        WHERE id = (SELECT id FROM leased WHERE due <= ? ORDER BY due LIMIT 1) RETURNING id, id, data
+    """
     find = "SELECT id, data FROM leased WHERE due <= ? ORDER BY due LIMIT ?"
     claim = "UPDATE leased SET due = ?1, token = ?2 WHERE id BETWEEN ?3 AND ?4 AND due <= ?5"
     finish = "INSERT INTO done (id) SELECT id FROM leased WHERE id BETWEEN ?2 AND ?3 AND token = ?1"
@@ -69,6 +76,10 @@ class Slices(Table):
     """
     finish_one = "INSERT INTO finished_id (period, bundle_id, incarnation) VALUES (1, ?, 0)"
     delete_one = "DELETE FROM slice WHERE slice_key = ? AND token = ?"
+    pop_one = f"""
+        DELETE FROM slice
+        WHERE slice_key = ({_first.format("slice_key", 1)}) RETURNING slice_key, bundle_id, data
+    """
     find = _first.format("slice_key, data", "?")
     claim = """
         UPDATE slice SET due = ?1, token = ?2, deliveries = deliveries + 1
@@ -146,6 +157,17 @@ class Bare:
         self.sql.execute(table.finish_one, (identity,))
         self.sql.execute("COMMIT")
 
+    def pop(self, table: type[Table], *, noted: bool) -> None:
+        """Take a row and delete it in one transaction, noted as finished, and with the token of who took it."""
+        self.wait_for_disk(True)
+        now = _now()
+        self.sql.execute("BEGIN IMMEDIATE")
+        ((_, identity, _),) = self.sql.execute(table.pop_one, (now,)).fetchall()
+        if noted:
+            self.sql.execute(table.finish_one, (identity,))
+            self.sql.execute(MARK, (os.urandom(16), now + LEASE))
+        self.sql.execute("COMMIT")
+
     def claim(self, table: type[Table], batch: int) -> tuple[bytes, int, int, int]:
         """Rows that follow each other: their token, first and last key, and number."""
         token, now = os.urandom(16), _now()
@@ -193,6 +215,10 @@ def _works(bare: Bare, size: Size) -> Mapping[str, Mapping[str, Work]]:
         run = repeated(size.few, lambda: bare.receive_one(table))
         return Work(size.few, run, before=lambda: bare.fill(table, size.few), after=bare.clear)
 
+    def pops(table: type[Table], *, noted: bool = True) -> Work:
+        run = repeated(size.few, lambda: bare.pop(table, noted=noted))
+        return Work(size.few, run, before=lambda: bare.fill(table, size.few), after=bare.clear)
+
     def batches(table: type[Table]) -> Work:
         claim, ack = (lambda: bare.claim(table, size.batch)), (lambda held: bare.ack(table, held))
         run = in_turn(size.singles // size.batch, claim, ack)
@@ -204,6 +230,7 @@ def _works(bare: Bare, size: Size) -> Mapping[str, Mapping[str, Work]]:
             FULL_TREES: sends(bare.send_slice),
         },
         ONE_AT_A_TIME: {LEAST: ones(Table), FULL_TREES: ones(Slices)},
+        POP: {DELETE_ALONE: pops(Table, noted=False), LEAST: pops(Table), FULL_TREES: pops(Slices)},
         RECEIVE_SINGLES: {LEAST: batches(Table), FULL_TREES: batches(Slices)},
     }
 
