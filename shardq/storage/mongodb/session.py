@@ -30,7 +30,7 @@ __all__ = ["Address", "Session", "clock_leads"]
 _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
 
 _SAMPLES = 8
-_NEAR = 300  # microseconds
+_NEAR = 300  # microseconds; a single answer may be a thousand behind
 
 _NESTED = frozenset((dict, list))
 _AS_IT_IS: CodecOptions[Document] = CodecOptions(tz_aware=True)

@@ -19,9 +19,8 @@ from shardq.storage.mongodb.session import Session
 __all__ = ["SIGNALS", "CappedCollection"]
 
 SIGNALS = "shardq.signal"
-_LONGEST_ANSWER = (
-    10_000  # milliseconds that the server keeps a question open; half of what the client waits if less
-)
+# Milliseconds that the server keeps a question open; half of what the client waits for an answer if that is less.
+_LONGEST_ANSWER = 10_000
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
 
