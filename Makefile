@@ -3,19 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-ALONE = not cluster and not speed and not cassandra and not mongodb and not spark and not long
-FAST = $(ALONE) and not slow
-# The tests of the library: not those of what measures, breaks, shows and documents it.
-COVERING = $(addprefix tests/,api broadcast cli conformance/test_sqlite.py delivery large limits pipelines planning schedules signals sqlite storage tasks topics transactions worker)
-# Those that take the same lines hundreds of times.
-REPETITIVE = $(addprefix tests/,api/test_contended_unique_keys.py api/test_features_together.py sqlite/test_memory_stores.py)
+FAST = not server and not spark and not long
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 # The tests start hundreds of processes; each would compile shardq anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features bench-tasks soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
+.PHONY: help demo test test-long test-fast test-cassandra test-mongodb test-cluster test-spark spark-trials model lint budgets check bench bench-quick bench-features bench-tasks soak faults faults-full power-loss docs site deployment test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -23,32 +18,26 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## the tests on every store; those of MongoDB on real servers, those of Cassandra where Java 17 is there (10 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and not long' $(ARGS)
+test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (10 minutes)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not long' --budget test --cov --cov-report=term $(ARGS)
 
-test-long: $(READY)  ## the rest: Spark, kills at every third request, orders of steps, short campaigns, the demo and the benchmark (15 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and (spark or long)' $(ARGS)
-
-test-wide: $(READY)  ## `make test-long` without Spark and with all that it takes a sample of: every kill, every lost answer, every defect (15 minutes)
-	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=4000 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and long' $(ARGS)
+test-long: $(READY)  ## the rest: Spark, kills at every request, orders of steps, short campaigns (40 minutes); PART=0, 1 or 2 for a third
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m long $(if $(PART),--part $(PART)) $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds (90 seconds)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
 
-test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
-	$(BIN)/pytest -m speed $(ARGS)
-
 test-cassandra: $(READY)  ## the tests of the Cassandra store, with both kinds of Paxos (needs Java 17)
-	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m server -k cassandra $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STATES=200000 looks further
-	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
+	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not server' tests/model $(ARGS)
 
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
-	CI=true $(BIN)/pytest -m cluster $(ARGS)
+	CI=true $(BIN)/pytest tests/cluster $(ARGS)
 
 test-spark: $(READY)  ## the tests on Spark, on every store (10 minutes; needs Java 17)
-	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
+	CI=true $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
 
 spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, drivers and jobs that are killed, the driver's memory, a migration that is killed (needs Java 17)
 	$(BIN)/python tools/spark/check_clusters.py
@@ -58,15 +47,19 @@ spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 
 test-mongodb: $(READY)  ## the tests of the MongoDB store, on a single server and a replica set
-	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'mongodb and not speed' $(ARGS)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m server -k mongo $(ARGS)
 
-lint: $(READY)  ## formatting, lint, types, layers
+lint: $(READY)  ## formatting, lint, types, layers, budgets
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budgets.py
 
-check: lint test test-long coverage  ## what CI runs: lint, all tests, and the coverage (half an hour)
+budgets: $(READY)  ## lower the budgets that can be lower now
+	$(BIN)/python tools/budgets.py --lower
+
+check: lint test test-long  ## lint and all tests; CI runs a third of the long ones (an hour)
 
 bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
@@ -110,11 +103,8 @@ deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifest
 	sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/shardq-worker@.service >"$$unit" && \
 	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
 
-coverage: $(VENV)/.coverage  ## the lines and branches that the tests of the library itself run on SQLite; fails below the floor in pyproject.toml (3 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(ALONE)' --cov --cov-report=term $(REPETITIVE:%=--ignore %) $(ARGS) $(COVERING)
-
 test-pythons: $(VENV)/.pythons  ## `make test-fast` on Python 3.11, 3.12 and 3.13, as far as uv finds or can download them
-	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(ALONE)' $(ARGS)
+	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
 
 distribution: $(VENV)/.release  ## build wheel and sdist into dist/, and check both as somebody who installs them
 	$(BIN)/python tools/distribution.py
@@ -126,7 +116,7 @@ clean:  ## remove what these commands made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shardq-demo
 
 # Tools that only one target needs are installed when it is first made.
-$(VENV)/.site $(VENV)/.deployment $(VENV)/.coverage $(VENV)/.pythons $(VENV)/.release $(VENV)/.hooks: $(READY)
+$(VENV)/.site $(VENV)/.deployment $(VENV)/.pythons $(VENV)/.release $(VENV)/.hooks: $(READY)
 	$(BIN)/python -m pip install --quiet --group $(subst .,,$(notdir $@))
 	@touch $@
 

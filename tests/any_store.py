@@ -15,8 +15,8 @@ __all__ = ["any_url", "connect_any", "name"]
 @pytest.fixture(
     params=[
         "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
+        pytest.param("cassandra_url", marks=pytest.mark.server),
+        pytest.param("replica_set_url", marks=pytest.mark.server),
     ]
 )
 def any_url(request: pytest.FixtureRequest) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import shardq
+import tests.gate
 from shardq.context.identity import ConsumerIdentity
 from shardq.sharding import ownership
 from shardq.testing import ManualClock
@@ -19,7 +20,6 @@ from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
 from tests.redis_server import guarded_redis, own_redis, redis_url
-from tests.sampling import WIDE, every_third
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = [
@@ -36,35 +36,37 @@ __all__ = [
 LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
 """Folders of tests that take seconds each, most of them because they go through every step of something."""
 
-STREAMS = {"test_claim_streams.py", "test_stream_sinks.py", "test_wrong_use.py"}
-"""Files that take one half of the time of Spark's tests: each half has a Spark and a process of its own."""
+STORES = {"cassandra", "conformance", "mongodb", "spark"}
+"""Folders whose tests are about stores: `make test` has their servers. Other tests on a server are long."""
 
-TWINS = {
-    "test_cassandra_paxos_v1.py",
-    "test_mongodb.py",
-    "test_mongodb_kills.py",
+REPEATED = {
+    "test_broken_off.py",
+    "test_child_processes.py",
+    "test_contended_unique_keys.py",
+    "test_features_together.py",
+    "test_forged_tasks.py",
+    "test_large_groups.py",
+    "test_memory_stores.py",
+    "test_mongodb_cost.py",
     "test_mongodb_lost_responses.py",
+    "test_mongodb_tool.py",
+    "test_relaying_beside.py",
+    "test_scaling.py",
+    "test_sqlite_processes.py",
+    "test_tail_calls.py",
+    "test_workers_of_several_queues.py",
+    "test_workflow_retries.py",
 }
-"""Files of tests for a server that is like another one."""
+"""Files that repeat one rule many times, or start many processes."""
 
 HISTORIES = "test_a_store_agrees_with_the_model"
 """A contract that tries random histories: minutes on a server that is busy."""
 
-SLOW = {
-    "test_child_processes.py",
-    "test_contended_unique_keys.py",
-    "test_features_together.py",
-    "test_forks.py",
-    "test_interrupted_bulk_sends.py",
-    "test_interrupted_senders.py",
-    "test_pipeline_processes.py",
-    "test_pool.py",
-    "test_power_cuts.py",
-    "test_processes.py",
-    "test_redis_signals.py",
-    "test_sqlite_processes.py",
-}
-"""Files of tests that start processes, let real time pass, or go through many histories: a second each."""
+STREAMS = {"test_claim_streams.py", "test_stream_sinks.py", "test_wrong_use.py"}
+"""Files that take one half of the time of Spark's tests: each half has a Spark and a process of its own."""
+
+PARTS = 3
+"""The long tests are cut into this many parts. CI runs one of them; the day says which."""
 
 _names = itertools.count(1)
 
@@ -83,16 +85,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let the processes of this run share servers that end with it."""
+    config.pluginmanager.register(tests.gate)
     folder = begin_lasting_servers()
     if folder is not None:
         config.add_cleanup(lambda: end_lasting_servers(folder))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show why a test was run again: one that fails once in a while may have found a defect that is rare."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.write_sep("_", f"first try of {report.nodeid}")
-        terminalreporter.write_line(str(report.longrepr))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -103,53 +99,57 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if mark in ("long", "spark") and f"not {mark}" in config.option.markexpr else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that select a part of the long tests, and that of the gate."""
+    tests.gate.add_options(parser)
+    parser.addoption("--part", type=int, choices=range(PARTS), help="run this third of the long tests only")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put Spark and long tests first, so that none is left at the end while the other processes have nothing to do.
+    """Mark the tests that take long, and run them first.
 
-    What is dear to start is given to few processes, and a file that is marked so to one.
+    So none is left at the end while the other processes have nothing to do. What is costly to start is given to few
+    processes.
     """
-    _leave_out_twins(items)
-    if not WIDE:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide")])
-        items[:] = [item for item in items if not item.get_closest_marker("wide")]
     in_docker = docker_answers()
     for item in items:
+        if item.get_closest_marker("server"):
+            item.add_marker(
+                pytest.mark.no_cover
+            )  # it runs what those on SQLite run, and a store that is not measured
         if _is_long(item):
             item.add_marker(pytest.mark.long)
         if item.name.startswith(HISTORIES):
             item.add_marker(pytest.mark.timeout(900))
-        if WIDE:  # all steps of something, maybe on a machine that is busy
-            item.add_marker(pytest.mark.timeout(3600), append=False)
-        if item.path.name in SLOW:
-            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("spark"):
             half = "streams" if item.path.name in STREAMS else "jobs"
             item.add_marker(pytest.mark.xdist_group(f"spark {half}"))
-        elif in_docker and item.get_closest_marker("cassandra"):
+        elif in_docker and item.get_closest_marker("server") and "cassandra" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cassandra"))
-        elif item.get_closest_marker("one_process"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    _without_other_parts(config, items)
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])
 
 
-def _leave_out_twins(items: list[pytest.Item]) -> None:
-    """Let servers that are like another one meet every third of the tests that both go through.
-
-    A single MongoDB server is like a replica set but for transactions, and the older Paxos is like the newer one.
-    """
-    twins = [item for item in items if item.path.name in TWINS and "[replica set" not in item.name]
-    sample = {twins[number] for number in every_third(len(twins))}
-    for item in twins:
-        if item not in sample:
-            item.add_marker(pytest.mark.wide)
+def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests of the other parts. Neighbours are alike, so all parts take equally long."""
+    part = config.getoption("part")
+    if part is None:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = set(long) - set(long[part::PARTS])
+    config.hook.pytest_deselected(items=list(others))
+    items[:] = [item for item in items if item not in others]
 
 
 def _is_long(item: pytest.Item) -> bool:
     """Tell whether `make test` leaves the test to `make test-long`."""
-    if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
+    folder, file = item.path.parent.name, item.path.name
+    if folder in LONG or file in REPEATED or file.endswith("_has_teeth.py"):
         return True
-    return item.name.startswith(HISTORIES)
+    if item.name.startswith(HISTORIES) or "[standalone" in item.name:  # a replica set can do all that it can
+        return True
+    return item.get_closest_marker("server") is not None and folder not in STORES
 
 
 @pytest.fixture

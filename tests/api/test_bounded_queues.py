@@ -324,7 +324,6 @@ def test_counting_takes_a_twentieth_of_the_time_at_most(bench: Bench) -> None:
 # -- how far above the bounds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest"])
 def test_beside_the_bound_there_is_no_more_than_others_send_between_two_counts(

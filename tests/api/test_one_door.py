@@ -10,7 +10,7 @@ import pytest
 
 import shardq
 
-pytestmark = pytest.mark.one_process  # each would parse the whole source
+pytestmark = pytest.mark.xdist_group("test_one_door")  # each would parse the whole source
 
 FOLDER = Path(shardq.__file__).parent
 BELOW_THE_PORT = {"storage", "testing"}

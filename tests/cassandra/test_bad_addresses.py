@@ -18,7 +18,7 @@ from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Append, ShardCounts
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 
 def test_a_url_says_where_and_how() -> None:

@@ -11,7 +11,7 @@ import pytest
 from shardq.storage.cassandra.store import CassandraStore
 from tests.cassandra_server import keyspace_beside
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 USAGE, NOT_FOUND, UNAVAILABLE = 2, 3, 4
 SCRIPT = "import sys; from shardq.cli.main import main; sys.exit(main())"

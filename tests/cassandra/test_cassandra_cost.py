@@ -22,7 +22,7 @@ from tests.cassandra.traces import tombstones_of
 from tests.function_calls import function_calls
 from tests.sharing import share
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 MINUTE = 60_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from shardq.storage.cassandra.guarantees import check_settings
 from shardq.storage.cassandra.store import CassandraStore
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 SOUND = {
     "commitlog_sync": "batch",

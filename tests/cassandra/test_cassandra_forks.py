@@ -14,7 +14,7 @@ import shardq
 from shardq.storage.cassandra.store import CassandraStore
 from tests.forking import all_held, forked
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 
 def test_a_child_uses_its_parents_client_although_every_lock_of_it_was_held(

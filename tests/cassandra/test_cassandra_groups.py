@@ -33,7 +33,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 Opens = Callable[[], CassandraStore]

@@ -18,7 +18,7 @@ from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, 
 from shardq.testing import BundleFactory
 from tests.cassandra.traces import tombstones_of
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 LAPSED = 1  # a lease that is over when the claim returns

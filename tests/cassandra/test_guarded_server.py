@@ -24,7 +24,7 @@ from shardq.storage.cassandra.url import parse
 from tests.certificates import write_certificates
 from tests.local_server import local_server
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.one_process, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("test_guarded_server"), pytest.mark.long]
 
 PASSWORD = "se/cr@t:of?ours"
 QUOTED = "se%2Fcr%40t%3Aof%3Fours"

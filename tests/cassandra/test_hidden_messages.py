@@ -17,7 +17,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Fenced, Forward, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -17,9 +17,8 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
 from shardq.testing import BundleFactory
-from tests.sampling import every_third
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 MINUTE = 60_000_000
 PARTITIONS = "SELECT DISTINCT shard FROM entry"
@@ -135,7 +134,7 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
 ) -> None:
     monkeypatch.setattr(directory, "NOTICE", 0.0)
     bundle = BundleFactory(store.now)(2)
-    for die_at in every_third(60, carried_out):
+    for die_at in range(60):
         shard = create(store, name)
         store.append(Append(shard, (bundle,)))
         store.reserve_keys(name, [DedupeEntry("key", "old")], MINUTE)
@@ -227,7 +226,7 @@ def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(directory, "NOTICE", 0.0)
-    for die_at in every_third(60, carried_out):
+    for die_at in range(60):
         # Given a queue with a message and a unique key, and a client that ends at one of the writes of its drop
         name = f"i{os.urandom(6).hex()}"
         store.append(Append(create(store, name), (BundleFactory(store.now)(),)))

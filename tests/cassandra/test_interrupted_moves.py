@@ -11,7 +11,7 @@ import shardq
 from shardq.storage.cassandra.store import CassandraStore
 from tests.dying_store import STEPS, Died, DyingStore
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 @pytest.mark.parametrize("later", [1, 3])

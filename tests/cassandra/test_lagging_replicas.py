@@ -18,7 +18,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Bundle, Claim, Probe, Release, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 INLINE, LARGE = 10, 10_000  # bytes of a body

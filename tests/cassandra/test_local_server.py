@@ -12,7 +12,7 @@ import pytest
 
 from tests.local_server import TOOLS
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_servers_that_start_at_the_same_time_do_not_meet_and_leave_nothing(tmp_path: Path) -> None:
     def run(_: int) -> str:
         ended = tool("run", "--short-lived", "--heap", "384m", "--", "echo", "{url}", TMPDIR=str(tmp_path))

@@ -16,7 +16,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 MOST_BYTES = 16 << 20  # in a change, as far as the server takes it

@@ -12,7 +12,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, QueueRecord
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MOST = 3
 

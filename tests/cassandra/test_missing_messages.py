@@ -16,7 +16,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 ENOUGH = 60  # reads, for any ack

@@ -21,9 +21,8 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.clocks import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Peek, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
-from tests.sampling import every_third
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 MINUTE = 60_000_000
 ENOUGH = 60  # reads, for any look
@@ -91,7 +90,7 @@ def test_a_message_that_moves_meanwhile_is_found(
 ) -> None:
     session = disturbed._session
     assert isinstance(session, DisturbedSession)
-    for disturb_at in every_third(ENOUGH, list(LOOKS).index(look), move == "claim", size == INLINE):
+    for disturb_at in range(ENOUGH):
         # Given a message that waits, or is held
         bundle = BundleFactory(store.now)(1, data=bytes(size))
         session.disturb = given(store, shard, bundle, move)

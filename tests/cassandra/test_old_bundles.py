@@ -15,7 +15,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 HOURS = 120 * MINUTE  # ago, the ids were made

@@ -13,7 +13,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
 from tests.cassandra_server import keyspace_beside
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

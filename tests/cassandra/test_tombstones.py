@@ -32,7 +32,7 @@ from shardq.testing import BundleFactory
 from tests.cassandra_server import TOMBSTONES as THRESHOLD
 from tests.conformance.test_cassandra import CassandraHarness
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

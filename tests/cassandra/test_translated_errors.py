@@ -9,7 +9,7 @@ cassandra = pytest.importorskip("cassandra", reason="the extra `cassandra` is no
 from shardq.errors import OutcomeUnknown, StoreUnavailable  # noqa: E402
 from shardq.storage.cassandra.faults import translate  # noqa: E402
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize(

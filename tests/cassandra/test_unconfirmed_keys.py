@@ -16,7 +16,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import DedupeEntry
 from tests.dying_store import STEPS, Died, DyingStore
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 LONG = b"long" * 10_000  # too long to be kept inside its row
 

@@ -20,7 +20,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Sweep
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 SECOND = 1_000_000
 

@@ -10,6 +10,7 @@ from shardq.cli import absence
 from tests.cli.conftest import Shell
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [["list"], ["stats", "jobs"]])
 def test_a_store_that_is_silent_is_told_of_before_the_command_gives_up(
     command: list[str], monkeypatch: pytest.MonkeyPatch

@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.sampling import some
-
 cassandra_cluster = pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from cassandra import ReadFailure  # noqa: E402
@@ -47,7 +45,7 @@ UNLIST = f"UPDATE shard_directory SET leaving = {OUT} WHERE queue = %s AND time_
 class CassandraHarness(StoreHarness):
     real_time = True
     time_scale = 0.05
-    examples = some(12, 5)
+    examples = 12
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)
@@ -173,7 +171,7 @@ def _queue_of(name: object) -> str:
     return str(name).partition("@")[0].replace("~", "@")
 
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

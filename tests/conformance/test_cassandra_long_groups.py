@@ -12,7 +12,7 @@ from shardq.storage.cassandra.groups import changing
 from shardq.testing.conformance import GroupContract, GroupLeaseContract, GroupStayContract, ModelContract
 from tests.conformance.test_cassandra import CassandraHarness
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 from shardq.testing.conformance import ConcurrencyContract, FencingContract, GroupContract, GroupLeaseContract
 from tests.conformance.test_cassandra import CassandraHarness
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

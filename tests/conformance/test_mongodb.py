@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.sampling import some
-
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
 from shardq.sharding.shard import Shard  # noqa: E402
@@ -53,7 +51,7 @@ class MongoTransaction(ApplicationTransaction):
 class MongoHarness(StoreHarness):
     real_time = True
     time_scale = 0.05
-    examples = some(25, 10)
+    examples = 25
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)
@@ -140,7 +138,7 @@ class MongoHarness(StoreHarness):
         self.client.close()
 
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,6 @@ _names = itertools.count()
         max_size=5,
     ),
 )
-@pytest.mark.slow
 def test_moves_that_die_anywhere_and_are_cut_anyhow_double_and_lose_nothing(
     url: str,
     clock: ManualClock,

@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from shardq.cli.command_table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_the_command_reference_is_up_to_date() -> None:
     tool = [sys.executable, str(ROOT / "tools" / "command_reference.py"), "--check"]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)

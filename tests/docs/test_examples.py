@@ -22,7 +22,6 @@ SHARDQ = Path(sys.executable).with_name("shardq")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_in(page, "python")], ids=name)
-@pytest.mark.slow
 def test_the_python_blocks_of_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +40,6 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(
     [page for page in PAGES if blocks_in(page, "console") and page.name not in STORIES],
     ids=name,
 )
-@pytest.mark.slow
 def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:
     for block in blocks_in(page, "console"):
         for line in block.splitlines():
@@ -65,7 +63,7 @@ def modules() -> list[str]:
     return sorted(found.name for found in pkgutil.walk_packages(shardq.__path__, "shardq."))
 
 
-@pytest.mark.one_process  # each would import all modules
+@pytest.mark.xdist_group("test_examples")  # each would import all modules
 @pytest.mark.parametrize("name", ["shardq", *modules()])
 def test_the_examples_of_a_modules_docstrings_hold(
     name: str, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.sampling import some
 from tools.faults.round import Round
 
 pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
@@ -32,7 +31,7 @@ CAUGHT = {
     "DropsOneEntryInFifteen": "workflow that does not end",
     "LosesParts": "large body gone before its message",
 }
-TRIED = list(CAUGHT)[: some(len(CAUGHT), 1)]
+TRIED = list(CAUGHT)[: len(CAUGHT)]
 
 
 def campaign(folder: Path, *words: str, seed: int = 1) -> tuple[int, Round]:

@@ -14,7 +14,6 @@ from shardq.receiving import redrive
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import Scene
-from tests.sampling import fewer_and_fewer
 
 __all__ = ["KilledBodies"]
 
@@ -55,7 +54,7 @@ class KilledBodies:
         self, bodies: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         others = self._stored(bodies)
-        for requests in fewer_and_fewer(MOST, bodies.killer.turn):
+        for requests in range(MOST):
             name = bodies.new_name()
             bodies.queues.append(f"{name}.dead")
             Client(bodies.healthy).create_queue(name, shards=1, time_shards=1)

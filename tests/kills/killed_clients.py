@@ -14,7 +14,6 @@ from shardq.testing.messages import Message, of_bundle
 from tests.kills.killers import Killer
 from tests.kills.operations import OPERATIONS, Given, Operation, group_in, prepare
 from tests.kills.scene import MOST, Scene
-from tests.sampling import every_third
 
 __all__ = ["KilledClients"]
 
@@ -42,7 +41,7 @@ class KilledClients:
             pytest.skip("the store does not forward across shards")
         if operation.together and not scene.healthy.capabilities.settle_across_shards:
             pytest.skip("the store does not settle across shards")
-        for requests in every_third(MOST, list(OPERATIONS).index(name), repeated, scene.killer.turn):
+        for requests in range(MOST):
             queue = scene.new_queue() if operation.alone else scene.queue
             shard = Shard(queue, GROUP_TIME_SHARD if grouped else 0, requests)
             given = prepare(operation, scene.healthy, shard, scene.lease)

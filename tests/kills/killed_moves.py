@@ -14,7 +14,6 @@ from shardq.receiving import redrive
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, TRIES, Scene
-from tests.sampling import every_third
 
 __all__ = ["KilledMoves"]
 
@@ -74,7 +73,7 @@ class KilledMoves:
     ) -> None:
         # Of one group, in three lanes; the target has one, and two for those who complete it
         in_lanes = move is forward and moves.healthy.capabilities.groups
-        for requests in every_third(MOST, MOVES.index(move), moves.killer.turn):
+        for requests in range(MOST):
             name = self._given(moves, dead=move is send_back, group="a" if in_lanes else None)
 
             def act(store: Store, name: str = name) -> None:

@@ -16,7 +16,6 @@ from shardq.testing import BundleFactory
 from shardq.testing.messages import of_bundle
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, Scene
-from tests.sampling import every_third
 
 __all__ = ["KilledQueues"]
 
@@ -37,7 +36,7 @@ class KilledQueues:
         self, scene: Scene, act: Callable[[Store, int], object], turn: int = 0
     ) -> Iterator[tuple[int, bool, Store]]:
         """Let clients die after more and more requests; gives the number of each, whether it died, and its heir."""
-        for each, requests in enumerate(every_third(MOST, turn, scene.killer.turn)):
+        for each, requests in enumerate(range(MOST)):
             killed = scene.killer.run(lambda store, each=each: act(store, each), requests)  # type: ignore[misc]
             heir = scene.harness.open()
             yield each, killed, heir

@@ -17,7 +17,6 @@ from shardq.topics.background import Background
 from shardq.topics.names import folder_of, log_of, state_of
 from tests.kills.killers import Killer
 from tests.kills.scene import TRIES, Scene
-from tests.sampling import every_third, fewer_and_fewer
 from tests.topics.receiving import received
 
 __all__ = ["KilledTopics"]
@@ -126,7 +125,7 @@ class KilledTopics:
             own.relay()
 
         bodies = topics.publish(topic, 0)
-        for requests, killed in topics.kills(act, every_third(MOST, 0, topics.killer.turn)):
+        for requests, killed in topics.kills(act, range(MOST)):
             # What arrived is received before others go on
             came, few = received(every), received(some)
             topics.heir(topic).relay()
@@ -150,7 +149,7 @@ class KilledTopics:
         for batch in (0, 1):
             published += topics.publish(topic, batch)
             topic.relay() if not batch else None
-        for requests, _ in topics.kills(subscribe, fewer_and_fewer(MOST, topics.killer.turn)):
+        for requests, _ in topics.kills(subscribe, range(MOST)):
             heir = topics.heir(topic)
             late = subscribe(heir._client)
             heir.relay()
@@ -176,7 +175,7 @@ class KilledTopics:
 
         new = b"0-5"
         topic.publish(new, subject=ODD)
-        for requests, killed in topics.kills(rewind, every_third(MOST, 1, topics.killer.turn)):
+        for requests, killed in topics.kills(rewind, range(MOST)):
             published.append(new)
             came = received(every)
             topics.heir(topic).relay()
@@ -196,7 +195,7 @@ class KilledTopics:
             client.delete_topic(topic.name)
 
         topics.publish(doomed[-1], 0)
-        for requests, killed in topics.kills(delete, fewer_and_fewer(MOST, topics.killer.turn)):
+        for requests, killed in topics.kills(delete, range(MOST)):
             topic = doomed[-1]
             try:
                 heir = topics.heir(topic)

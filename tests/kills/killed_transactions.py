@@ -11,7 +11,6 @@ from shardq.client import Client
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, Scene
-from tests.sampling import every_third
 
 __all__ = ["KilledTransactions"]
 
@@ -34,7 +33,7 @@ class KilledTransactions:
     ) -> None:
         scene = scene_of_transactions
         client = Client(scene.healthy)
-        for requests in every_third(MOST, 0, scene.killer.turn):
+        for requests in range(MOST):
             # Given two messages that are held
             queue = client.create_queue(scene.new_name(), shards=1, time_shards=1)
             queue.producer().send_many([OLD, HELD])

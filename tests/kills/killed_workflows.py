@@ -13,7 +13,6 @@ from shardq.storage.store import Store
 from shardq.tasks import Tasks, TaskWorker, Workflow, buckets, chain, chord, group, places
 from tests.kills.killers import Killer
 from tests.kills.scene import TRIES, Scene
-from tests.sampling import fewer_and_fewer
 
 __all__ = ["KilledWorkflows"]
 
@@ -88,7 +87,7 @@ class KilledWorkflows:
         self, flows: Scene, flow: Callable[[Sums], Workflow], tmp_path: Path
     ) -> None:
         value, steps = FLOWS[flow]
-        for requests in fewer_and_fewer(MOST, flows.killer.turn):
+        for requests in range(MOST):
             file, name = tmp_path / str(requests), flows.new_name()
             flows.queues.append(f"{name}.dead")
             Client(flows.healthy).create_queue(name, shards=1, time_shards=1, visibility_timeout=3_600)

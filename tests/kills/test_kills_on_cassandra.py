@@ -19,7 +19,7 @@ from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import CassandraKiller
 
 pytestmark = [
-    pytest.mark.cassandra,
+    pytest.mark.server,
     # The threads of a client die with it.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]

@@ -17,7 +17,7 @@ from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import MongoKiller
 
 pytestmark = [
-    pytest.mark.mongodb,
+    pytest.mark.server,
     # The threads of a client die with it.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]

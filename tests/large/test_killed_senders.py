@@ -17,7 +17,6 @@ from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from tests.large.conftest import CONTENT, stored_bodies
-from tests.sampling import every_third
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +83,7 @@ def live(client: shardq.Client, clock: ManualClock) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("in_one_step", [True, False], ids=["in one step", "step by step"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", every_third(MOST, 1))
+@pytest.mark.parametrize("step", range(MOST))
 def test_whatever_step_it_dies_at(
     url: str, clock: ManualClock, step: int, after: bool, in_one_step: bool
 ) -> None:

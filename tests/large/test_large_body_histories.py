@@ -6,7 +6,6 @@ import io
 import tempfile
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +72,6 @@ STEPS: dict[str, Callable[[shardq.Queue], object]] = {
         max_size=25,
     )
 )
-@pytest.mark.slow
 def test_every_history_leaves_whole_bodies_and_no_others(history: list[tuple[str, str, float]]) -> None:
     clock = ManualClock()
     with (

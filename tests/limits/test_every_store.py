@@ -87,7 +87,6 @@ def holder(url: str, semaphore: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.slow
 def test_the_permit_of_a_process_that_is_killed_comes_back(
     any_url: str, connect_any: Connect, name: str
 ) -> None:
@@ -100,7 +99,6 @@ def test_the_permit_of_a_process_that_is_killed_comes_back(
             assert not permit.lost
 
 
-@pytest.mark.slow
 def test_a_process_that_stood_still_is_told_that_it_lost_its_permit(
     any_url: str, connect_any: Connect, name: str
 ) -> None:
@@ -137,7 +135,6 @@ def test_a_queue_never_has_too_many_in_flight(connect_any: Connect, name: str) -
     assert client.queue(f"{name}.in-flight.permits").counts().in_flight == 0
 
 
-@pytest.mark.slow
 def test_a_queue_is_never_received_from_too_fast(connect_any: Connect, name: str) -> None:
     client = connect_any()
     queue = client.create_queue(name, shards=2, time_shards=2, rate_limit="8/2s", max_deliveries=None)
@@ -157,7 +154,6 @@ def test_a_queue_is_never_received_from_too_fast(connect_any: Connect, name: str
     assert all(sum(moment <= other < moment + 1.9 for other in moments) <= 8 for moment in moments)
 
 
-@pytest.mark.slow
 def test_permits_are_claimed_in_bulk_and_cut_at_will(connect_any: Connect, name: str) -> None:
     queue = connect_any().create_queue(name, shards=1, time_shards=1, max_in_flight=300, max_deliveries=None)
     queue.producer().send_many([b"x"] * 450)

@@ -40,7 +40,7 @@ def test_no_walk_to_the_end_breaks_a_promise(name: str, most_states: int, note: 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(each, marks=pytest.mark.wide) if each in HARD_TO_FIND else each for each in MUTATIONS],
+    [pytest.param(each, marks=pytest.mark.long) if each in HARD_TO_FIND else each for each in MUTATIONS],
 )
 def test_a_defect_of_the_protocol_is_found(name: str, note: Note) -> None:
     mutation = MUTATIONS[name]

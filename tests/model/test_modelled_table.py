@@ -19,7 +19,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
 from tests.model.modelled_table import Database, Statement
 
-pytestmark = pytest.mark.cassandra
+pytestmark = pytest.mark.server
 
 NOW = 1_700_000_000_000_000
 PAST, EARLIER, FUTURE = 20, 10, 4_000_000_000_000_000  # times of plain writes

@@ -29,7 +29,7 @@ from shardq.storage.requests import (
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import interrupted_client
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 INDEXES = {"_id_", "claim", "finished"}
 MINUTE = 60_000_000

@@ -21,7 +21,7 @@ from shardq.testing import BundleFactory
 from tests.mongodb.interruption import interrupted_client
 from tests.sharing import share
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 

@@ -20,7 +20,7 @@ from tests.mongodb.test_mongodb_cost import profiled
 from tests.steps import clear, counted, persist
 from tools.audit.mongodb_documents import read_mongodb
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 

@@ -11,7 +11,7 @@ import shardq
 from shardq.storage.mongodb.store import MongoStore
 from tests.forking import all_held, forked
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 def test_a_child_uses_its_parents_client_although_every_lock_of_it_was_held(

@@ -18,7 +18,7 @@ from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.mongodb.test_mongodb_cost import profiled
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 

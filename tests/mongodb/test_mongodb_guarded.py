@@ -19,7 +19,7 @@ from shardq.storage.requests import QueueRecord
 from tests.certificates import write_certificates
 from tests.local_server import local_server
 
-pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("test_mongodb_guarded")]
 
 PASSWORD = "se/cr@t:of?ours"
 QUOTED = quote_plus(PASSWORD)

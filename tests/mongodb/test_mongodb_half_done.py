@@ -25,7 +25,7 @@ from tests.mongodb.intents import let_intents_lapse
 from tests.mongodb.interruption import Killed
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, prepared
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 HALF_DONE = ("acknowledge", "extend", "purge")  # of several bundles, by several commands
 

@@ -23,7 +23,7 @@ from shardq.storage.requests import Append, Bundle, Claim, Sweep
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import interrupted_client
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 SECOND = 1_000_000
 MINUTE = 60_000_000

@@ -23,7 +23,7 @@ from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import Killed, interrupted_client
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 

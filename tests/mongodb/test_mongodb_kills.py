@@ -18,7 +18,7 @@ from tests.mongodb.intents import let_intents_lapse
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.steps import EXPECTED, STEPS, clear, counted, prepared
 
-pytestmark = [pytest.mark.mongodb, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 def start(do: Callable[[], object], ready: int) -> int:

@@ -13,7 +13,7 @@ from shardq.storage.requests import Claim
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])

@@ -12,7 +12,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, QueueRecord, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MOST = 3
 MINUTE = 60_000_000

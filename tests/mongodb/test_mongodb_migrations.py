@@ -15,7 +15,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 TOKEN, HISTORY = {"t": 1}, [("h.a", 1), ("_id", 1)]

@@ -15,7 +15,7 @@ from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from tests.local_server import local_server
 
-pytestmark = [pytest.mark.mongodb, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 @pytest.fixture

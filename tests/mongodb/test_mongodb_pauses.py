@@ -17,7 +17,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Claim, Release, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 LOOKS = 1_500

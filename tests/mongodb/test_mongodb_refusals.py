@@ -33,7 +33,7 @@ from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRe
 from shardq.testing import BundleFactory
 from tests.local_server import local_server
 
-pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("test_mongodb_refusals")]
 
 QUICK = "serverSelectionTimeoutMS=300"
 

@@ -17,7 +17,7 @@ from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed,
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import interrupted_client
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 

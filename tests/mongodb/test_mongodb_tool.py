@@ -12,7 +12,7 @@ import pymongo
 import pytest
 from pymongo.errors import ServerSelectionTimeoutError
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 TOOL = Path(__file__).parents[2] / "tools" / "servers" / "mongodb.py"
 TELL_AND_WAIT = "import os, time; print(os.environ['SHARDQ_TEST_MONGODB_URL'], flush=True); time.sleep(60)"

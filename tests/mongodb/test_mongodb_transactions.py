@@ -29,7 +29,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append
 from tests.steps import EXPECTED, STEPS, clear, counted, persist, prepared
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Fenced, 
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import Interruption, Killed, interrupted_client
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 MANY = 60  # more commands than anything here has

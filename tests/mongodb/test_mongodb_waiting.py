@@ -20,7 +20,7 @@ from shardq.storage.requests import Append, QueueRecord
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 GUARD = 20.0
 
@@ -131,6 +131,7 @@ def test_signals_are_found_after_more_of_them_than_the_collection_holds(
     assert store.wait([shard.queue], GUARD)
 
 
+@pytest.mark.long
 def test_a_closed_store_has_no_thread_left_that_waits_for_signals(store: MongoStore, shard: Shard) -> None:
     import threading
 

@@ -16,7 +16,7 @@ from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, QueueRecord
 from tests.steps import STEPS, Given, counted, prepared
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 @contextmanager
@@ -57,6 +57,7 @@ def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
     assert counted(store, shard) == (4, 0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code", [64, 91, 11601, 11602]
 )  # too slow; the server ends; an operator; it steps down

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.xdist_group("test_sdist")
 
 ROOT = Path(__file__).parents[2]
 

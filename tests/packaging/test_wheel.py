@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.xdist_group("test_wheel")
 
 ROOT = Path(__file__).parents[2]
 

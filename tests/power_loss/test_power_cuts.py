@@ -12,7 +12,7 @@ import pytest
 from tools.power_loss.sqlite_store import SqliteStore
 from tools.power_loss.trial import Lies, Recording, cut, record
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.xdist_group("test_power_cuts")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tools.soak.site import STORES, Site, open_site
 from tools.soak.soak import SAMPLES, soak
 
 
-@pytest.mark.cassandra
+@pytest.mark.server
 def test_memory_files_and_tombstones_of_cassandra_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -27,7 +27,7 @@ def test_memory_files_and_tombstones_of_cassandra_are_seen(
     assert last.tombstones is not None and last.tombstones >= 0
 
 
-@pytest.mark.mongodb
+@pytest.mark.server
 def test_memory_and_files_of_mongodb_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _soaked("mongodb", tmp_path, monkeypatch).tombstones is None
 

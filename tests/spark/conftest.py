@@ -1,13 +1,10 @@
 """One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
 
-Each test has a fresh SQLite file. Those that are marked ``every_store`` run once more on one of the servers, in turn.
-With ``make test-spark`` they run on each. Those that are marked ``every_store(sample="sqlite")`` run on SQLite alone
-until then: other tests try what the servers add to them.
+Each test has a fresh SQLite file. Those that are marked with ``on_every_store`` run on each server, too.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import sys
@@ -19,17 +16,15 @@ from typing import Any
 import pytest
 
 import shardq
-from tests.sampling import WIDE
+from tests.spark.every_store import SERVERS
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
-SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
-"""Their fixtures."""
-
-_turns = itertools.cycle(SERVERS)
+SAMPLE = {"test_retried_tasks.py", "test_writing_and_browsing.py"}
+"""Files that `make test` runs: on SQLite, with one Spark."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
@@ -37,14 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            if item.path.name not in SAMPLE:
+                item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("every_store")
-    if marker is not None:
-        sample = () if marker.kwargs.get("sample") == "sqlite" else (next(_turns),)
-        metafunc.parametrize("url", ("sqlite", *(SERVERS if WIDE else sample)), indirect=True)
 
 
 @pytest.fixture(scope="session")

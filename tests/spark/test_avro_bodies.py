@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import shardq
 from shardq.spark.bodies import CORRUPT, BodyReader, body_type
 from shardq.spark.options import BrowseOptions
+from tests.spark.every_store import on_every_store
 
 EVERY_TYPE = {
     "type": "record",
@@ -254,7 +255,7 @@ def test_a_schema_is_needed() -> None:
         body_type(BrowseOptions(url="sqlite:///x.db", queue="q", body_format="avro"))
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_queue_is_a_table_and_a_stream_of_columns_out_of_avro(pipes, queue) -> None:
     rows = [{"customer": f"c{n}", "amount": n / 2, "lines": [n]} for n in range(40)]
     queue.producer(bundle_messages=7).send_many([*(written(ORDER, row) for row in rows), b"broken", b""])

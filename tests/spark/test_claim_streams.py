@@ -11,6 +11,7 @@ import pytest
 from pyspark import TaskContext
 
 import shardq
+from tests.spark.every_store import on_every_store
 
 
 def fill(queue: shardq.Queue, count: int) -> None:
@@ -45,7 +46,7 @@ def test_everything_is_delivered_once_and_nothing_is_left_in_flight(pipes, queue
     assert sum(progress.numInputRows for progress in query.recentProgress) == 3_000
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_task_that_fails_after_a_partial_read_gets_the_same_rows_again(pipes, queue) -> None:
     fill(queue, 2_000)
     out = pipes.folder / "out"
@@ -70,7 +71,7 @@ def test_every_action_on_a_batch_sees_the_same_rows(pipes, queue) -> None:
     assert sorted(number for first, _ in seen for number in first) == list(range(1_000))
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_restart_after_a_failed_batch_replays_its_rows(pipes, queue) -> None:
     fill(queue, 1_500)
     seen: dict[int, list[list[int]]] = {}
@@ -139,7 +140,7 @@ def test_a_plain_consumer_and_a_stream_share_the_messages(pipes, queue) -> None:
     assert sorted(streamed + received) == list(range(6_000))
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_nothing_comes_back_of_a_batch_whose_query_is_stopped_before_its_next_trigger(pipes, queue) -> None:
     fill(queue, 200)
     checkpoint = str(pipes.folder / "checkpoint")
@@ -154,7 +155,7 @@ def test_nothing_comes_back_of_a_batch_whose_query_is_stopped_before_its_next_tr
     assert (pipes.folder / "checkpoint" / "commits" / "0").exists()
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_leases_are_kept_while_a_batch_takes_longer_than_they_last(pipes, queue) -> None:
     fill(queue, 200)
     stolen: list[int] = []
@@ -215,7 +216,7 @@ def test_with_manual_acks_the_job_settles_by_receipt(pipes, queue) -> None:
         pipes.write(pipes.spark.createDataFrame([("x",)], "receipt string"), queue, operation="ack")
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_manual_leases_are_kept_for_as_long_as_the_batch_takes_and_longer_where_the_job_said_so(
     pipes, queue
 ) -> None:
@@ -245,7 +246,7 @@ def test_manual_leases_are_kept_for_as_long_as_the_batch_takes_and_longer_where_
     assert (queue.counts().delayed, queue.counts().in_flight) == (50, 100)
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_everything_of_any_priority_is_done_beside_newer_messages_that_go_first(pipes, queue) -> None:
     for priority in (5, 0, 9, 3):
         with queue.producer(bundle_messages=100) as producer:
@@ -313,7 +314,7 @@ def test_dead_letters_by_receipt_are_made_once_and_lost_ones_are_told(pipes, mak
     assert queue.counts().in_flight == 1
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_poison_message_becomes_a_dead_letter_and_the_query_goes_on(pipes, make_queue, client) -> None:
     queue = make_queue(max_deliveries=2)
     with queue.producer() as producer:

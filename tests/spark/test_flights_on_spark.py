@@ -26,7 +26,7 @@ def flights() -> Path:
     return archive
 
 
-@pytest.mark.wide
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_flights_come_out_of_the_pipeline_as_they_are_in_the_file(spark, url, flights, tmp_path) -> None:
     example = runpy.run_path(str(EXAMPLE))

@@ -20,6 +20,7 @@ from shardq.spark.jobs.report import report
 from shardq.spark.jobs.transform import transform
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
+from tests.spark.every_store import on_every_store
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_load_that_can_be_repeated_promises_no_order(place, queue) -> None:
         load(None, place(queue), "rows", send_options=options)  # type: ignore[arg-type]
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_drain_writes_every_message_once_and_goes_on_where_it_was(spark, place, queue, tmp_path) -> None:
     out = str(tmp_path / "out")
     with queue.producer() as producer:
@@ -170,7 +171,7 @@ def test_the_history_is_replayed_once_under_a_run_id(spark, place, make_queue) -
     assert {(message.priority, message.headers["n"]) for message in found} == {(3, 1)}
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_migration_copies_everything_and_compares_it(spark, place, client, make_queue) -> None:
     source = make_queue(max_deliveries=7)
     with source.producer(bundle_messages=50) as producer:
@@ -197,7 +198,7 @@ def test_a_migration_copies_everything_and_compares_it(spark, place, client, mak
         client.delete_queue(target.queue)
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_migration_goes_from_any_store_to_another(spark, url, place, make_queue, tmp_path) -> None:
     """From the store to SQLite, and from there back."""
     source = make_queue()

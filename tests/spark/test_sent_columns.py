@@ -25,6 +25,7 @@ from shardq.spark.row_schema import arrow_schema
 from shardq.spark.sinks import TaskReport
 from shardq.spark.source import ShardqDataSource
 from shardq.storage.sqlite.store import SqliteStore
+from tests.spark.every_store import on_every_store
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 LAST = from_datetime(datetime.max.replace(tzinfo=UTC))
@@ -64,7 +65,7 @@ def received(queue: shardq.Queue) -> list[str]:
     return found
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_rows_have_a_delay_a_ttl_a_group_and_keys(make_queue, send) -> None:
     queue = make_queue(dedupe_window=3_600.0)
     columns = "body string, priority int, delay double, due timestamp, ttl double, group string, "
@@ -96,7 +97,7 @@ def test_rows_have_a_delay_a_ttl_a_group_and_keys(make_queue, send) -> None:
         assert producer.send(b"again", unique_key="other report") == found["both"].id
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_rows_of_a_group_are_delivered_in_their_order_whatever_else_differs(
     make_queue, send, monkeypatch
 ) -> None:
@@ -139,7 +140,7 @@ def _send_half(
     assert queue.counts().ready > 0
 
 
-@pytest.mark.every_store
+@on_every_store
 @pytest.mark.parametrize("key", ["unique_key", "once"])
 def test_rows_with_keys_are_stored_once_however_often_they_come(make_queue, send, key, monkeypatch) -> None:
     queue = make_queue(dedupe_window=3_600.0)

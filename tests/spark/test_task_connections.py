@@ -13,6 +13,7 @@ import shardq
 from shardq.spark import connection
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import QueueOptions
+from tests.spark.every_store import on_every_store
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def wait_for(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_it_is_closed_after_the_last_task_and_opened_for_the_next(options, queue, monkeypatch) -> None:
     monkeypatch.setattr(connection, "IDLE_SECONDS", 0.1)
     queue.producer().send(b"x")

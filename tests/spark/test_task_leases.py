@@ -23,6 +23,7 @@ from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.heartbeat import interval_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
+from tests.spark.every_store import on_every_store
 
 ROOT = Path(__file__).parents[2]
 COUNT = 10_000  # of one claim
@@ -95,7 +96,7 @@ def test_an_extension_that_fails_is_tried_again(task, monkeypatch) -> None:
     assert sum(batch.num_rows for batch in batches) == 5
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_nothing_is_delivered_elsewhere_while_a_task_reads_and_all_of_it_soon_after(task) -> None:
     queue, reader, planned = task(lease_seconds=1.0)
     batches = reader.read(planned)
@@ -112,7 +113,7 @@ def test_nothing_is_delivered_elsewhere_while_a_task_reads_and_all_of_it_soon_af
 
 
 @pytest.mark.timeout(2 * PATIENCE_SECONDS + 120)
-@pytest.mark.every_store(sample="sqlite")
+@on_every_store
 def test_a_driver_that_stands_still_for_longer_than_the_leases_loses_nothing_that_tasks_read(
     url, make_queue, tmp_path
 ) -> None:

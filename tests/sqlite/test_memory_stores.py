@@ -64,7 +64,7 @@ class TestMemory(ClientContract, DropContract):
     """Contracts of clients: forks, closing, schemas. What else there is, is that of SQLite."""
 
 
-@pytest.mark.wide
+@pytest.mark.long
 class TestAllOfMemory(StoreConformance):
     """Every contract."""
 

@@ -27,7 +27,6 @@ from shardq.tasks import (
 )
 from shardq.testing import ManualClock
 from tests.dying_store import Died
-from tests.sampling import every_third
 from tests.tasks.dying import Dying
 from tests.tasks.sums import Sums
 
@@ -242,7 +241,7 @@ def test_what_cannot_be_collected_is_refused(
 def test_wherever_a_worker_dies_it_ends_with_the_same_list(
     url: str, clock: ManualClock, collecting: Collecting, after: bool
 ) -> None:
-    for step in every_third(400, after):
+    for step in range(400):
         result = collecting.chord(3).send()
         store = Dying(open_store(url, clock))
         store.calls_left, store.after = step, after

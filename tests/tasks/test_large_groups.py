@@ -31,7 +31,6 @@ from shardq.tasks import (
 from shardq.tasks.starting import start_workflow
 from shardq.testing import ManualClock, WrappedStore
 from tests.dying_store import Died
-from tests.sampling import every_third
 from tests.tasks.dying import Dying
 from tests.tasks.sums import Sums
 
@@ -336,7 +335,7 @@ def test_wherever_a_worker_dies_a_large_group_ends_and_what_follows_runs_once(
     dying: tuple[Dying, Sums], sums: Sums, clock: ManualClock, *, after: bool
 ) -> None:
     store, deadly = dying
-    for step in every_third(300, after):
+    for step in range(300):
         sums.ran.clear()
         deadly.ran.clear()
         result = chord((sums.add.signature(each, 0) for each in range(5)), sums.total.then()).send()

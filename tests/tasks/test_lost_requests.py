@@ -13,7 +13,6 @@ from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskWorker, buckets, chord, places
 from shardq.testing import ManualClock, WrappedStore
-from tests.sampling import every_third
 from tests.tasks.sums import Sums
 
 P = ParamSpec("P")
@@ -58,7 +57,7 @@ def test_whichever_request_of_a_worker_fails_once_a_workflow_of_buckets_ends(
     failing: Failing, sums: Sums, clock: ManualClock, *, after: bool
 ) -> None:
     fewest = 100
-    for number in every_third(MOST_REQUESTS, after):
+    for number in range(MOST_REQUESTS):
         result = chord((sums.add.signature(each, 0) for each in range(5)), sums.total.then()).send()
         failing.left, failing.after, failing.began = number + 1, after, False
         with shardq.Client(failing, retry_seconds=0) as client:

@@ -225,6 +225,7 @@ def test_the_plugin_imports_nothing_of_shardq_before_a_fixture_is_used() -> None
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.long
 def test_the_examples_of_the_page_are_tests_that_pass(run, pytester: pytest.Pytester) -> None:
     files = {info: text for info, text in blocks(DOCS / "testing.md") if info.startswith('python title="')}
     for info, text in files.items():

@@ -92,6 +92,7 @@ def test_a_workflow_that_fails_is_never_missing_before_it_has_failed(
     assert result.state == "failed"
 
 
+@pytest.mark.long
 def test_a_chain_of_any_length_can_be_looked_at(tasks: Tasks) -> None:
     @tasks.task
     def same(number: int) -> int:

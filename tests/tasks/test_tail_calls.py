@@ -30,7 +30,6 @@ from shardq.tasks import (
 from shardq.tasks.ids import key_of
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.dying_store import Died
-from tests.sampling import every_third
 from tests.tasks.dying import Dying
 from tests.tasks.sums import Sums
 
@@ -144,7 +143,7 @@ def test_wherever_a_worker_dies_it_comes_to_the_same_and_ends_once(
     url: str, clock: ManualClock, tails: Tails, way: int, after: bool
 ) -> None:
     send, value = WAYS[way]
-    for step in every_third(400, after, way):
+    for step in range(400):
         result = send(tails)
         died = ends_after_a_death(url, clock, tails, step, after=after)
         assert result.get(timeout=0) == value, step

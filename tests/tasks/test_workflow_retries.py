@@ -22,7 +22,6 @@ from shardq.tasks import (
 from shardq.tasks.workflow import Part
 from shardq.testing import ManualClock
 from tests.dying_store import Died
-from tests.sampling import every_third
 from tests.tasks.dying import Dying
 from tests.tasks.sums import Sums
 
@@ -206,7 +205,7 @@ def test_wherever_a_retry_dies_it_can_be_repeated_and_ends(
 ) -> None:
     store, deadly = dying
     deadly.broken = False
-    for step in every_third(300, after):
+    for step in range(300):
         fragile.broken = True
         result = fragile.large().send()
         fragile.tasks.drain()

@@ -92,7 +92,7 @@ QUICK = settings(
 
 
 def _marks(broken: type[WrappedStore]) -> list[pytest.MarkDecorator]:
-    return [] if broken.__name__ in SAMPLE else [pytest.mark.wide]
+    return [] if broken.__name__ in SAMPLE else [pytest.mark.long]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
 
-pytestmark = [pytest.mark.one_process, pytest.mark.timeout(900)]  # half a minute on an idle machine
+pytestmark = [
+    pytest.mark.xdist_group("test_suite_has_teeth"),
+    pytest.mark.timeout(900),
+]  # half a minute on an idle machine
 
 HERE = Path(__file__).parent
 

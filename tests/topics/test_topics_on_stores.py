@@ -16,8 +16,8 @@ from tests.topics.receiving import received
 @pytest.fixture(
     params=[
         "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
+        pytest.param("cassandra_url", marks=pytest.mark.server),
+        pytest.param("replica_set_url", marks=pytest.mark.server),
     ]
 )
 def any_client(request: pytest.FixtureRequest, nobody_relays: None) -> Iterator[shardq.Client]:

@@ -24,7 +24,7 @@ from shardq.storage.mongodb import collections  # noqa: E402
 from tests.forking import forked  # noqa: E402
 from tests.mongodb_server import MEMBERS, _server  # noqa: E402
 
-pytestmark = pytest.mark.mongodb
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

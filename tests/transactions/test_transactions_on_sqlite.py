@@ -314,6 +314,7 @@ def test_who_waits_is_told_of_what_was_committed(
     assert received == [b"one"]
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_transaction_in_memory(
     client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_worker_takes_a_codec_or_its_name(queue: Queue, codec: Any) -> None:
     assert bodies == ["hello"]
 
 
+@pytest.mark.long
 def test_a_pool_takes_a_codec_that_can_be_pickled(url: str, queue: Queue, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     queue.producer(codec=PathAndText()).send((kept, "hello"))

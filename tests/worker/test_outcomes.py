@@ -448,6 +448,7 @@ def test_a_policy_knows_the_exit_code_of_a_command(queue: Queue) -> None:
     assert work(queue, ShellCommand("exit 75"), on_error=choose).snoozed == 1
 
 
+@pytest.mark.long
 def test_outcomes_and_policies_reach_the_processes_of_a_pool(tmp_path: Path, handlers: str) -> None:
     url = f"sqlite:///{tmp_path}/pool.db?synchronous=normal"
     with shardq.connect(url) as client:

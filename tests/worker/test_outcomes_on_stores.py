@@ -15,8 +15,8 @@ from shardq.worker import Worker, WorkerReport
 
 STORES = [
     "url",
-    pytest.param("replica_set_url", marks=pytest.mark.mongodb),
-    pytest.param("cassandra_url", marks=pytest.mark.cassandra),
+    pytest.param("replica_set_url", marks=pytest.mark.server),
+    pytest.param("cassandra_url", marks=pytest.mark.server),
 ]
 
 

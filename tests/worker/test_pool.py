@@ -71,6 +71,7 @@ def test_processes_of_a_pool_ignore_ctrl_c_and_block_it_for_nobody(
     assert state.read_text() == "set()\n"
 
 
+@pytest.mark.long
 def test_a_process_that_somebody_else_tells_to_end_is_replaced(
     url: str, queue: Queue, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,6 +125,7 @@ def time_waster(message: shardq.Message) -> None:
     time.sleep(600)
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_is_replaced_and_its_messages_come_back(
     url: str, client: shardq.Client, tmp_path: Path, handlers: str
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     assert (report.total.worked, report.restarts) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_slow_progress_function_hides_no_handler_that_hangs(
     url: str, client: shardq.Client, handlers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_slow_progress_function_hides_no_handler_that_hangs(
     assert (report.total.worked, report.restarts) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_process_that_waits_for_the_store_does_not_hang(url: str, queue: Queue, handlers: str) -> None:
     fill(queue, 1)
     db = sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0], isolation_level=None)
@@ -185,6 +189,7 @@ def test_a_handler_can_end_a_process_that_it_has_started(url: str, queue: Queue,
     assert (report.total.worked, report.total.failed, report.restarts) == (1, 0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", [b"exit", b"error", b"return"])
 def test_a_child_that_a_handler_has_forked_settles_nothing_and_works_nothing(
     url: str, queue: Queue, handlers: str, body: bytes
@@ -214,6 +219,7 @@ def test_a_handler_that_leaves_ends_its_process_for_good_which_is_logged(
     assert "ended this process with SystemExit(0)" in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_a_message_whose_handler_exits_with_an_error_ends_no_pool_and_becomes_a_dead_letter(
     url: str, client: shardq.Client, queue: Queue, handlers: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -189,7 +189,6 @@ def look_until(slot: Slot, condition: str) -> None:
     raise AssertionError(condition)
 
 
-@pytest.mark.slow
 def test_a_process_that_is_retired_ends_what_it_has_begun_and_gives_back_the_rest(
     url: str, queue: Queue, handlers: str
 ) -> None:
@@ -212,7 +211,6 @@ def test_a_process_that_is_retired_ends_what_it_has_begun_and_gives_back_the_res
     look_until(slot, "slot.at_rest and slot.finished")
 
 
-@pytest.mark.slow
 def test_a_pool_grows_with_what_is_due_and_shrinks_when_it_is_done_and_loses_nothing(
     url: str, queue: Queue, handlers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +233,6 @@ def test_a_pool_grows_with_what_is_due_and_shrinks_when_it_is_done_and_loses_not
     assert queue.peek() == []
 
 
-@pytest.mark.slow
 def test_a_pool_with_bounds_ends_when_all_are_idle(url: str, queue: Queue, handlers: str) -> None:
     queue.producer().send_many([b"x"] * 10)
     workers = WorkerPool(url, "jobs", f"{handlers}:nothing", processes=(1, 50), idle_exit=0.3)
@@ -244,7 +241,6 @@ def test_a_pool_with_bounds_ends_when_all_are_idle(url: str, queue: Queue, handl
         assert (report.total.worked, report.processes, report.restarts) == (10, 0, 0)
 
 
-@pytest.mark.slow
 def test_a_pool_of_one_size_counts_nothing(
     url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch, handlers: str
 ) -> None:

@@ -278,7 +278,6 @@ def test_what_is_lost_is_counted_and_not_begun_and_the_worker_goes_on(client: Cl
     assert (len(seen), report.worked, report.lease_lost) == (1, 1, 3)
 
 
-@pytest.mark.slow
 def test_kept_leases_let_a_handler_take_longer_than_the_visibility_timeout(client: Client) -> None:
     queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1.5)
     fill(queue, 2)
@@ -286,7 +285,6 @@ def test_kept_leases_let_a_handler_take_longer_than_the_visibility_timeout(clien
     assert (report.worked, report.lease_lost, report.batches) == (2, 0, 1)
 
 
-@pytest.mark.slow
 def test_a_worker_waits_for_a_store_that_is_away_and_acks_then(url: str, queue: Queue) -> None:
     fill(queue, 5)
     faults = tuple(Fault("acknowledge", nth, FaultKind.UNAVAILABLE) for nth in range(1, 4))

@@ -208,7 +208,6 @@ def test_a_pool_that_is_given_a_queue_that_does_not_exist_says_so(url: str, queu
         WorkerPool(url, ["urgent", "letters"], "builtins:print", idle_exit=0).run()
 
 
-@pytest.mark.slow
 def test_a_process_that_dies_leaves_the_messages_of_every_queue_to_the_next_one(
     url: str, client: shardq.Client, handlers: str, tmp_path: Path
 ) -> None:

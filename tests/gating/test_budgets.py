@@ -1,0 +1,58 @@
+"""The tool that holds the project to its budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import budgets
+
+TEXT = """# why
+[lines]
+client = 400  # it has the public methods
+gone = 50
+
+[calls]
+send = 30
+
+[minutes]
+test = 10
+"""
+
+
+def test_a_figure_above_its_budget_or_without_one_is_named() -> None:
+    told = budgets.exceeded({"calls": {"send": 30}}, {"calls": {"send": 31, "pop": 5}})
+    assert told == ["calls.send is 31, its budget 30", "calls.pop is 5, its budget is missing"]
+
+
+def test_budgets_are_lowered_with_their_reasons_and_never_raised() -> None:
+    found = {"lines": {"client": 301}, "calls": {"send": 31}}
+    expected = TEXT.replace("client = 400", "client = 350").replace("gone = 50\n", "")
+    assert budgets.lowered(TEXT, found) == expected
+
+
+def test_imports_in_functions_and_of_types_make_cycles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "shardq"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.py").write_text("def later():\n    from shardq import two\n")
+    (package / "two.py").write_text("if TYPE_CHECKING:\n    from shardq.three import name\n")
+    (package / "three.py").write_text("import shardq.one\n")
+    (package / "four.py").write_text("from shardq import one\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["a", "b"]\n'
+    )
+    monkeypatch.setattr(budgets, "ROOT", tmp_path)
+    found = budgets.structure()
+    assert (found["cycles"], found["modules_in_cycles"], found["layers"]) == (1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [("queue._context", 1), ("self._context", 0), ("cls._known", 0), ("a()._b._c", 2), ("x.__dict__", 0)],
+)
+def test_private_names_of_other_objects_are_counted(line: str, count: int) -> None:
+    assert len(budgets.PRIVATE.findall(line)) == count
