@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.batch import Batch
 from shardq.client import Client
+from shardq.clock import microseconds
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.held import HeldSlice
@@ -22,7 +23,6 @@ from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receiving.prefetcher import Prefetcher
 from shardq.semaphore import Permit
-from shardq.settler import Settler
 from shardq.storage.store import Store
 
 __all__ = [
@@ -39,9 +39,10 @@ __all__ = [
     "fetch_by_hand",
     "flush_events",
     "joined_callers",
+    "keep_lease",
     "seconds_until_due",
     "seconds_until_poll",
-    "settler_of",
+    "settle_through",
     "store_of",
 ]
 
@@ -99,6 +100,7 @@ def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
         if isinstance(each, Consumer):
             receiving = each._receiving
             receiving.timer = receiving._probing.timer = timer
+            receiving._left_out.timer = receiving._sweeping.timer = timer
             for queue in receiving.queues.values():
                 queue._upkeep.timer = timer
             if each._prefetcher is not None:
@@ -153,9 +155,17 @@ def claims_of(held: Batch | Message | Permit) -> list[HeldSlice]:
     return [held._held]
 
 
-def settler_of(batch: Batch) -> Settler:
-    """Return what a batch is settled with."""
-    return batch._settler
+def settle_through(batch: Batch, queue: Queue) -> None:
+    """Let a batch be settled by the client of another view of its queue, such as one whose store fails."""
+    settlement: Any = batch._settler
+    settlement._context = queue._context
+
+
+def keep_lease(held: Batch | Message, seconds: float) -> None:
+    """Extend leases as the thread of ``keep_leases`` does: a lost one is noted, and not raised."""
+    settlement: Any = held._settler
+    selections = held._open if isinstance(held, Batch) else [held._selection]
+    settlement.keep(selections, microseconds(seconds))
 
 
 def claim_thread(consumer: Consumer) -> Thread | None:
