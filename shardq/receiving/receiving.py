@@ -76,6 +76,8 @@ class Receiving:
         self._left_out = LeftOut(self.names, self._retry)
         self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
         self._all_looked_at = -1e9
+        self.timer = time.monotonic
+        """Tells when queues are to be looked at again, and whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """For how long these are held, in microseconds, as far as is known; 0 for none."""
@@ -168,7 +170,7 @@ class Receiving:
         names: set[str] | None,
         news: Collection[str],
     ) -> list[HeldSlice]:
-        began = time.monotonic()
+        began = self.timer()
         queues = self._open(limits, names, thorough=thorough)
         if not self._polls and len(queues) == 1 and queues[0].name in news:  # of several, each has a turn
             queues[0].reader.told()
@@ -265,13 +267,11 @@ class Receiving:
 
     def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
         if names is None:
-            self._all_looked_at = time.monotonic()
+            self._all_looked_at = self.timer()
         if not queues:
             return
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
-        errors = self._retry(
-            survey, layouts, self._probing, self._store.now(), time.monotonic, thorough=thorough
-        )
+        errors = self._retry(survey, layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
         for name, error in errors.items():
             self._left_out.add(name, error)
 
@@ -280,7 +280,7 @@ class Receiving:
         return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
-        return time.monotonic() - self._all_looked_at > seconds
+        return self.timer() - self._all_looked_at > seconds
 
     # -- what cannot be read ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities, Store
 from shardq.testing import ManualClock, WrappedStore
+from shardq.testing.seam import store_of
 from tests.dying_store import Died
 
 P = ParamSpec("P")
@@ -37,13 +38,13 @@ class CutOff(WrappedStore):
         own = self.inner.capabilities
         return msgspec.structs.replace(own, forward_across_shards=self._in_one_step)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.left is None or method not in CHANGES:
-            return super()._call(method, do, *args, **kwargs)
+            return super().call(method, do, *args, **kwargs)
         self.left -= 1
         if self.left == -1 and not self._after:
             raise Died
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         if self.left == -1:
             raise Died
         return answer
@@ -124,7 +125,7 @@ def test_a_full_queue_loses_no_more_than_the_oldest(
 
     for name in each_cut(store, prepare):
         clock.advance(100)
-        client = shardq.Client(sound._store, retry_seconds=0)
+        client = shardq.Client(store_of(sound), retry_seconds=0)
         client.queue(name).producer().send(b"12")
         left = bodies(client.queue(name))
         assert left.total() <= 10

@@ -17,6 +17,7 @@ from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of, fetch, fetch_by_hand
 
 LIMITS = pytest.mark.parametrize("max_deliveries", [None, 3])
 
@@ -26,15 +27,9 @@ def numbers(batch: shardq.Batch) -> list[int]:
 
 
 def end_thread(consumer: shardq.Consumer) -> None:
-    """End the thread that claims ahead: nothing more is claimed, and what waits, as something does, goes on waiting."""
-    prefetcher = consumer._prefetcher
-    assert prefetcher is not None
-    with prefetcher._changed:
-        assert prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
-        prefetcher._stopped = True
-        prefetcher._changed.notify_all()
-    prefetcher._thread.join()
-    prefetcher._stopped = False
+    """End the thread that claims ahead, when all has been claimed that there is room for."""
+    fetch_by_hand(consumer)
+    fetch(consumer)
 
 
 def fill(queue: shardq.Queue, count: int, group: str = "a") -> None:
@@ -178,7 +173,9 @@ def test_a_named_claim_gets_the_same_front_of_its_groups_again(
     name = ClaimName(group_shard("q", "a"), "run")
 
     def claims() -> NamedClaims:
-        return NamedClaims(connect().queue("q")._context, lease=microseconds(30), memory=microseconds(86_400))
+        return NamedClaims(
+            context_of(connect().queue("q")), lease=microseconds(30), memory=microseconds(86_400)
+        )
 
     for _ in range(2):
         taking = claims().take(name, 4, owner="test", strict=True)
@@ -198,11 +195,11 @@ def test_a_copy_keeps_groups_and_their_order(client: shardq.Client, clock: Manua
             producer.send(b"%d" % number, group="ab"[number % 2], priority=number % 3, delay=(number % 4) * 5)
     with source.consumer() as consumer:
         consumer.receive(3).release(delay=60)
-    run = begin_copy(target._context)
+    run = begin_copy(context_of(target))
     for state in source.shard_states():
-        copied = copy_shard(source._context, state.shard, target._context, run)
-        assert copied == copy_shard(source._context, state.shard, target._context, run)
-        assert copied == hash_of_shard(source._context, state.shard)
+        copied = copy_shard(context_of(source), state.shard, context_of(target), run)
+        assert copied == copy_shard(context_of(source), state.shard, context_of(target), run)
+        assert copied == hash_of_shard(context_of(source), state.shard)
     clock.advance(100)
     with target.consumer() as consumer:
         found = consumer.receive(100)
