@@ -131,14 +131,9 @@ class Bench:
     def wait_for(self, count: int) -> None:
         """Until so many callers wait, or have been through."""
         until = time.monotonic() + PATIENCE
-        while self.waiting() < count:
+        while self.store.joining.waiting() < count:
             assert time.monotonic() < until
             time.sleep(0.001)
-
-    def waiting(self) -> int:
-        waiters = self.store._joining._waiters.get()
-        with waiters.lock:
-            return sum(len(line.waiting) for line in waiters.by_key.values())
 
 
 @pytest.fixture(params=["by shard", "across shards"])

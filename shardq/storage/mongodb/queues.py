@@ -213,6 +213,10 @@ class Incarnations:
         self._session = session
         self._seen: dict[str, tuple[str, Moment]] = {}
 
+    def remembered(self) -> int:
+        """Return how many queues are remembered."""
+        return len(self._seen)
+
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
         name, seen = self._seen.get(queue, ("", None))
