@@ -88,7 +88,7 @@ class Background:
                     self._thread, self._published = None, False
 
     def relay_until_idle(self) -> None:
-        """Relay until nothing came for a while, in this thread. Raises Closed, or QueueNotFound when the topic is deleted."""
+        """Relay in this thread until nothing came for a while. Raises Closed, or QueueNotFound for a deleted topic."""
         faults = 0
         while not self._ended.is_set() and self._goes_on():
             try:
