@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-__all__ = ["all_held", "forked", "locks_of"]
+__all__ = ["all_held", "forked", "locks_of", "start"]
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _TAKEN_BEFORE_A_FORK = "shardq.storage.sqlite"  # by the store itself, which waits until they are free
@@ -20,9 +20,8 @@ _TAKEN_BEFORE_A_FORK = "shardq.storage.sqlite"  # by the store itself, which wai
 LONG = 60  # seconds, after which a child is taken to hang
 
 
-def forked(do: Callable[[], str]) -> str:
-    """What a child answers; fails when it hangs."""
-    reading, writing = os.pipe()
+def start(do: Callable[[], object]) -> int:
+    """Do it in a child; return the id of its process, which ends with 1 if that fails, and by a signal if it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # later Pythons warn of threads, which are what this is about
         child = os.fork()
@@ -30,11 +29,18 @@ def forked(do: Callable[[], str]) -> str:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LONG)
         try:
-            os.write(writing, do().encode())
+            do()
             os._exit(0)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
+    return child
+
+
+def forked(do: Callable[[], str]) -> str:
+    """What a child answers; fails when it hangs."""
+    reading, writing = os.pipe()
+    child = start(lambda: os.write(writing, do().encode()))
     os.close(writing)
     with os.fdopen(reading) as answers:
         answer = answers.read()

@@ -21,7 +21,7 @@ from shardq.message import Message, StoredMessage
 from shardq.queue_internals import use
 from shardq.storage.requests import EntryState
 
-__all__ = ["LEASE_SECONDS", "Entry", "live_queues"]
+__all__ = ["LEASE_SECONDS", "Entry", "keep_alive", "live_queues"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Entry:
         self.queue = _queue_of(broadcast, batch[0])
         self._left, self._gap = threading.Event(), False
         keeping = (weakref.ref(self), self._left)
-        threading.Thread(target=_keep, args=keeping, name="shardq-subscriber", daemon=True).start()
+        threading.Thread(target=keep_alive, args=keeping, name="shardq-subscriber", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
@@ -86,8 +86,8 @@ class Entry:
             self._consumer.close()
 
 
-def _keep(reference: weakref.ref[Entry], left: threading.Event) -> None:
-    """Extend the lease of an entry until it is left, lost, or referred to no more."""
+def keep_alive(reference: weakref.ref[Entry], left: threading.Event) -> None:
+    """Extend the lease of an entry until it is left, lost, or no longer referred to: the thread of a subscriber."""
     while not left.wait(LEASE_SECONDS / 3):
         entry = reference()
         if entry is None:

@@ -95,6 +95,12 @@ class Joining(Generic[T, R]):
         self._waiters: PerProcess[_Waiters[T, R]] = PerProcess(_Waiters)
         self._here = threading.local()
 
+    def waiting(self) -> int:
+        """Return how many callers of this process wait for one that leads."""
+        waiters = self._waiters.get()
+        with waiters.lock:
+            return sum(len(callers.waiting) for callers in waiters.by_key.values())
+
     def submit(self, key: Hashable, item: T) -> R:
         """Do it, together with what others submit under the same key; returns its result or raises its error.
 

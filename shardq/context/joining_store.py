@@ -45,7 +45,7 @@ class JoiningStore(WrappedStore):
         super().__init__(inner)
         self._check = check
         self._across_shards = inner.capabilities.settle_across_shards
-        self._joining: Joining[Settle, Fenced] = (
+        self.joining: Joining[Settle, Fenced] = (
             Joining(self._settle, _few) if self._across_shards else Joining(self._settle, _disjoint)
         )
 
@@ -59,21 +59,21 @@ class JoiningStore(WrappedStore):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held. May be joined with other requests."""
-        return self._joining.submit(self._kind(request), request)
+        return self.joining.submit(self._kind(request), request)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease. May be joined with other requests."""
-        return self._joining.submit(self._kind(request), request)
+        return self.joining.submit(self._kind(request), request)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held. May be joined with other requests."""
-        return self._joining.submit(self._kind(request), request)
+        return self.joining.submit(self._kind(request), request)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one step. May be joined with others where the store settles across shards."""
         if not self._across_shards:
             return super().forward(request)
-        return self._joining.submit(self._kind(request), request)
+        return self.joining.submit(self._kind(request), request)
 
     def _kind(self, request: Settle) -> Hashable:
         """What requests must have in common to be joined: within a shard everything but the messages."""

@@ -12,12 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import Timer
 
 from shardq.client import Client, connect
 from shardq.context.queue_context import QueueContext
 from shardq.spark.options import QueueOptions
 
-__all__ = ["IDLE_SECONDS", "context_of", "task_context"]
+__all__ = ["IDLE_SECONDS", "SharedConnection", "context_of", "shared_connection", "task_context"]
 
 IDLE_SECONDS = 30.0
 """After so long without a task the connection is closed."""
@@ -25,14 +26,14 @@ IDLE_SECONDS = 30.0
 
 def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
     """The queue, as the policies see it, for the rest of the process; raises QueueNotFound. For what plans."""
-    shared = _shared(options.url, options.retry_seconds, os.getpid())
+    shared = shared_connection(options.url, options.retry_seconds, os.getpid())
     return _context(shared.keep(), queue or options.queue)
 
 
 @contextmanager
 def task_context(options: QueueOptions, queue: str | None = None) -> Iterator[QueueContext]:
     """The queue for the time of a task; raises QueueNotFound."""
-    shared = _shared(options.url, options.retry_seconds, os.getpid())
+    shared = shared_connection(options.url, options.retry_seconds, os.getpid())
     client = shared.enter()
     try:
         yield _context(client, queue or options.queue)
@@ -45,21 +46,21 @@ def _context(client: Client, queue: str) -> QueueContext:
 
 
 @lru_cache(maxsize=8)
-def _shared(url: str, retry_seconds: float, _process: int) -> _Shared:
+def shared_connection(url: str, retry_seconds: float, _process: int) -> SharedConnection:
     """By process: Spark forks its workers."""
-    return _Shared(url, retry_seconds)
+    return SharedConnection(url, retry_seconds)
 
 
-class _Shared:
+class SharedConnection:
     """A client that is open while somebody uses it, and for a while after that. Safe for threads."""
 
     def __init__(self, url: str, retry_seconds: float) -> None:
         self._url, self._retry_seconds = url, retry_seconds
         self._lock = threading.Lock()
-        self._client: Client | None = None
+        self.client: Client | None = None
         self._users = 0
         self._kept = False
-        self._closing: threading.Timer | None = None
+        self._closing: Timer | None = None
 
     def keep(self) -> Client:
         """The client, which stays open now."""
@@ -79,7 +80,7 @@ class _Shared:
         with self._lock:
             self._users -= 1
             if not self._users and not self._kept:
-                self._closing = threading.Timer(IDLE_SECONDS, self._close)
+                self._closing = Timer(IDLE_SECONDS, self._close)
                 self._closing.daemon = True
                 self._closing.start()
 
@@ -87,13 +88,13 @@ class _Shared:
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
-        if self._client is None:
-            self._client = connect(self._url, retry_seconds=self._retry_seconds)
-        return self._client
+        if self.client is None:
+            self.client = connect(self._url, retry_seconds=self._retry_seconds)
+        return self.client
 
     def _close(self) -> None:
         with self._lock:
             unused = threading.current_thread() is self._closing
-            if unused and self._client is not None:
-                self._client.close()
-                self._client = self._closing = None
+            if unused and self.client is not None:
+                self.client.close()
+                self.client = self._closing = None

@@ -59,30 +59,30 @@ class CursorMap(Generic[S, C]):
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._cursors: dict[S, C] = {}
+        self.cursors: dict[S, C] = {}
 
     def get(self, shard: S) -> C | None:
         """Return the cursor of a shard, if there is one."""
-        return self._cursors.get(shard)
+        return self.cursors.get(shard)
 
     def add(self, shard: S, cursor: C) -> C:
         """Remember the cursor unless the shard has one; return that of the shard."""
         with self._lock.get():
             self._make_room()
-            return self._cursors.setdefault(shard, cursor)
+            return self.cursors.setdefault(shard, cursor)
 
     def replace(self, shard: S, cursor: C) -> None:
         """Remember the cursor. Whoever still reads by the one before moves that one on, to no effect."""
         with self._lock.get():
-            self._cursors.pop(shard, None)
+            self.cursors.pop(shard, None)
             self._make_room()
-            self._cursors[shard] = cursor
+            self.cursors[shard] = cursor
 
     def forget(self, shard: S) -> None:
         """Read the shard from its low watermarks again."""
         with self._lock.get():
-            self._cursors.pop(shard, None)
+            self.cursors.pop(shard, None)
 
     def _make_room(self) -> None:
-        while len(self._cursors) >= _MOST:
-            self._cursors.pop(next(iter(self._cursors)))
+        while len(self.cursors) >= _MOST:
+            self.cursors.pop(next(iter(self.cursors)))

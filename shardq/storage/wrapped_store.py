@@ -184,7 +184,7 @@ class SignalledStore(WrappedStore):
 
     def __init__(self, inner: Store, line: OpenLine) -> None:
         super().__init__(inner)
-        self._line, self._signals = line, Signals(line)
+        self.line, self.signals = line, Signals(line)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -193,16 +193,16 @@ class SignalledStore(WrappedStore):
 
     def close(self) -> None:
         """Tell what is to be told, and close the inner store."""
-        self._signals.close()
-        self._line.close()
+        self.signals.close()
+        self.line.close()
         super().close()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        return (*super().diagnose(), self._line.diagnose())
+        return (*super().diagnose(), self.line.diagnose())
 
     def append(self, request: Append) -> None:
         super().append(request)
-        self._signals.announce(request.shard.queue)
+        self.signals.announce(request.shard.queue)
 
     def release(self, request: Release) -> Fenced:
         fenced = super().release(request)
@@ -239,9 +239,9 @@ class SignalledStore(WrappedStore):
     def _announce_settled(self, request: Settle) -> None:
         """Tell of what may be deliverable now that a request was carried out."""
         if isinstance(request, Release):
-            self._signals.announce(request.shard.queue)
+            self.signals.announce(request.shard.queue)
         elif isinstance(request, Forward):
-            self._signals.announce(request.append.shard.queue)
+            self.signals.announce(request.append.shard.queue)
             self._announce_next(request.acknowledge.shard)
         elif isinstance(request, Acknowledge):
             self._announce_next(request.shard)
@@ -249,12 +249,12 @@ class SignalledStore(WrappedStore):
     def _announce_next(self, shard: Shard) -> None:
         """Tell of the message that may be the first of its group now."""
         if shard.is_grouped:
-            self._signals.announce(shard.queue)
+            self.signals.announce(shard.queue)
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended, released or next in its group, by a client that signals on the line."""
         deadline = time.monotonic() + seconds
-        while not self._signals.watches() and (left := deadline - time.monotonic()) > 0:
+        while not self.signals.watches() and (left := deadline - time.monotonic()) > 0:
             if news := super().wait(queues, min(left, _GLANCE)):
                 return news
-        return self._signals.wait(queues, max(0.0, deadline - time.monotonic()))
+        return self.signals.wait(queues, max(0.0, deadline - time.monotonic()))

@@ -77,7 +77,7 @@ class Background:
 
     def _run(self) -> None:
         try:
-            self._go_on()
+            self.relay_until_idle()
         except QueueNotFound:  # the topic is deleted
             pass
         except Closed:
@@ -87,7 +87,8 @@ class Background:
                 if self._thread is threading.current_thread():  # else a publisher has begun another one
                     self._thread, self._published = None, False
 
-    def _go_on(self) -> None:
+    def relay_until_idle(self) -> None:
+        """Relay in this thread until nothing came for a while. Raises Closed, or QueueNotFound for a deleted topic."""
         faults = 0
         while not self._ended.is_set() and self._goes_on():
             try:

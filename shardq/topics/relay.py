@@ -70,7 +70,7 @@ class Relay:
         self._consumer = self._log.consumer(visibility_timeout=LEASE_SECONDS)
         self._register = open_register(client, topic)
         self._name = secrets.token_hex(8)
-        self._contexts: dict[str, QueueContext] = {}
+        self.contexts: dict[str, QueueContext] = {}
         self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
         self._unmarked = 0  # the moment of the last round whose markers are removed
         self._filled = False  # the last round filled a subscription
@@ -313,7 +313,7 @@ class Relay:
             try:
                 place.store(context, copies, again=again)
             except QueueNotFound:  # it was deleted by hand
-                self._contexts.pop(place.queue, None)
+                self.contexts.pop(place.queue, None)
 
     def _acked(self, round_: Round, hand: Hand) -> bool:
         """Ack the messages of a round; False when somebody else holds some, who acks them when it finds the round."""
@@ -337,23 +337,23 @@ class Relay:
         self._unmarked = at
 
     def _forget_deleted(self, state: TopicState) -> None:
-        if len(self._contexts) > len(state.subscriptions):
+        if len(self.contexts) > len(state.subscriptions):
             queues = {
                 queue_of(self._topic, name, each.incarnation) for name, each in state.subscriptions.items()
             }
-            self._contexts = {queue: self._contexts[queue] for queue in queues & self._contexts.keys()}
+            self.contexts = {queue: self.contexts[queue] for queue in queues & self.contexts.keys()}
 
     def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> Place:
         return Place(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
 
     def _context(self, queue: str) -> QueueContext | None:
         """A queue that is opened once; None when it does not exist."""
-        if queue not in self._contexts:
+        if queue not in self.contexts:
             try:
-                self._contexts[queue] = context_of(self._client, queue)
+                self.contexts[queue] = context_of(self._client, queue)
             except QueueNotFound:
                 return None
-        return self._contexts[queue]
+        return self.contexts[queue]
 
 
 def _is_readable(message: Message) -> bool:

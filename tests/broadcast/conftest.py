@@ -5,10 +5,25 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast, Subscription
+from shardq.broadcast import Broadcast, Subscription, subscribers, subscription
+from shardq.broadcast.subscribers import Entry
 from tests.quick_store import url
 
 __all__ = ["url"]
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
+    """The entries of subscribers, in the order of their making. No thread keeps them: a test does, or they die."""
+    made: list[Entry] = []
+
+    def note(client: shardq.Client, broadcast: str) -> Entry:
+        made.append(entry := Entry(client, broadcast))
+        return entry
+
+    monkeypatch.setattr(subscription, "Entry", note)
+    monkeypatch.setattr(subscribers, "keep_alive", lambda *_: None)
+    return made
 
 
 @pytest.fixture

@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast, Subscription, subscribers
-from shardq.broadcast.subscribers import LEASE_SECONDS
+from shardq.broadcast import Broadcast, subscribers
+from shardq.broadcast.subscribers import LEASE_SECONDS, Entry
 from shardq.testing import ManualClock
+from shardq.testing.seam import expire_caches
 from tests.broadcast.conftest import received
 from tests.forking import forked
-
-
-def die(subscription: Subscription) -> None:
-    """End as a process that is killed: nothing extends the entry any more."""
-    subscription._entry._left.set()
 
 
 def test_everybody_who_is_subscribed_gets_every_message_once(news: Broadcast) -> None:
@@ -79,11 +75,11 @@ def test_codecs_headers_and_times_to_live(client: shardq.Client, clock: ManualCl
         assert received(subscriber) == []
 
 
+@pytest.mark.usefixtures("entries")
 def test_who_died_is_left_out_when_its_lease_is_over_and_nothing_of_it_stays(
     client: shardq.Client, news: Broadcast, clock: ManualClock
 ) -> None:
-    dead = news.subscribe(keep=60)
-    die(dead)
+    news.subscribe(keep=60)
     assert news.publish(b"x") == 1
     clock.advance(LEASE_SECONDS)
     assert news.publish(b"y") == 0
@@ -94,11 +90,11 @@ def test_who_died_is_left_out_when_its_lease_is_over_and_nothing_of_it_stays(
     assert client.queues() == ("news.subscribers",)
 
 
+@pytest.mark.usefixtures("entries")
 def test_who_takes_the_place_of_a_dead_subscriber_gets_nothing_that_was_sent_to_it(
     client: shardq.Client, news: Broadcast, clock: ManualClock
 ) -> None:
     dead = news.subscribe()
-    die(dead)
     news.publish(b"for the dead")
     clock.advance(LEASE_SECONDS)
     with news.subscribe() as subscriber:
@@ -108,12 +104,12 @@ def test_who_takes_the_place_of_a_dead_subscriber_gets_nothing_that_was_sent_to_
         assert len(client.queue("news.subscribers").peek(10)) == 1
 
 
+@pytest.mark.usefixtures("entries")
 def test_who_stood_still_for_longer_than_its_lease_subscribes_again(
     news: Broadcast, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with news.subscribe() as sleeper:
         before = sleeper.queue
-        die(sleeper)
         clock.advance(LEASE_SECONDS + 1)
         with news.subscribe() as other:
             assert news.publish(b"missed") == 1
@@ -125,15 +121,15 @@ def test_who_stood_still_for_longer_than_its_lease_subscribes_again(
 
 
 def test_who_is_kept_alive_again_after_its_lease_was_over_is_told_that_it_missed_something(
-    news: Broadcast, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    news: Broadcast, clock: ManualClock, caplog: pytest.LogCaptureFixture, entries: list[Entry]
 ) -> None:
     with news.subscribe() as sleeper:
         before = sleeper.queue
         assert news.publish(b"before") == 1
-        sleeper._entry.keep()
+        entries[0].keep()
         clock.advance(LEASE_SECONDS + 1)
         assert news.publish(b"missed") == 0
-        sleeper._entry.keep()
+        entries[0].keep()
         assert news.publish(b"heard") == 1
         assert sorted(received(sleeper)) == [b"before", b"heard"]
         assert caplog.text.count("what was published meanwhile is missed") == 1
@@ -157,20 +153,21 @@ def test_who_works_for_longer_than_its_messages_are_kept_goes_on(
     client: shardq.Client, news: Broadcast, clock: ManualClock
 ) -> None:
     with news.subscribe(keep=60) as worker:
-        client.delete_queue(worker.queue)  # as if it had expired
-        worker._consumer._context.live._read_at -= 10
+        queue = client.queue(worker.queue)
+        client.delete_queue(queue.name)  # as if it had expired
+        expire_caches(queue)
         assert received(worker) == []
         assert news.publish(b"x") == 1
         assert received(worker) == [b"x"]
 
 
 def test_the_queue_of_who_works_for_long_does_not_expire(
-    client: shardq.Client, news: Broadcast, clock: ManualClock
+    client: shardq.Client, news: Broadcast, clock: ManualClock, entries: list[Entry]
 ) -> None:
     with news.subscribe(keep=60) as busy:
         for _ in range(8):
             clock.advance(20)
-            busy._entry.keep()  # as its thread does
+            entries[0].keep()
             client.delete_expired_queues("news.live/")
         assert news.publish(b"x") == 1
         assert received(busy) == [b"x"]
@@ -191,12 +188,14 @@ def test_the_end_of_a_block_in_a_forked_child_leaves_the_subscription_to_the_par
         assert received(subscriber) == [b"x"]
 
 
-def test_who_is_slow_is_sent_no_more_than_is_kept(news: Broadcast, clock: ManualClock) -> None:
+def test_who_is_slow_is_sent_no_more_than_is_kept(
+    news: Broadcast, clock: ManualClock, entries: list[Entry]
+) -> None:
     with news.subscribe(keep=60) as slow:
         news.publish(b"old")
         for _ in range(3):
             clock.advance(25)
-            slow._entry._batch.extend(LEASE_SECONDS)  # as its thread does
+            entries[0].keep()
         news.publish(b"new")
         assert received(slow) == [b"new"]
 

@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.broadcast import Broadcast
-from shardq.broadcast.subscribers import LEASE_SECONDS
+from shardq.broadcast.subscribers import LEASE_SECONDS, Entry
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from tests.broadcast.conftest import received
@@ -77,7 +77,7 @@ def test_of_a_sender_that_is_killed_each_listener_gets_all_or_nothing_and_none_t
 
 
 def test_a_listener_that_is_killed_is_left_out_and_its_queue_and_its_place_are_free_again(
-    scene: Scene,
+    scene: Scene, entries: list[Entry]
 ) -> None:
     def listen(news: Broadcast) -> None:
         with news.subscribe(keep=KEEP) as subscription:
@@ -86,10 +86,11 @@ def test_a_listener_that_is_killed_is_left_out_and_its_queue_and_its_place_are_f
 
     for news, kill in scene.kills(listen):
         with news.subscribe() as other:
+            other_entry = entries[-1]
             killed = kill()
             news.publish(b"while its lease lasts")
             scene.clock.advance(LEASE_SECONDS - 5)
-            other._entry._batch.extend(LEASE_SECONDS)  # as its thread does
+            other_entry.keep()
             scene.clock.advance(5)
             assert news.publish(b"after") == 1
             heard = received(other)

@@ -50,16 +50,25 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
-def open_store(cassandra_url: str) -> Iterator[Callable[[], CassandraStore]]:
+def open_with(cassandra_url: str) -> Iterator[Callable[[type[Session]], tuple[CassandraStore, Any]]]:
+    """Opens a store whose requests go through a session of this kind; returns both."""
     stores: list[CassandraStore] = []
 
-    def open_one() -> CassandraStore:
-        stores.append(CassandraStore(parse(cassandra_url)))
-        return stores[-1]
+    def open_one(kind: type[Session]) -> tuple[CassandraStore, Any]:
+        address = parse(cassandra_url)
+        stores.append(CassandraStore(address, session=kind(address)))
+        return stores[-1], stores[-1].session
 
     yield open_one
     for store in stores:
         store.close()
+
+
+@pytest.fixture
+def open_store(
+    open_with: Callable[[type[Session]], tuple[CassandraStore, Any]],
+) -> Callable[[], CassandraStore]:
+    return lambda: open_with(Session)[0]
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_more_copies_than_there_are_nodes_are_unavailable_until_they_are_there(c
         store.create_schema()
     assert caught.value.retryable
     assert [finding.ok for finding in store.diagnose()][-1] is False
-    with store._session.unprepared() as driver:
+    with store.session.unprepared() as driver:
         driver.execute("DROP KEYSPACE three_copies")
     store.close()
 
@@ -138,7 +138,7 @@ def test_more_copies_than_there_are_nodes_are_unavailable_until_they_are_there(c
 def test_a_schema_of_a_later_version_is_not_used(cassandra_url: str) -> None:
     store = CassandraStore(msgspec.structs.replace(parse(cassandra_url), keyspace="of_later"))
     store.create_schema()
-    with store._session.unprepared() as driver:
+    with store.session.unprepared() as driver:
         driver.execute("UPDATE of_later.schema_version SET version = 99 WHERE part = 'shardq' IF EXISTS")
         for use in (store.create_schema, lambda: store.load_queue("q")):
             with pytest.raises(SchemaMismatch, match="upgrade shardq"):
@@ -212,11 +212,11 @@ def test_a_consistency_that_is_too_little_for_the_keyspace_is_refused_at_the_fir
     store = CassandraStore(address)
     store.create_schema()
     hasty = CassandraStore(msgspec.structs.replace(address, serial_consistency="SERIAL"))
-    hasty._session.read = _with_two_centres(hasty._session.read)  # type: ignore[method-assign]
+    hasty.session.read = _with_two_centres(hasty.session.read)  # type: ignore[method-assign]
     for use in (hasty.create_schema, lambda: hasty.load_queue("q")):
         with pytest.raises(InvalidSetting, match="several data centres"):
             use()
-    with store._session.unprepared() as driver:
+    with store.session.unprepared() as driver:
         driver.execute("DROP KEYSPACE two_centres")
     hasty.close()
     store.close()

@@ -103,7 +103,7 @@ def test_a_claim_carries_the_bodies_of_what_it_takes_and_no_others(
         for _ in range(2):
             assert len(store.claim(Claim(shard, token, 1, MINUTE)).slices) == 1
         # Then each lease row has one body
-        ((carried,),) = store._session.read(_CARRIED, (str(store._place(shard)), [token]))
+        ((carried,),) = store.session.read(_CARRIED, (str(store.place(shard)), [token]))
         assert size < len(carried) < 2 * size
 
 
@@ -160,7 +160,7 @@ def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
 
 def requests_of(store: CassandraStore, do: Callable[[], Any]) -> int:
     """How many requests a call sends."""
-    driver = store._session._connected.get().driver
+    driver = store.session.connected.get().driver
     execute_async, sent = driver.execute_async, []
 
     def counted(*args: Any, **options: Any) -> Any:
@@ -191,12 +191,16 @@ def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: Cassan
     def look(glance: bool) -> Callable[[], None]:
         return lambda: told.append(store.probe(shards, glance=glance))
 
+    def forget() -> None:
+        for name in names:
+            store.incarnations.forget(name)
+
     enlist()
     # When it enlists, glances and looks
-    store._incarnations._seen.clear()
+    forget()
     assert requests_of(store, enlist) == 3 + 2
     assert requests_of(store, look(glance=True)) == 1
-    store._incarnations._seen.clear()
+    forget()
     assert requests_of(store, look(glance=False)) <= 1 + 4 * 4 + 3  # ready rows of some priorities apart
     # Then it is told of each
     *_, enlisted, glanced, looked = told

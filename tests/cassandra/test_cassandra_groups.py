@@ -37,6 +37,7 @@ pytestmark = pytest.mark.server
 
 MINUTE = 60_000_000
 Opens = Callable[[], CassandraStore]
+OpensWith = Callable[..., tuple[CassandraStore, Any]]
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_a_keyspace_of_before_is_brought_up_to_date_and_its_queues_have_groups_t
     # Given a keyspace of the version before, to which a message was sent
     plain = Shard(grouped.queue, 0, 0)
     (sent,) = fill(store, plain, [""])
-    store._session.apply([("UPDATE schema_version SET version = ? WHERE part = 'shardq' IF EXISTS", (2,))])
+    store.session.apply([("UPDATE schema_version SET version = ? WHERE part = 'shardq' IF EXISTS", (2,))])
     # Then clients refuse it until the schema is applied, and go on with what it holds
     with pytest.raises(SchemaMismatch, match="needs 4"):
         open_store().load_queue(grouped.queue)
@@ -219,21 +220,18 @@ class _SlowSession(Session):
 
 
 def test_what_becomes_first_by_a_write_that_was_long_on_its_way_is_found_by_all(
-    store: CassandraStore, open_store: Opens, grouped: Shard
+    open_store: Opens, open_with: OpensWith, grouped: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = fill(store, grouped, "aa")
-    other = open_store()
+    other, (store, slow) = open_store(), open_with(_SlowSession)
+    _, second = fill(store, grouped, "aa")
     _, spans = take(store, grouped, 1)
     # Given a client that acks what it read, while the other looks beyond the moment at which the next one is due
-    store._session.__class__ = _SlowSession
-    slow = store._session
-    assert isinstance(slow, _SlowSession)
-    clock = other._clock
+    now = other.clock.now
 
     def pass_by() -> None:
         slow.before = lambda: None
-        store._grouped._now = lambda: clock.now() + 3_000_000
-        other._grouped._clock = _Ahead(clock, 3_000_000)  # type: ignore[assignment]
+        for client in (store, other):
+            monkeypatch.setattr(client.clock, "now", lambda: now() + 3_000_000)
         assert take(other, grouped, 1) == ([], ())
 
     slow.before = pass_by
@@ -241,19 +239,15 @@ def test_what_becomes_first_by_a_write_that_was_long_on_its_way_is_found_by_all(
     # Then the other one is told that something came late
     ids, _ = take(other, grouped, 1)
     assert ids == [second.id]
-    del first
 
 
 def test_changes_of_many_groups_get_through_while_others_send_to_them_all_the_time(
-    store: CassandraStore, open_store: Opens, grouped: Shard
+    open_store: Opens, open_with: OpensWith, grouped: Shard
 ) -> None:
     # Given a client ahead of each of whose changes another one sends to one of the groups
-    other, names = open_store(), "abcdefgh"
+    other, names, (store, slow) = open_store(), "abcdefgh", open_with(_SlowSession)
     sent, turns = fill(store, grouped, names), itertools.cycle(names)
     _, spans = take(store, grouped, len(names))
-    store._session.__class__ = _SlowSession
-    slow = store._session
-    assert isinstance(slow, _SlowSession)
     later: list[Bundle] = []
     slow.before = lambda: later.extend(fill(other, grouped, next(turns)))
     # Then all of them are done, each once
@@ -275,7 +269,7 @@ def test_a_long_group_is_claimed_while_others_are_quicker_than_a_large_claim(
     sent = fill(store, grouped, ["a"] * 200)
 
     def slow_if_large(session: Session, statements: Sequence[Statement]) -> bool:
-        if session is store._session and len(statements) > 50:
+        if session is store.session and len(statements) > 50:
             fill(other, grouped, "a")
         return apply(session, statements)
 
@@ -286,16 +280,13 @@ def test_a_long_group_is_claimed_while_others_are_quicker_than_a_large_claim(
 
 
 def test_a_repeated_claim_holds_nothing_beside_what_the_first_one_holds(
-    store: CassandraStore, open_store: Opens, grouped: Shard
+    store: CassandraStore, open_with: OpensWith, grouped: Shard
 ) -> None:
     fill(store, grouped, ["c"])
     store.acknowledge(Acknowledge(grouped, take(store, grouped, 1)[1]))  # raises the low watermarks
     # Given a claim whose repetition comes in its way, and finds another group first
-    late, first = open_store(), Claim(grouped, b"t" * 16, 1, MINUTE)
+    (late, slow), first = open_with(_SlowSession), Claim(grouped, b"t" * 16, 1, MINUTE)
     fill(store, grouped, ["b"])
-    late._session.__class__ = _SlowSession
-    slow = late._session
-    assert isinstance(slow, _SlowSession)
     make = BundleFactory(store.now)
     urgent = make(group="a", priority=0, delay=-60)
     answers: list[Any] = []
@@ -313,23 +304,12 @@ def test_a_repeated_claim_holds_nothing_beside_what_the_first_one_holds(
     assert store.count(grouped).in_flight == 1
 
 
-class _Ahead:
-    def __init__(self, clock: Any, by: int) -> None:
-        self._clock, self._by = clock, by
-
-    def now(self) -> int:
-        return int(self._clock.now()) + self._by
-
-
 def test_what_is_sent_to_a_group_while_its_queue_is_deleted_is_nowhere(
-    store: CassandraStore, open_store: Opens, grouped: Shard
+    store: CassandraStore, open_store: Opens, open_with: OpensWith, grouped: Shard
 ) -> None:
     # Given a client that stands still in an append, while its queue is dropped
-    slow, other = open_store(), open_store()
+    (slow, session), other = open_with(_SlowSession), open_store()
     fill(slow, grouped, ["a"])
-    slow._session.__class__ = _SlowSession
-    session = slow._session
-    assert isinstance(session, _SlowSession)
 
     def drop() -> None:
         session.before = lambda: None
@@ -339,7 +319,7 @@ def test_what_is_sent_to_a_group_while_its_queue_is_deleted_is_nowhere(
     # Then it is told, and nothing is left
     with pytest.raises(QueueNotFound):
         fill(slow, grouped, ["a"])
-    rows = store._session.read("SELECT DISTINCT shard FROM entry", ())
+    rows = store.session.read("SELECT DISTINCT shard FROM entry", ())
     assert not [row for row in rows if row[0].startswith(grouped.queue)]
 
 

@@ -89,7 +89,7 @@ def refusal(store: CassandraStore, *, retryable: bool | None = False) -> str:
     (finding,) = store.diagnose()
     assert not finding.ok
     store.close()
-    told = f"{caught.value!r} {caught.value.__cause__!r} {finding} {store._session.address!r}"
+    told = f"{caught.value!r} {caught.value.__cause__!r} {finding} {store.session.address!r}"
     assert PASSWORD not in told
     assert QUOTED not in told
     return str(caught.value)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles
+from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
@@ -62,13 +64,13 @@ def raise_floors(store: CassandraStore, shard: Shard) -> None:
 
 
 def test_a_send_that_does_not_know_how_late_it_is_is_found_by_a_deep_look(
-    store: CassandraStore, open_store: Opens, shard: Shard
+    store: CassandraStore, open_store: Opens, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a shard whose low watermarks are high, and a producer whose clock stood still for two minutes
     raise_floors(store, shard)
     sleeper = open_store()
-    now = sleeper._clock.now
-    sleeper._clock.now = lambda: now() - 2 * MINUTE  # type: ignore[method-assign]
+    now = sleeper.clock.now
+    monkeypatch.setattr(sleeper.clock, "now", lambda: now() - 2 * MINUTE)
     hidden = BundleFactory(sleeper.now)(2)
     sleeper.append(Append(shard, (hidden,)))
     found_after_a_deep_look([store, open_store()], shard, hidden)
@@ -101,17 +103,17 @@ def test_a_move_whose_announcement_is_lost_is_found_by_a_deep_look(
 
 @pytest.mark.parametrize("ahead", [30 * SECOND, 60 * MINUTE])
 def test_a_client_whose_clock_is_ahead_hides_nothing_from_those_whose_clocks_are_right(
-    store: CassandraStore, open_store: Opens, shard: Shard, ahead: int
+    store: CassandraStore, open_store: Opens, shard: Shard, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a client whose clock is ahead, which claims and looks, and raises low watermarks by it
     wrong = open_store()
-    now = wrong._clock.now
-    wrong._clock.now = lambda: now() + ahead  # type: ignore[method-assign]
+    now = wrong.clock.now
+    monkeypatch.setattr(wrong.clock, "now", lambda: now() + ahead)
     make = BundleFactory(store.now)
     store.append(Append(shard, (make(),)))
     assert len(consume(wrong, shard)) == 1
     wrong.probe([shard])
-    row = WideRow(store._session, str(store._place(shard)))
+    row = WideRow(store.session, str(store.place(shard)))
     assert row.control().control.watermarks[0] > store.now() + ahead - MINUTE
     # When others send with right clocks, then it is delivered at once, whoever claims
     for client in (store, open_store()):
@@ -124,8 +126,9 @@ def test_a_client_whose_clock_is_ahead_hides_nothing_from_those_whose_clocks_are
 class _Slow(Session):
     """Holds its plain writes back until it is told to go on."""
 
-    begun: threading.Event
-    go_on: threading.Event
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.begun, self.go_on = threading.Event(), threading.Event()
 
     def write(self, statements: Sequence[Statement]) -> None:
         self.begun.set()
@@ -134,17 +137,16 @@ class _Slow(Session):
 
 
 def test_what_was_stored_before_a_claim_began_is_not_passed_over_for_what_was_sent_later(
-    store: CassandraStore, open_store: Opens, shard: Shard
+    store: CassandraStore, open_with: Callable[..., tuple[CassandraStore, Any]], shard: Shard
 ) -> None:
     # Given a send whose write takes its time, while what was sent after it is stored and claimed
-    make, slow = BundleFactory(store.now), open_store()
+    make, (slow, session) = BundleFactory(store.now), open_with(_Slow)
     store.append(Append(shard, (make(),)))
     consume(store, shard)
-    session = slow._session
+    session.go_on.set()
     slow.append(Append(shard, (make(priority=9),)))
-    session.__class__ = _Slow
-    assert isinstance(session, _Slow)
-    session.begun, session.go_on = threading.Event(), threading.Event()
+    session.begun.clear()
+    session.go_on.clear()
     earlier = make()
     sending = threading.Thread(target=slow.append, args=(Append(shard, (earlier,)),))
     sending.start()
@@ -174,7 +176,7 @@ def test_singles_that_are_due_at_one_moment_are_passed_by_the_floors_one_by_one(
         _, spans = take(store, shard, 500)
         store.acknowledge(Acknowledge(shard, spans))
     # Then a client that comes new begins among them
-    row = WideRow(store._session, str(store._place(shard)))
+    row = WideRow(store.session, str(store.place(shard)))
     watermark = row.watermarks(store.now()).places[0]
     assert watermark[0] == due
     assert alike[498].id < watermark[1] <= alike[999].id

@@ -68,20 +68,15 @@ def received(store: CassandraStore, shard: Shard) -> list[bytes]:
 
 
 def stored_of(store: CassandraStore, name: str) -> list[str]:
-    rows = (partition for (partition,) in store._session.read(PARTITIONS, ()))
+    rows = (partition for (partition,) in store.session.read(PARTITIONS, ()))
     return [partition for partition in rows if partition.startswith((f"{name}@", f"{name}:"))]
 
 
-def never_looks_again(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def never_looks_again(store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a client stand still between its look and its write."""
-    incarnations = dict(store._incarnations._seen)
-    monkeypatch.setattr(
-        store._incarnations,
-        "of",
-        lambda _, queue, **options: f"{queue}@{incarnations[queue][0]}",
-        raising=True,
-    )
-    monkeypatch.setattr(store._entered, "is_fresh", lambda _: True)
+    called = {shard.queue: store.place(shard).queue}
+    monkeypatch.setattr(store.incarnations, "of", lambda _, queue, **options: called[queue])
+    monkeypatch.setattr(store.entered, "is_fresh", lambda _: True)
 
 
 def test_what_a_client_that_has_not_noticed_writes_is_nowhere(
@@ -95,7 +90,7 @@ def test_what_a_client_that_has_not_noticed_writes_is_nowhere(
     stale = open_store()
     bundles = [BundleFactory(store.now)(3) for _ in range(2)]
     stale.append(Append(shard, (bundles[0],)))
-    never_looks_again(stale, monkeypatch)
+    never_looks_again(stale, shard, monkeypatch)
     assert store.drop_queue(name)
     create(store, name)
     # When it goes on: with an append, a claim, a purge
@@ -127,7 +122,7 @@ def test_a_client_that_notices_sends_to_the_queue_that_there_is_now(
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
     store: CassandraStore,
-    open_store: Callable[[], CassandraStore],
+    open_with: Callable[..., tuple[CassandraStore, Any]],
     name: str,
     carried_out: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -140,10 +135,8 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
         store.reserve_keys(name, [DedupeEntry("key", "old")], MINUTE)
         store.enlist([name], "old", MINUTE)
         # When the client that drops the queue ends at one of its writes
-        dying = open_store()
+        dying, session = open_with(MortalSession)
         dying.load_queue(name)
-        dying._session.__class__ = MortalSession
-        session: Any = dying._session
         session.die_at, session.carried_out, session.writes = die_at, carried_out, 0
         died = False
         try:
@@ -200,7 +193,7 @@ def test_who_creates_a_queue_whose_drop_crashed_does_not_drop_what_another_has_c
 ) -> None:
     # Given a drop that ended after its first step
     shard = create(store, name)
-    assert queues.condemn(store._session, name) is not None
+    assert queues.condemn(store.session, name) is not None
     other, bundle, look = open_store(), BundleFactory(store.now)(), queues.condemned
 
     def overtaken(session: Session, queue: str) -> str | None:
@@ -220,7 +213,7 @@ def test_who_creates_a_queue_whose_drop_crashed_does_not_drop_what_another_has_c
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
     store: CassandraStore,
-    open_store: Callable[[], CassandraStore],
+    open_with: Callable[..., tuple[CassandraStore, Any]],
     shard: Shard,
     carried_out: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,10 +224,8 @@ def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
         name = f"i{os.urandom(6).hex()}"
         store.append(Append(create(store, name), (BundleFactory(store.now)(),)))
         assert store.exchange_keys(name, [KeyChange("key", None, "text")]) == ("text",)
-        called = str(store._place(Shard(name, 0, 0)).queue)
-        dying = open_store()
-        dying._session.__class__ = MortalSession
-        session: Any = dying._session
+        called = str(store.place(Shard(name, 0, 0)).queue)
+        dying, session = open_with(MortalSession)
         session.die_at, session.carried_out, session.writes = die_at, carried_out, 0
         died = False
         try:
@@ -248,7 +239,7 @@ def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
             pass
         if alive:
             assert store.drop_queue(name)
-        read = store._session.read
+        read = store.session.read
         assert read("SELECT version FROM queue WHERE name = ?", (name,)) == []
         assert stored_of(store, name) == []
         assert read("SELECT number FROM shard_directory WHERE queue = ?", (called,)) == []
@@ -265,7 +256,7 @@ def test_a_queue_of_before_there_were_incarnations_works_and_is_dropped(
     # Given a queue whose record has none
     store.create_schema()
     record = "INSERT INTO queue (name, version, settings) VALUES (?, ?, ?) IF NOT EXISTS"
-    assert store._session.apply([(record, (name, 1, b""))])
+    assert store.session.apply([(record, (name, 1, b""))])
     shard, bundle = Shard(name, 0, 0), BundleFactory(store.now)(2)
     # Then its rows are where they always were
     store.append(Append(shard, (bundle,)))

@@ -36,16 +36,9 @@ class LaggingSession(Session):
         return lambda: iter(())
 
 
-@pytest.fixture
-def lagging(open_store: Callable[[], CassandraStore]) -> CassandraStore:
-    store = open_store()
-    store._session.__class__ = LaggingSession
-    return store
-
-
 @pytest.mark.parametrize("again", [False, True], ids=["another claim", "the same claim again"])
 def test_a_claim_takes_no_message_without_its_body(
-    lagging: CassandraStore, store: CassandraStore, shard: Shard, again: bool
+    open_with: Callable[..., tuple[CassandraStore, Any]], store: CassandraStore, shard: Shard, again: bool
 ) -> None:
     # Given a small message that is given back, or held by a claim
     bundle, token = BundleFactory(store.now)(), os.urandom(16)
@@ -55,8 +48,7 @@ def test_a_claim_takes_no_message_without_its_body(
         store.release(Release(shard, (Span(bundle.id, 0, 1, token),)))
         token = os.urandom(16)
     # When a claim sees it, and the replicas that are asked for the body lag behind
-    session = lagging._session
-    assert isinstance(session, LaggingSession)
+    lagging, session = open_with(LaggingSession)
     session.missed = shard_rows._CARRIED
     (claimed,) = lagging.claim(Claim(shard, token, 1, MINUTE)).slices
     assert session.missed == ""
@@ -69,8 +61,8 @@ def test_a_claim_takes_no_message_without_its_body(
 
 def repair(store: CassandraStore, shard: Shard, bundle: Bundle, key: Key, value: bytes) -> None:
     """Write what a read without bodies leaves of a row on replicas that have missed it."""
-    values = (str(store._place(shard)), *key, value, id_time(bundle.id) - HEAD_START)
-    store._session.write([(_ROW, values)])
+    values = (str(store.place(shard)), *key, value, id_time(bundle.id) - HEAD_START)
+    store.session.write([(_ROW, values)])
 
 
 def received(store: CassandraStore, shard: Shard, token: bytes) -> list[tuple[bytes, bytes]]:
@@ -82,9 +74,9 @@ def test_a_lease_row_of_which_only_the_bodies_are_there_is_not_there_yet(
     store: CassandraStore, shard: Shard
 ) -> None:
     # Given a claim that is on its way, and a read of the bodies that it carries which met it
-    token, place = os.urandom(16), str(store._place(shard))
+    token, place = os.urandom(16), str(store.place(shard))
     bodies = f"UPDATE entry SET data = ? {_AT}"
-    store._session.write([(bodies, (encode({}), place, *Key(LEASE, 0, 0, token, 0)))])
+    store.session.write([(bodies, (encode({}), place, *Key(LEASE, 0, 0, token, 0)))])
     bundle = BundleFactory(store.now)()
     # Then whatever looks at the shard finds no lease there, and nothing fails
     assert store.find(shard, bundle.id, 0) is None

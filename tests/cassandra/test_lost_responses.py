@@ -60,10 +60,8 @@ def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def failing(open_store: Callable[[], CassandraStore]) -> CassandraStore:
-    store = open_store()
-    store._session.__class__ = FailingSession
-    return store
+def failing(open_with: Callable[..., tuple[CassandraStore, Any]]) -> CassandraStore:
+    return open_with(FailingSession)[0]
 
 
 LOST = pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
@@ -83,7 +81,7 @@ def test_a_repeated_step_neither_loses_nor_doubles(
     grouped: bool,
 ) -> None:
     shard = Shard(shard.queue, GROUP_TIME_SHARD, 0) if grouped else shard
-    session = failing._session
+    session = failing.session
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
     for fail_at in range(20):
@@ -111,7 +109,7 @@ def test_what_became_of_a_conditional_write_is_read_back(
     failing: CassandraStore, store: CassandraStore, shard: Shard, step: str, carried_out: bool, grouped: bool
 ) -> None:
     shard = Shard(shard.queue, GROUP_TIME_SHARD, 0) if grouped else shard
-    session = failing._session
+    session = failing.session
     assert isinstance(session, FailingSession)
     session.carried_out = carried_out
     # Given a step whose conditional write gets no answer; before that of a claim is one that renews the turn
@@ -132,7 +130,7 @@ def test_what_became_of_a_conditional_write_is_read_back(
 def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
     failing: CassandraStore, shard: Shard, carried_out: bool, blind: bool, positions: list[int]
 ) -> None:
-    session = failing._session
+    session = failing.session
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
     client = shardq.Client(failing, retry_seconds=10.0)

@@ -27,7 +27,7 @@ def test_a_client_remembers_few_of_many_queues_and_works_on_in_all(
         assert store.create_queue(QueueRecord(shard.queue, b"", 1))
     for shard in 2 * shards:
         store.append(Append(shard, (make(),)))
-    assert len(store._incarnations._seen) <= MOST
+    assert store.incarnations.remembered() <= MOST
     assert [store.count(shard).ready for shard in shards] == [2] * len(shards)
     for shard in shards:
         store.drop_queue(shard.queue)

@@ -55,12 +55,11 @@ def held(request: pytest.FixtureRequest, store: CassandraStore, shard: Shard) ->
 
 
 def test_whichever_read_of_an_ack_fails_what_it_has_done_is_not_lost(
-    store: CassandraStore, open_store: Callable[[], CassandraStore], held: Callable[[], Acknowledge]
+    store: CassandraStore,
+    open_with: Callable[..., tuple[CassandraStore, Any]],
+    held: Callable[[], Acknowledge],
 ) -> None:
-    failing = open_store()
-    failing._session.__class__ = FailingSession
-    session = failing._session
-    assert isinstance(session, FailingSession)
+    failing, session = open_with(FailingSession)
     for fail_at in range(ENOUGH):
         ack = held()
         first, second = ack.spans

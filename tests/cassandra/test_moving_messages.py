@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from shardq.clock import microseconds
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import shard_rows
-from shardq.storage.cassandra.directory import NOTICE
+from shardq.storage.cassandra import directory, shard_rows
 from shardq.storage.cassandra.peeking import is_empty
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.clocks import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Peek, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
@@ -67,7 +64,7 @@ LOOKS: dict[str, Look] = {
     "peek": lambda store, shard, bundle_id: is_peeked(store, shard, bundle_id, bodies=True),
     "peek without bodies": lambda store, shard, bundle_id: is_peeked(store, shard, bundle_id, bodies=False),
     "is empty": lambda store, shard, bundle_id: (
-        not is_empty(WideRow(store._session, str(store._place(shard))), store.now())
+        not is_empty(WideRow(store.session, str(store.place(shard))), store.now())
     ),
     "forget": lambda store, shard, bundle_id: not store.forget(shard),
     "remove": lambda store, shard, bundle_id: store.remove(shard, bundle_id, 0),
@@ -76,26 +73,29 @@ LOOKS: dict[str, Look] = {
 
 
 @pytest.fixture
-def disturbed(open_store: Callable[[], CassandraStore]) -> CassandraStore:
-    store = open_store()
-    store._session.__class__ = DisturbedSession
-    return store
+def disturbed(open_with: Callable[..., tuple[CassandraStore, Any]]) -> CassandraStore:
+    return open_with(DisturbedSession)[0]
 
 
 @pytest.mark.parametrize("size", [INLINE, LARGE], ids=["inline", "with a row of its own"])
 @pytest.mark.parametrize("move", ["claim", "release"])
 @pytest.mark.parametrize("look", list(LOOKS))
 def test_a_message_that_moves_meanwhile_is_found(
-    disturbed: CassandraStore, store: CassandraStore, shard: Shard, look: str, move: str, size: int
+    disturbed: CassandraStore,
+    store: CassandraStore,
+    shard: Shard,
+    look: str,
+    move: str,
+    size: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = disturbed._session
+    monkeypatch.setattr(directory, "NOTICE", 0.0)  # an announcement is noticed at once
+    session = disturbed.session
     assert isinstance(session, DisturbedSession)
     for disturb_at in range(ENOUGH):
         # Given a message that waits, or is held
         bundle = BundleFactory(store.now)(1, data=bytes(size))
         session.disturb = given(store, shard, bundle, move)
-        if look == "forget":
-            announced_long_ago(disturbed, shard)
         # When somebody claims it, or gives it back, between two reads of a look
         session.reads, session.disturb_at = 0, disturb_at
         found = LOOKS[look](disturbed, shard, bundle.id)
@@ -107,15 +107,6 @@ def test_a_message_that_moves_meanwhile_is_found(
         if not was_disturbed:
             return
     pytest.fail("the look has no end")
-
-
-def announced_long_ago(store: CassandraStore, shard: Shard) -> None:
-    """Announce that the shard is to go, and let the client think that it saw so a while ago."""
-    place = store._place(shard)
-    announced = store._leaving.announce(store._session, place)
-    assert announced is not None
-    long_ago = Moment(uptime() - 2 * microseconds(NOTICE), 0)
-    store._leaving._seen[place] = announced, long_ago
 
 
 def given(store: CassandraStore, shard: Shard, bundle: Bundle, move: str) -> Callable[[], object]:
@@ -130,10 +121,11 @@ def given(store: CassandraStore, shard: Shard, bundle: Bundle, move: str) -> Cal
 
 
 def test_a_message_that_moves_in_every_look_is_not_told_as_gone(
-    open_store: Callable[[], CassandraStore], store: CassandraStore, shard: Shard
+    open_with: Callable[..., tuple[CassandraStore, Any]], store: CassandraStore, shard: Shard
 ) -> None:
     # Given a small message that is given back and claimed again whenever it was seen
-    bundle, looking = BundleFactory(store.now)(1, data=bytes(INLINE)), open_store()
+    bundle = BundleFactory(store.now)(1, data=bytes(INLINE))
+    looking, session = open_with(RestlessSession)
     store.append(Append(shard, (bundle,)))
     tokens = [os.urandom(16)]
     assert store.claim(Claim(shard, tokens[0], 1, MINUTE)).slices
@@ -143,9 +135,6 @@ def test_a_message_that_moves_in_every_look_is_not_told_as_gone(
         tokens.append(os.urandom(16))
         assert store.claim(Claim(shard, tokens[-1], 1, MINUTE)).slices
 
-    session = looking._session
-    session.__class__ = RestlessSession
-    assert isinstance(session, RestlessSession)
     session.disturb = move
     # When somebody looks for it, then they are not told that it is gone
     with pytest.raises(StoreUnavailable, match="not known whether a message is stored") as caught:

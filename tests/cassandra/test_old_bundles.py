@@ -63,11 +63,11 @@ def test_what_was_taken_long_ago_and_is_stored_is_not_stored_again(
 def test_what_waits_as_it_was_sent_is_written_again(store: CassandraStore, shard: Shard, old: Bundle) -> None:
     # An append whose answer was lost may have reached some replicas only, so it is not enough that it is seen
     written = "SELECT WRITETIME(value) FROM entry WHERE shard = ? AND kind = 2"
-    partition = str(store._place(shard))
+    partition = str(store.place(shard))
     store.append(Append(shard, (old,)))
-    ((first,),) = store._session.read(written, (partition,))
+    ((first,),) = store.session.read(written, (partition,))
     store.append(Append(shard, (old,)))
-    ((second,),) = store._session.read(written, (partition,))
+    ((second,),) = store.session.read(written, (partition,))
     assert second >= first
     assert store.count(shard).ready == 1
     assert len(take(store, shard)) == 1

@@ -34,7 +34,7 @@ MINUTE = 60_000_000
 @pytest.fixture(params=[-5 * MINUTE, -MINUTE, MINUTE, 5 * MINUTE])
 def skewed(open_store: Callable[[], CassandraStore], request: pytest.FixtureRequest) -> CassandraStore:
     store = open_store()
-    cluster = store._session._connected.get().cluster
+    cluster = store.session.connected.get().cluster
     cluster.timestamp_generator = lambda: time.time_ns() // 1000 + request.param
     return store
 
@@ -133,10 +133,10 @@ def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_drop
 def test_the_clock_goes_by_every_node_near_by(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a node that answers within a second, or does not
     before = store.now()
-    assert len(clock_leads(store._session)) == 1
-    (node,) = store._session.nodes()
+    assert len(clock_leads(store.session)) == 1
+    (node,) = store.session.nodes()
     asked: list[object] = []
-    read = store._session.read
+    read = store.session.read
 
     def noted(*query: object, **options: object) -> object:
         asked.append(options.get("node"))
@@ -144,9 +144,9 @@ def test_the_clock_goes_by_every_node_near_by(store: CassandraStore, monkeypatch
             raise StoreUnavailable("this node hangs, on purpose")
         return read(*query, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store._session, "read", noted)
+    monkeypatch.setattr(store.session, "read", noted)
     # Then what is left is asked
-    (lead,) = clock_leads(store._session)
+    (lead,) = clock_leads(store.session)
     assert asked[0] == node
     assert asked[-1] is None
     assert abs(lead + uptime() - before) < MINUTE

@@ -78,7 +78,7 @@ def test_a_confirmation_ends_before_its_reservation_and_is_not_made_after_the_wi
     # When both are confirmed, one after its window
     store.confirm_keys(queue.name, [DedupeEntry("key1", "message"), DedupeEntry("key600", "message")])
     # Then no confirmation stays without its reservation, which would stand in the way of the next one
-    rows = store._session.read("SELECT key, TTL(message_id), TTL(confirmed) FROM dedupe", ())
+    rows = store.session.read("SELECT key, TTL(message_id), TTL(confirmed) FROM dedupe", ())
     ends = {row[0]: row[1:] for row in rows if row[0] in ("key1", "key600")}
     assert ends["key1"][1] is None
     assert 600 < ends["key600"][1] < ends["key600"][0] - 20
@@ -111,6 +111,6 @@ def test_a_message_that_two_producers_send_at_once_leaves_one_body_and_then_none
     # And when it is removed from there, then nothing is left of it
     assert queue.remove(first)
     (shard,) = store.shards(queue.name)
-    rows = store._session.read("SELECT kind FROM entry WHERE shard = ?", (str(store._place(shard)),))
+    rows = store.session.read("SELECT kind FROM entry WHERE shard = ?", (str(store.place(shard)),))
     assert [kind for (kind,) in rows if kind != CONTROL] == []
     client.delete_queue(queue.name)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -49,11 +49,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def test_an_announcement_that_was_long_on_its_way_gives_no_time_away(
-    store: CassandraStore, shard: Shard, passes: Callable[[int], None]
+    open_with: Callable[..., tuple[CassandraStore, Any]], shard: Shard, passes: Callable[[int], None]
 ) -> None:
-    directory.enter(store._session, store._place(shard))
-    store._session.__class__ = SlowSession
-    store._session.passes = passes  # type: ignore[attr-defined]
+    store, session = open_with(SlowSession)
+    directory.enter(session, store.place(shard))
+    session.passes = passes
     assert store.forget(shard) is False
     assert store.forget(shard) is False
     passes(SECOND)
@@ -67,7 +67,7 @@ def test_an_announcement_of_another_client_gives_no_time_away(
     shard: Shard,
     passes: Callable[[int], None],
 ) -> None:
-    directory.enter(store._session, store._place(shard))
+    directory.enter(store.session, store.place(shard))
     assert open_store().forget(shard) is False
     passes(SECOND)
     assert store.forget(shard) is False
@@ -81,7 +81,7 @@ def test_an_append_takes_an_announcement_back(
     shard: Shard,
     passes: Callable[[int], None],
 ) -> None:
-    directory.enter(store._session, store._place(shard))
+    directory.enter(store.session, store.place(shard))
     assert store.forget(shard) is False
     open_store().append(Append(shard, (BundleFactory(store.now)(),)))
     store.purge(shard)
@@ -92,9 +92,9 @@ def test_an_append_takes_an_announcement_back(
 
 def lost_from_the_directory(store: CassandraStore, shard: Shard) -> None:
     store.append(Append(shard, (BundleFactory(store.now)(),)))
-    place = store._place(shard)
+    place = store.place(shard)
     out = (directory._OUT, place.queue, place.time_shard, place.number, None)
-    assert store._session.apply([(directory._SET_LEAVING, out)])
+    assert store.session.apply([(directory._SET_LEAVING, out)])
     assert store.shards(shard.queue) == ()
 
 
@@ -133,9 +133,9 @@ def test_a_sweep_finds_and_lists_what_is_in_no_directory(store: CassandraStore, 
 
 def test_a_drop_deletes_what_is_in_no_directory(store: CassandraStore, shard: Shard) -> None:
     lost_from_the_directory(store, shard)
-    name = str(store._place(shard))
+    name = str(store.place(shard))
     assert store.drop_queue(shard.queue)
-    assert store._session.read("SELECT id FROM entry WHERE shard = ?", (name,)) == []
+    assert store.session.read("SELECT id FROM entry WHERE shard = ?", (name,)) == []
 
 
 def test_a_client_that_undoes_its_append_leaves_what_others_wrote_to_the_drop(
@@ -146,17 +146,17 @@ def test_a_client_that_undoes_its_append_leaves_what_others_wrote_to_the_drop(
 ) -> None:
     # Given a queue that is condemned while one client is in the middle of an append, and another has sent to the shard
     store.append(Append(shard, (BundleFactory(store.now)(),)))
-    name, late = str(store._place(shard)), open_store()
+    name, late = str(store.place(shard)), open_store()
     late.append(Append(shard, (BundleFactory(store.now)(),)))
     looks = iter([True])
-    monkeypatch.setattr(late._entered, "is_fresh", lambda _: next(looks, False))
-    assert queues.condemn(store._session, shard.queue) is not None
+    monkeypatch.setattr(late.entered, "is_fresh", lambda _: next(looks, False))
+    assert queues.condemn(store.session, shard.queue) is not None
     # When that one notices, and undoes what it wrote
     with pytest.raises(QueueNotFound):
         late.append(Append(shard, (BundleFactory(store.now)(),)))
     # Then who finishes the drop still finds the shard
     store.sweep(Sweep(shard.queue, 0))
-    assert store._session.read("SELECT id FROM entry WHERE shard = ?", (name,)) == []
+    assert store.session.read("SELECT id FROM entry WHERE shard = ?", (name,)) == []
 
 
 def test_no_statement_searches_the_table_of_messages() -> None:

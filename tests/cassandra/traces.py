@@ -17,7 +17,7 @@ _TOMBSTONES = re.compile(r"and (\d+) tombstone")
 
 def tombstones_of(store: CassandraStore, do: Callable[[], Any], words: str = "") -> int:
     """Return how many tombstones the requests of a call read, or those of its queries that have these words."""
-    driver = store._session._connected.get().driver
+    driver = store.session.connected.get().driver
     futures: list[Any] = []
     execute_async = driver.execute_async
 

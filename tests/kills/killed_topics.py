@@ -63,14 +63,18 @@ class TopicScene(Scene):
         pytest.fail("the operation has no end")
 
     def heir(self, topic: Topic) -> Topic:
-        """Open the topic in another client, when the leases of who died are over, and long after that if it can be."""
+        """The topic in another client, as of :meth:`heirs_client`."""
+        return self.heirs_client(topic).topic(topic.name)
+
+    def heirs_client(self, topic: Topic) -> Client:
+        """Open another client, when the leases of who died are over, and long after that if it can be."""
         for name in (log_of(topic.name), state_of(topic.name)):
             if self.client.exists(name):
                 self.end_leases(self.client.queue(name))
         if not self.harness.real_time:
             self.harness.advance(HOUR)  # no store knows the ids any more of what was received
         self._heirs.append(Client(self.harness.open()))
-        return self._heirs[-1].topic(topic.name)
+        return self._heirs[-1]
 
     def come(self, subscription: Subscription, expected: Collection[bytes]) -> list[Any]:
         """All that a subscription has, when as much came as is expected; more that comes with it, too."""
@@ -150,9 +154,9 @@ class KilledTopics:
             published += topics.publish(topic, batch)
             topic.relay() if not batch else None
         for requests, _ in topics.kills(subscribe, range(MOST)):
-            heir = topics.heir(topic)
-            late = subscribe(heir._client)
-            heir.relay()
+            heir = topics.heirs_client(topic)
+            late = subscribe(heir)
+            heir.topic(topic.name).relay()
             assert Counter(topics.come(late, odd(published))) == Counter(odd(published)), requests
             late.delete()
             if requests % 20 == 0:  # each message is copied by each subscription to come

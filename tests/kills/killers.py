@@ -171,7 +171,7 @@ class CassandraKiller(Killer):
 
     def run(self, act: Act, requests: int) -> bool:
         victim = self.harness.open()
-        victim._session._connected = self._connected._session._connected
+        victim.session.connected = self._connected.session.connected
         self._connected.now()
         self._left = requests
         try:

@@ -11,6 +11,7 @@ import shardq
 from shardq.large import writing
 from shardq.large.layout import BODIES, body_of, is_owner
 from shardq.storage.requests import Peek
+from shardq.testing.seam import store_of
 from tests.quick_store import url
 
 __all__ = ["url"]
@@ -27,7 +28,7 @@ def stored_bodies(client: shardq.Client) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     if not client.exists(BODIES):
         return found
-    store = client._store
+    store = store_of(client)
     for shard in store.shards(BODIES):
         for piece in store.peek(Peek(shard, 10_000, bodies=False)).slices:
             body = body_of(piece.bundle.id)

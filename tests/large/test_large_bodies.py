@@ -12,6 +12,7 @@ import pytest
 
 import shardq
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of
 from tests.large.conftest import CONTENT, PART, stored_bodies
 
 HOURS = 3 * 3_600
@@ -154,7 +155,7 @@ def test_a_stream_that_breaks_leaves_nothing(client: shardq.Client, queue: shard
 
 
 @pytest.mark.parametrize("given", [None, "", 0], ids=repr)
-@pytest.mark.parametrize("size", [0, 5, 1 << 20])
+@pytest.mark.parametrize("size", [0, 5, 30 * PART])
 def test_a_stream_that_gives_no_bytes_is_not_taken_to_be_at_its_end(
     client: shardq.Client, queue: shardq.Queue, size: int, given: Any
 ) -> None:
@@ -398,7 +399,7 @@ def test_a_copy_in_another_store_has_a_body_of_its_own(
     with shardq.connect(f"sqlite:///{tmp_path}/other.db", clock=clock) as other:
         there, here = other.create_queue("copies"), client.create_queue("copies")
         for target in (there, here):
-            copy_shard(queue._context, identity.shard, target._context, begin_copy(target._context))
+            copy_shard(context_of(queue), identity.shard, context_of(target), begin_copy(context_of(target)))
         only(queue).ack()
         clock.advance(HOURS)
         queue.sweep()

@@ -10,9 +10,11 @@ import pytest
 
 import shardq
 from shardq.large import collecting, layout
+from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
-from shardq.storage.requests import Append, Bundle
+from shardq.storage.requests import Append, Bundle, StoredSlice
 from shardq.testing import ManualClock
+from shardq.testing.seam import store_of
 from tests.large.conftest import CONTENT, stored_bodies
 
 
@@ -52,7 +54,7 @@ def test_a_damaged_entry_keeps_its_body_and_that_of_nobody_else(
     for body_id in kept:
         now = clock.now()
         damaged = Bundle(layout.owner_id(body_id, "x"), 0, made_at(body_id), now, 1, b"\xc1")
-        client._store.append(Append(layout.shard_of(body_id), (damaged,)))
+        store_of(client).append(Append(layout.shard_of(body_id), (damaged,)))
     clock.advance(3 * 3_600)
     queue.sweep()
     assert set(stored_bodies(client)) == set(kept)
@@ -84,16 +86,19 @@ def test_a_message_that_moves_while_another_one_leaves_keeps_their_body(
     queue.producer().send(queue.peek(1)[0].large)
     clock.advance(3 * 3_600)
     leaving, moving = queue.consumer().receive(2)
-    is_owned = collecting._is_owned
+    store, moved = store_of(queue), list[Shard]()
+    find = store.find
 
-    def move_meanwhile(*looked_at: Any) -> bool:
-        monkeypatch.setattr(collecting, "_is_owned", is_owned)
-        move(client, moving)
-        return is_owned(*looked_at)
+    def move_meanwhile(shard: Shard, *place: Any) -> StoredSlice | None:
+        """Between the list of the entries and the first look at who has them."""
+        if shard.queue == layout.BODIES and not moved:
+            moved.append(shard)
+            move(client, moving)
+        return find(shard, *place)
 
-    monkeypatch.setattr(collecting, "_is_owned", move_meanwhile)
+    monkeypatch.setattr(store, "find", move_meanwhile)
     leaving.ack()
-    assert collecting._is_owned is is_owned
+    assert moved
     (message,) = client.consumer(["other", "films.dead"]).receive(2)
     with message.open() as body:
         assert body.read() == CONTENT

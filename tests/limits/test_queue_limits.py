@@ -139,9 +139,9 @@ def test_kept_leases_keep_their_permits(connect: Connect, clock: ManualClock) ->
     with queue.consumer(keep_leases=True) as consumer:
         batch = consumer.receive(5)
         for _ in range(10):
-            until = batch._selections[0].held.lease_until
+            until = batch[0].lease_until
             clock.advance(0.2)
-            assert eventually(lambda until=until: batch._selections[0].held.lease_until > until)  # type: ignore[misc]
+            assert eventually(lambda until=until: batch[0].lease_until > until)  # type: ignore[misc]
             assert not other.receive(1)
         batch.ack()
 

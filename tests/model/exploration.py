@@ -27,7 +27,7 @@ from tests.model.modelled_client import (
     run,
 )
 from tests.model.modelled_table import Database
-from tests.model.places import Violation
+from tests.model.places import Violation, replace
 from tests.model.promises import Call, Ghost, after_call, after_step, at_rest
 
 START = 1_700_000_000_000_000
@@ -182,7 +182,7 @@ class Explorer:
             yield name, partial(self._come_late, state, late)
         if isinstance(state.database, Centres) and state.database.lags:
             caught_up = state.database.caught_up
-            yield "   what was written arrives everywhere", lambda: state._replace(database=caught_up())
+            yield "   what was written arrives everywhere", lambda: replace(state, database=caught_up())
         if state.ticks < len(scenario.ticks):
             tick = scenario.ticks[state.ticks]
             busy = any(c.waiting and c.waiting[0].kind != BEGIN for c in state.clients)
@@ -195,13 +195,13 @@ class Explorer:
         late = tuple(
             each for each in state.late if each.request.kind == WRITE or clock <= each.since + longest
         )
-        return state._replace(clock=clock, ticks=state.ticks + 1, late=late)
+        return replace(state, clock=clock, ticks=state.ticks + 1, late=late)
 
     def _carry_out(self, state: State, index: int, request: Request) -> State:
         client = state.clients[index]
         if request.kind == BEGIN:
             finished = frozenset(message for message, _ in state.ghost.finished)
-            state = _with_client(state, index, client._replace(began_with=finished))
+            state = _with_client(state, index, replace(client, began_with=finished))
             return self._go_on(state, index, ())
         assert client.call is not None
         state, answer = self._executed(state, index, client.call, request)
@@ -216,12 +216,12 @@ class Explorer:
             if writing
             else state.late
         )
-        state = state._replace(faults=state.faults - 1, late=late)
+        state = replace(state, faults=state.faults - 1, late=late)
         return self._go_on(state, index, (*client.answers, (request.number, Lost(writing))))
 
     def _come_late(self, state: State, late: Late) -> State:
         rest = tuple(each for each in state.late if each is not late)
-        return self._executed(state._replace(late=rest), late.client, late.call, late.request)[0]
+        return self._executed(replace(state, late=rest), late.client, late.call, late.request)[0]
 
     def _executed(self, state: State, index: int, call: Call, request: Request) -> tuple[State, Any]:
         script = self._scenario.scripts[index]
@@ -236,7 +236,7 @@ class Explorer:
             database, answer = state.database.apply(request.statements, server, script.centre)
         latest = state.clock + max(script.skew for script in self._scenario.scripts)
         ghost = after_step(state.ghost, database.whole, call, latest, self._scenario.shards)
-        return state._replace(database=database, ghost=ghost), answer
+        return replace(state, database=database, ghost=ghost), answer
 
     def _go_on(self, state: State, index: int, answers: tuple[tuple[int, Any], ...]) -> State:
         client = state.clients[index]
@@ -246,10 +246,10 @@ class Explorer:
         if asked not in self._known:
             self._known[asked] = self._advanced(client, index, answers, clock)
         went, after = self._known[asked]
-        state = _with_client(state, index, after._replace(began_with=client.began_with))
+        state = _with_client(state, index, replace(after, began_with=client.began_with))
         if not went.ended:
             return state
-        return state._replace(ghost=after_call(state.ghost, client.call, went, client.began_with))
+        return replace(state, ghost=after_call(state.ghost, client.call, went, client.began_with))
 
     def _advanced(
         self, client: Client, index: int, answers: tuple[tuple[int, Any], ...], clock: int
@@ -258,18 +258,18 @@ class Explorer:
         seed = bytes([index + 1, len(client.results) + 1])
         went = run(client.call.do, client.memory, answers, clock, seed)
         if not went.ended:
-            after = client._replace(waiting=went.waiting, answers=went.answers)
+            after = replace(client, waiting=went.waiting, answers=went.answers)
         else:
-            results = (*client.results, went._replace(memory=Memory()))
+            results = (*client.results, replace(went, memory=Memory()))
             after = self._next_call(Client(results, went.memory), index)
         waiting = tuple((request.number, request.kind) for request in after.waiting)
-        return went, after._replace(key=hash((after.results, after.memory, after.answers, waiting)))
+        return went, replace(after, key=hash((after.results, after.memory, after.answers, waiting)))
 
     def _next_call(self, client: Client, index: int) -> Client:
         call = self._scenario.scripts[index].next_call(client.results)
         if call is None:
             return client
-        return client._replace(call=call, waiting=(Request(0, BEGIN, ()),))
+        return replace(client, call=call, waiting=(Request(0, BEGIN, ()),))
 
     def _rest(self, state: State) -> None:
         """Let every client be gone from here on, and once all are at their end, each go on alone."""
@@ -287,7 +287,7 @@ class Explorer:
 
 
 def _with_client(state: State, index: int, client: Client) -> State:
-    return state._replace(clients=(*state.clients[:index], client, *state.clients[index + 1 :]))
+    return replace(state, clients=(*state.clients[:index], client, *state.clients[index + 1 :]))
 
 
 def _history(seen: dict[int, tuple[int, str] | None], key: int) -> tuple[str, ...]:

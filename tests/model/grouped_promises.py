@@ -13,7 +13,7 @@ from shardq.storage.cassandra.groups.rows import Group, decode_behind, decode_gr
 from shardq.storage.cassandra.rows import BEHIND, BUNDLE, DUE_INDEX, GROUP, LEASE, READY, Slice
 from shardq.storage.requests import Claim, Span
 from tests.model.modelled_table import Key, Row
-from tests.model.places import Message, Place, Violation
+from tests.model.places import Message, Place, Violation, replace
 
 __all__ = ["allows", "check", "messages"]
 
@@ -68,7 +68,7 @@ def allows(
     if now is None:
         return False
     if method == "extend":
-        return named and now._replace(due=was.due) == was
+        return named and replace(now, due=was.due) == was
     back = was.deliveries - (not named)  # what is held behind is given back uncounted
     return method == "release" and (now.state, now.deliveries) == ("ready", back)
 
@@ -78,7 +78,7 @@ def _may_claim(
 ) -> bool:
     was = before[message]
     if was.holder == request.token:
-        return now._replace(due=was.due) == was
+        return replace(now, due=was.due) == was
     if was.state == "held" and _front_of(before, message).due > latest:
         return False
     if now.state == "held":

@@ -138,14 +138,14 @@ class _Unnumbered(Incarnations):
 
 class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
-        self._session, self._clock = session, session  # type: ignore[assignment]
-        self._cursors, self._entered, self._checked = ReadCursors(), _Listed(), True
-        ways: Any = (session, self._cursors, self._entered, session)
+        self.session, self.clock = session, session  # type: ignore[assignment]
+        self._cursors, self.entered, self._checked = ReadCursors(), _Listed(), True
+        ways: Any = (session, self._cursors, self.entered, session)
         self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
-        self._held, self._groups = self._plain._held, self._grouped._known
-        self._incarnations = _Unnumbered()
-        self._held._known = dict(memory.held)
-        self._groups._known = {name: (dict(rows), dict(leases)) for name, rows, leases in memory.groups}
+        self._held, self._groups = self._plain.held, self._grouped.known
+        self.incarnations = _Unnumbered()
+        self._held.known = dict(memory.held)
+        self._groups.known = {name: (dict(rows), dict(leases)) for name, rows, leases in memory.groups}
         for name, values in memory.cursors:
             cursor = self._cursors.of(name)
             for field, value in zip(cursor.__struct_fields__, values, strict=True):
@@ -156,13 +156,13 @@ class ModelledStore(CassandraStore):
 
     @property
     def memory(self) -> Memory:
-        cursors = ((name, msgspec.structs.astuple(cursor)) for name, cursor in self._cursors._cursors.items())
+        cursors = ((name, msgspec.structs.astuple(cursor)) for name, cursor in self._cursors.cursors.items())
         frozen = tuple((name, (tuple(values[0]), *values[1:])) for name, values in cursors)
         groups = tuple(
             (name, tuple(rows.items()), tuple(leases.items()))
-            for name, (rows, leases) in self._groups._known.items()
+            for name, (rows, leases) in self._groups.known.items()
         )
-        return Memory(tuple(self._held._known.items()), frozen, groups)
+        return Memory(tuple(self._held.known.items()), frozen, groups)
 
 
 def run(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from tests.model.places import replace
+
 TABLES = {  # partition key, clustering key
     "entry": (("shard",), ("kind", "priority", "due", "id", "first")),
     "queue": (("name",), ()),
@@ -73,8 +75,8 @@ class _Parser:
         parsed = Parsed("SELECT", table, columns, where=tuple(self._where()))
         if self._skip("PER"):
             self._expect("PARTITION", "LIMIT")
-            parsed = parsed._replace(limit_each=self._value())
-        return parsed._replace(limit=self._value()) if self._skip("LIMIT") else parsed
+            parsed = replace(parsed, limit_each=self._value())
+        return replace(parsed, limit=self._value()) if self._skip("LIMIT") else parsed
 
     def _insert(self) -> Parsed:
         self._expect("INTO")
@@ -88,13 +90,13 @@ class _Parser:
         parsed = self._using(Parsed("UPDATE", self._next()))
         self._expect("SET")
         pairs = list(self._listed(self._assignment))
-        parsed = parsed._replace(columns=tuple(p[0] for p in pairs), assigned=tuple(p[1] for p in pairs))
-        return self._conditional(parsed._replace(where=tuple(self._where())))
+        parsed = replace(parsed, columns=tuple(p[0] for p in pairs), assigned=tuple(p[1] for p in pairs))
+        return self._conditional(replace(parsed, where=tuple(self._where())))
 
     def _delete(self) -> Parsed:
         self._expect("FROM")
         parsed = self._using(Parsed("DELETE", self._next()))
-        return self._conditional(parsed._replace(where=tuple(self._where())))
+        return self._conditional(replace(parsed, where=tuple(self._where())))
 
     def _using(self, parsed: Parsed) -> Parsed:
         if not self._skip("USING"):
@@ -103,17 +105,17 @@ class _Parser:
             self._value()  # nothing ends by itself here
             return parsed
         self._expect("TIMESTAMP")
-        return parsed._replace(timestamp=self._value())
+        return replace(parsed, timestamp=self._value())
 
     def _conditional(self, parsed: Parsed) -> Parsed:
         if not self._skip("IF"):
             return parsed
         if self._skip("NOT"):
             self._expect("EXISTS")
-            return parsed._replace(exists=False)
+            return replace(parsed, exists=False)
         if self._skip("EXISTS"):
-            return parsed._replace(exists=True)
-        return parsed._replace(conditions=tuple(self._all_of()))
+            return replace(parsed, exists=True)
+        return replace(parsed, conditions=tuple(self._all_of()))
 
     def _where(self) -> Iterator[Condition]:
         if self._skip("WHERE"):

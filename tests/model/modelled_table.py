@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct, structs
 
 from tests.model.modelled_cql import TABLES, Condition, Parsed, bound, parse
+from tests.model.places import replace
 
 Statement: TypeAlias = tuple[str, Sequence[Any]]
 Key: TypeAlias = tuple[Any, ...]
@@ -170,7 +171,7 @@ class Database(Struct, frozen=True):
 
 def _changed(old: Row, parsed: Parsed, values: Sequence[Any], time: int) -> Row:
     if parsed.verb == "DELETE":
-        return old._replace(deleted=max(old.deleted, time))
+        return replace(old, deleted=max(old.deleted, time))
     key_names = {name for part in TABLES[parsed.table] for name in part}
     assigned = zip(parsed.columns, parsed.assigned, strict=True)
     columns = {name: bound(value, values) for name, value in assigned if name not in key_names}

@@ -92,23 +92,23 @@ def _undisturbed_looks() -> Iterator[None]:
 
 @contextmanager
 def _early_deliveries() -> Iterator[None]:
-    look = claims._Claimer._look
+    look = claims._Claimer.look
 
     def ahead(self: Any, now: int) -> Any:
         return look(self, now + 60_000_000)
 
-    with patch.object(claims._Claimer, "_look", ahead):
+    with patch.object(claims._Claimer, "look", ahead):
         yield
 
 
 @contextmanager
 def _read_on_from_the_change() -> Iterator[None]:
-    take = group_claims._Claimer._take
+    take = group_claims._Claimer.take
 
     def later(self: Any, found: Any, draft: Any, taken: Any) -> Any:
         return take(self, replace(found, now=draft.now), draft, taken)
 
-    with patch.object(group_claims._Claimer, "_take", later):
+    with patch.object(group_claims._Claimer, "take", later):
         yield
 
 

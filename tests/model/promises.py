@@ -29,7 +29,7 @@ from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed,
 from tests.model import grouped_promises
 from tests.model.modelled_client import READ, SERIAL, WRITE, Memory, Run, deterministic, run
 from tests.model.modelled_table import Database, Row, Statement
-from tests.model.places import Message, Place, Violation
+from tests.model.places import Message, Place, Violation, replace
 
 SCAN = 1_000_000  # a client reads its shards from the beginning once in this time
 SLACK = 2_000_000  # clocks agree within this
@@ -61,8 +61,8 @@ class Ghost(NamedTuple):
     def seeing(self, database: Database, shards: Sequence[str]) -> Ghost:
         """Take the rows as the beginning."""
         places = located(database, shards)
-        return self._replace(
-            places=frozenset(places.items()), confirmed=frozenset(bundle for bundle, _ in places)
+        return replace(
+            self, places=frozenset(places.items()), confirmed=frozenset(bundle for bundle, _ in places)
         )
 
 
@@ -93,7 +93,7 @@ def after_step(ghost: Ghost, database: Database, call: Call, latest: int, shards
             finished.add((message, was.holder))
         elif now.state == "held":
             held.add((now.holder, message, now.due))
-    return ghost._replace(places=frozenset(after.items()), finished=frozenset(finished), held=frozenset(held))
+    return replace(ghost, places=frozenset(after.items()), finished=frozenset(finished), held=frozenset(held))
 
 
 def after_call(ghost: Ghost, call: Call, went: Run, began_with: frozenset[Message]) -> Ghost:
@@ -108,7 +108,7 @@ def after_call(ghost: Ghost, call: Call, went: Run, began_with: frozenset[Messag
             if any((bundle.id, position) not in stored for position in range(bundle.count)):
                 raise Violation(f"{call} returned, and {bundle.id.hex()} is not stored")
         ids = frozenset(bundle.id for bundle in call.request.bundles)
-        return ghost._replace(confirmed=ghost.confirmed | ids)
+        return replace(ghost, confirmed=ghost.confirmed | ids)
     if isinstance(went.result, Claimed):
         _check_claimed(ghost, call, went.result, began_with)
     elif isinstance(went.result, Fenced):

@@ -11,6 +11,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 from tests.model.exploration import Explorer
 from tests.model.grouped_scenarios import GROUPED_SCENARIOS
 from tests.model.mutations import MUTATIONS
+from tests.model.places import replace
 from tests.model.scenarios import SCENARIOS as PLAIN_SCENARIOS
 from tests.model.scenarios import STANDSTILL
 
@@ -59,5 +60,5 @@ def test_a_client_that_stands_still_for_a_minute_hides_what_it_claims_until_a_de
     walked = Explorer(STANDSTILL).walk(seed=3, walks=4000)
     note("a client that stands still", f"found after {walked.steps:,} steps: {walked.violation}")
     assert "not delivered any more" in str(walked.violation)
-    looked = Explorer(STANDSTILL._replace(misled=(True,))).walk(seed=3, walks=400)
+    looked = Explorer(replace(STANDSTILL, misled=(True,))).walk(seed=3, walks=400)
     assert looked.violation is None, str(looked)

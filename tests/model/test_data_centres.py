@@ -15,6 +15,7 @@ from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_o
 from tests.model.exploration import Explorer, Scenario
 from tests.model.modelled_centres import Centres
 from tests.model.modelled_table import Database
+from tests.model.places import replace
 from tests.model.scenarios import SCENARIOS
 
 Note = Callable[[str, str], None]
@@ -44,11 +45,11 @@ def _in_two_centres(name: str, address: Address) -> Scenario:
     local = (address.consistency == "LOCAL_QUORUM", address.serial_consistency == "LOCAL_SERIAL")
     in_one = all(local) and bool(address.local_dc)
     scripts = tuple(
-        script._replace(centre=0 if in_one else number % 2) for number, script in enumerate(scenario.scripts)
+        replace(script, centre=0 if in_one else number % 2) for number, script in enumerate(scenario.scripts)
     )
     assert isinstance(scenario.database, Database)
     database = Centres.holding(scenario.database, local_plain=local[0], local_serial=local[1])
-    return scenario._replace(scripts=scripts, database=database, misled=(False,))
+    return replace(scenario, scripts=scripts, database=database, misled=(False,))
 
 
 @pytest.mark.timeout(0)

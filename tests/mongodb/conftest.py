@@ -47,7 +47,7 @@ def shard(store: MongoStore) -> Iterator[Shard]:
     """A shard of a queue of before there were incarnations: its collection is named as it."""
     queue = f"c{os.urandom(6).hex()}"
     assert store.create_queue(QueueRecord(queue, b"", 1))
-    store._session.collection("shardq.queue").update_one({"_id": queue}, {"$unset": {"incarnation": 1}})
+    store.session.collection("shardq.queue").update_one({"_id": queue}, {"$unset": {"incarnation": 1}})
     yield Shard(queue, 0, 0)
     store.drop_queue(queue)
 

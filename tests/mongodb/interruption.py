@@ -50,6 +50,10 @@ class Interruption(CommandListener):
         finally:
             self._at = -1
 
+    def again(self, later: int, do: Callable[[], object]) -> None:
+        """Let that be done before another command too, so many after this one."""
+        self._at, self._do, self.came = self._at + later, do, False
+
     def started(self, event: CommandStartedEvent) -> None:
         if self._at >= 0:
             self.commands.append(event.command_name)

@@ -144,7 +144,7 @@ def test_what_counts_is_what_exists_and_a_queue_has_to_fit_beside_it(
 ) -> None:
     # Given room for seven collections more
     names = [f"c{os.urandom(6).hex()}" for _ in range(3)]
-    monkeypatch.setattr(room, "MOST", room.number(store._session) + 7)
+    monkeypatch.setattr(room, "MOST", room.number(store.session) + 7)
     with shardq.connect(mongodb_url) as client:
         # Then any number of queues can be created that would fit by themselves
         for name in names:
@@ -166,14 +166,14 @@ def test_a_collection_that_is_one_too_many_is_refused_with_a_remedy(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, other = BundleFactory(store.now), open_store()
-    monkeypatch.setattr(room, "MOST", room.number(store._session) + 2)
+    monkeypatch.setattr(room, "MOST", room.number(store.session) + 2)
     for number in range(2):
         store.append(Append(replace(shard, number=number), (make(),)))
     for client in (store, other):
         with pytest.raises(InvalidSetting, match="shardq sweep"):
             client.append(Append(replace(shard, number=2), (make(),)))
     # When there is room again
-    monkeypatch.setattr(room, "MOST", room.number(store._session) + 1)
+    monkeypatch.setattr(room, "MOST", room.number(store.session) + 1)
     # Then it is seen at once
     store.append(Append(replace(shard, number=2), (make(),)))
 
@@ -196,7 +196,7 @@ def test_making_a_collection_does_not_look_at_all_that_there_are(
 def test_too_many_collections_are_refused_before_any_is_made(
     mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MOST", room.number(store._session) + 5)
+    monkeypatch.setattr(room, "MOST", room.number(store.session) + 5)
     queue = f"c{os.urandom(6).hex()}"
     with shardq.connect(mongodb_url) as client:
         with pytest.raises(InvalidSetting, match="lower shards or time_shards"):
@@ -207,7 +207,7 @@ def test_too_many_collections_are_refused_before_any_is_made(
         with pytest.raises(InvalidSetting, match="would have"):
             small.alter(shards=10)
         assert small.settings.shards == 2
-        assert queues.planned(store._session)[queues.current_name(store._session, queue) or ""] == 2
+        assert queues.planned(store.session)[queues.current_name(store.session, queue) or ""] == 2
         client.delete_queue(queue)
 
 

@@ -134,7 +134,7 @@ def test_claims_and_probes_keep_off_what_was_consumed_although_the_server_keeps_
     store.probe([shard])  # and a client that knows of it
     # When a few more are claimed, by that client and by a new one
     fill(store, shard, 900, priorities=1)
-    newcomer = MongoStore(store._session.address)
+    newcomer = MongoStore(store.session.address)
     try:
         for each in (store, newcomer):
             before = skipped(database)

@@ -147,7 +147,7 @@ def test_a_claim_takes_nothing_that_others_have_changed_since_its_look(
     monkeypatch: pytest.MonkeyPatch,
     change: str,
 ) -> None:
-    other, take = open_store(), group_claims._take_as_seen
+    other, take = open_store(), group_claims.take_as_seen
     first, second = given(store, grouped, "a", "a")
     (of_b,) = given(store, grouped, "b")
 
@@ -167,12 +167,12 @@ def test_a_claim_takes_nothing_that_others_have_changed_since_its_look(
             assert other.forward(Forward(ack, Append(grouped, (instead,)), in_place=True)) == Fenced()
 
     def overtaken(*asked: Any) -> bool:
-        monkeypatch.setattr(group_claims, "_take_as_seen", take)
+        monkeypatch.setattr(group_claims, "take_as_seen", take)
         change_first()
         return take(*asked)
 
     # Given a claim of the first messages of two groups, one of which others change after the look
-    monkeypatch.setattr(group_claims, "_take_as_seen", overtaken)
+    monkeypatch.setattr(group_claims, "take_as_seen", overtaken)
     token = os.urandom(16)
     taken = store.claim(Claim(grouped, token, 2, MINUTE)).slices
     assert [each.bundle.id for each in taken] == ([] if change == "purged" else [of_b.id])

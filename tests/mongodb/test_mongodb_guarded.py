@@ -76,7 +76,7 @@ def refusal(url: str) -> ShardqError:
     findings = store.diagnose()
     assert not all(finding.ok for finding in findings)
     store.close()
-    told = f"{caught.value!r} {caught.value.__cause__!r} {findings} {store._session.address!r}"
+    told = f"{caught.value!r} {caught.value.__cause__!r} {findings} {store.session.address!r}"
     assert PASSWORD not in told
     assert QUOTED not in told
     return caught.value

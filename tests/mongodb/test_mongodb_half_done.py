@@ -121,7 +121,7 @@ def test_an_intent_that_somebody_else_has_undone_is_not_completed(
 ) -> None:
     if store.capabilities.groups:
         pytest.skip("a replica set forwards in a transaction")
-    given, other, undo = prepared("forward", store, shard), open_store(), forwarding._undo
+    given, other, undo = prepared("forward", store, shard), open_store(), forwarding.undo
     undone: list[bool] = []
 
     def undo_late(*asked: Any) -> bool:
@@ -140,12 +140,12 @@ def test_an_intent_that_somebody_else_has_undone_is_not_completed(
         with pytest.raises(Killed):
             STEPS["forward"](store, shard, given)
         # When two find it at the same time
-        monkeypatch.setattr(forwarding, "_undo", undo_late)
+        monkeypatch.setattr(forwarding, "undo", undo_late)
         let_intents_lapse(database)
         store.probe([shard], deep=True)
     else:
         # When a deep look is faster to undo it
-        monkeypatch.setattr(forwarding, "_undo", undo_late)
+        monkeypatch.setattr(forwarding, "undo", undo_late)
         with pytest.raises(StoreUnavailable):
             STEPS["forward"](store, shard, given)
     # Then nothing is there twice, the holder still has its messages, and nothing is left

@@ -89,8 +89,8 @@ def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_dir
 
     monkeypatch.setattr(directory, "is_empty", looked)
     for request in range(30):
-        directory.enter(store._session, Room(store._session), shard)
-        other._client.collections.uuid(shard)
+        directory.enter(store.session, Room(store.session), shard)
+        other.client.collections.uuid(shard)
         found.clear()
         # When a client that forgets it is killed before any of its requests
         with killed_before(request, monkeypatch) as made:
@@ -181,7 +181,7 @@ def test_a_sweep_lists_every_collection_that_holds_something(
     if keep:
         document = {"_id": document["_id"], "p": 0, "o": 1, "e": 1, "n": 1, "b": b""}
         document["h"] = [{"f": 0, "c": 1, "v": 1, "a": store.now()}]
-    collections.make(store._session, Room(store._session), shard)
+    collections.make(store.session, Room(store.session), shard)
     database[str(shard)].insert_one(document)
     assert store.shards(shard.queue) == ()
     assert store.sweep(Sweep(shard.queue, 0)) == 1

@@ -151,10 +151,10 @@ def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_remov
     store: MongoStore, either: Shard, database: Database
 ) -> None:
     # Given a client that is about to make the collection of a shard when the queue is dropped and created again
-    place = Shard(store._incarnations.of(either.queue), 3, 1)
+    place = Shard(store.incarnations.of(either.queue), 3, 1)
     again(store, either)
-    collections.make(store._session, Room(store._session), place)
-    directory.enter_again(store._session, place)
+    collections.make(store.session, Room(store.session), place)
+    directory.enter_again(store.session, place)
     database[str(place)].insert_one(
         {"_id": b"x" * 16, "p": 0, "d": 1, "o": 1, "e": 1, "n": 1, "v": 0, "m": 1}
     )
@@ -163,7 +163,7 @@ def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_remov
     assert store.shards(either.queue) == ()
     assert store.probe([shard], deep=True)[0].empty
     with pytest.raises(QueueNotFound):
-        directory.enter(store._session, Room(store._session), place)
+        directory.enter(store.session, Room(store.session), place)
     # And a sweep removes it
     assert store.sweep(Sweep(either.queue, 0)) == 2
     assert names(database, either) == set()
@@ -174,9 +174,9 @@ def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_remov
 def test_a_sweep_removes_what_is_left_of_a_queue_that_does_not_exist(
     store: MongoStore, fresh: Shard, database: Database
 ) -> None:
-    place = Shard(store._incarnations.of(fresh.queue), 0, 0)
+    place = Shard(store.incarnations.of(fresh.queue), 0, 0)
     assert store.drop_queue(fresh.queue)
-    collections.make(store._session, Room(store._session), place)
+    collections.make(store.session, Room(store.session), place)
     assert store.sweep(Sweep(fresh.queue, 0)) == 1
     assert names(database, fresh) == set()
     assert store.sweep(Sweep(fresh.queue, 0)) == 0
@@ -270,7 +270,7 @@ def test_queues_of_before_keep_the_names_of_their_collections(
     for each in (shard, fresh):
         store.append(Append(each, (BundleFactory(store.now)(),)))
     assert names(database, shard) == {str(shard)}
-    name = queues.current_name(store._session, fresh.queue)
+    name = queues.current_name(store.session, fresh.queue)
     assert name and name.startswith(f"{fresh.queue}@")
     assert names(database, fresh) == {f"{name}:0:0"}
 
@@ -323,8 +323,7 @@ def test_a_queue_that_is_created_again_twice_during_a_look_hides_nothing(
 
     def twice() -> None:
         created_again_and_sent_to()
-        interruption.came = False
-        interruption._at, interruption._do = interruption._at + later, created_again_and_sent_to
+        interruption.again(later, created_again_and_sent_to)
 
     for number in count():
         # Given a client that knows the queue, which is empty

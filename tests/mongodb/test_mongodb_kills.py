@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import warnings
-from collections.abc import Callable
 
 import pytest
 from pymongo.database import Database
@@ -14,26 +12,12 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Sweep
+from tests.forking import start
 from tests.mongodb.intents import let_intents_lapse
 from tests.mongodb.lossy_proxy import LossyProxy
-from tests.steps import EXPECTED, STEPS, clear, counted, prepared
+from tests.steps import EXPECTED, STEPS, Given, clear, counted, prepared
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
-
-
-def start(do: Callable[[], object], ready: int) -> int:
-    """Do it in a child, as soon as something can be read; return the child's process id."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if not child:
-        try:
-            os.read(ready, 1)
-            do()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return child
 
 
 def parts_of(step: str, before: tuple[int, int, int]) -> set[tuple[int, int, int]]:
@@ -65,7 +49,12 @@ def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
         before = counted(store, shard)
         # When a client is killed at one of the commands of a step
         ready, go = os.pipe()
-        child = start(lambda given=given: STEPS[step](MongoStore(parse(proxied)), shard, given), ready)  # type: ignore[misc]
+
+        def act(given: Given = given, ready: int = ready) -> None:
+            os.read(ready, 1)
+            STEPS[step](MongoStore(parse(proxied)), shard, given)
+
+        child = start(act)
         proxy.arm(fail_at, carried_out=carried_out, kill=child)
         os.write(go, b"!")
         status = os.waitpid(child, 0)[1]
@@ -96,7 +85,12 @@ def test_what_a_client_killed_in_a_forward_has_hidden_is_found_by_the_next_deep_
         given = prepared("forward", store, shard)
         before = counted(store, shard)
         ready, go = os.pipe()
-        child = start(lambda given=given: STEPS["forward"](MongoStore(parse(proxied)), shard, given), ready)  # type: ignore[misc]
+
+        def act(given: Given = given, ready: int = ready) -> None:
+            os.read(ready, 1)
+            STEPS["forward"](MongoStore(parse(proxied)), shard, given)
+
+        child = start(act)
         proxy.arm(fail_at, carried_out=True, kill=child)
         os.write(go, b"!")
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -33,9 +33,7 @@ def test_a_client_remembers_few_of_many_queues_and_works_on_in_all(
         assert [each.bundle.id for each in store.claim(Claim(shard, token, 1, MINUTE)).slices] == [bundle.id]
         done = store.acknowledge(Acknowledge(shard, (Span(bundle.id, 0, 1, token),), keep=True))
         assert done == Fenced()
-    opened, sizes = store._client.collections, store._claims._sizes
-    of_shards = (opened._uuids, opened._seen, opened._indexed, sizes._of_shards)
-    of_queues = (sizes._of_queues, store._incarnations._seen)
-    assert max(len(known) for known in (*of_shards, *of_queues)) <= MOST
+    remembered = store.client.collections, store.claims.sizes, store.incarnations
+    assert all(0 < known.remembered() <= MOST for known in remembered)
     for shard in shards:
         store.drop_queue(shard.queue)

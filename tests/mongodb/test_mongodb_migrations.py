@@ -92,13 +92,13 @@ def test_the_queues_of_a_database_of_before_groups_have_them_once_it_is_migrated
 def test_a_new_database_has_no_version_until_all_of_it_is_made(
     store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seed, seen = schema._seed, list[int]()
+    seed, seen = schema.seed, list[int]()
 
     def look(session: Session) -> None:
         seen.append(schema.version(session))
         seed(session)
 
-    monkeypatch.setattr(schema, "_seed", look)
+    monkeypatch.setattr(schema, "seed", look)
     database["shardq.schema"].delete_one({"_id": "shardq"})
     store.create_schema()
     assert set(seen) == {0}

@@ -57,16 +57,16 @@ def outrun(
     store: MongoStore, other: MongoStore, shard: Shard, times: int
 ) -> Iterator[list[list[tuple[int, int, int]]]]:
     """Let another client claim a message before each of the store's first updates; what it got each time."""
-    change, taken = ShardRows._update, list[list[tuple[int, int, int]]]()
+    change, taken = ShardRows.update, list[list[tuple[int, int, int]]]()
 
     def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        if rows.session is store._client.session and len(taken) < times:
+        if rows.session is store.client.session and len(taken) < times:
             taken.append([])
             taken[-1] += spans(other.claim(Claim(shard, os.urandom(16), 1, MINUTE)))
         return change(rows, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ShardRows, "_update", interrupted)
+        patch.setattr(ShardRows, "update", interrupted)
         yield taken
 
 
@@ -112,20 +112,20 @@ def test_what_is_sent_meanwhile_and_goes_first_does_not_hide_what_was_passed_ove
     store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, seen_late: bool
 ) -> None:
     """Also when it was due before the claim began, and its append took its time."""
-    make, other, change = BundleFactory(store.now), open_store(), ShardRows._update
+    make, other, change = BundleFactory(store.now), open_store(), ShardRows.update
     store.append(Append(shard, (make(count=20, priority=1), make(count=10, priority=2))))
     sent = make(count=50, priority=0) if seen_late else None
     begun: list[Claimed] = []
 
     def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        if rows.session is store._client.session and not begun:
+        if rows.session is store.client.session and not begun:
             begun.append(Claimed((), 0))
             begun.append(other.claim(Claim(shard, os.urandom(16), 4, MINUTE)))
             other.append(Append(shard, (sent or make(count=50, priority=0),)))
         return change(rows, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ShardRows, "_update", interrupted)
+        patch.setattr(ShardRows, "update", interrupted)
         first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
     assert first == [(1, 4, 16), (2, 0, 5)]
 

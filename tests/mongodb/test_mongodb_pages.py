@@ -87,7 +87,7 @@ def test_an_answer_in_several_parts_is_read_whole_whatever_other_threads_ask_mea
     def interrupted(asked: Any, *args: Any, **options: Any) -> Any:
         if "getMore" not in args[0]:
             return command(asked, *args, **options)
-        with store._session.client.start_session() as other:
+        with store.session.client.start_session() as other:
             command(asked, "ping", session=other)
             return command(asked, *args, **options)
 

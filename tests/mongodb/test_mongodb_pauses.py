@@ -61,7 +61,7 @@ def test_a_look_sees_what_others_split_while_its_query_pauses(
     thread = threading.Thread(target=split)
     thread.start()
     # When somebody else claims a half of one of them, again and again
-    rows = ShardRows(store._session, shard)
+    rows = ShardRows(store.session, shard)
     seen = [{row.id for row in rows.first(due, 100).rows} for _ in range(LOOKS)]
     stopped.set()
     thread.join()

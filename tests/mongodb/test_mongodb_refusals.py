@@ -80,7 +80,7 @@ def test_an_insert_that_ends_half_way_does_not_say_that_nothing_is_stored(
     # Given a server that steps down between the documents of an insert
     failed = {"index": stored, "code": 189, "errmsg": "Not primary while writing"}
     monkeypatch.setattr(ShardRows, "_write", lambda *_: {"n": stored, "writeErrors": [failed]})
-    rows = ShardRows(MongoStore(parse("mongodb://host/db"))._session, Shard("q", 0, 0))
+    rows = ShardRows(MongoStore(parse("mongodb://host/db")).session, Shard("q", 0, 0))
     # Then whoever sends is told whether it may be stored
     with pytest.raises(outcome) as raised:
         rows.insert([{}, {}], Binary(bytes(16), 4))

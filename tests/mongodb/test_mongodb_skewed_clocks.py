@@ -104,12 +104,12 @@ def test_a_clock_that_goes_on_as_it_did_is_asked_for_once_or_twice(
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given how far the server's clock is ahead
-    (lead,) = clock_leads(store._session, None)
+    (lead,) = clock_leads(store.session, None)
     client, interruption = interrupted_client(mongodb_url, monkeypatch)
 
     def asked(known: int | None) -> tuple[int, int]:
         with interruption.before(99, lambda: None):
-            (found,) = clock_leads(client._session, known)
+            (found,) = clock_leads(client.session, known)
         return found, len(interruption.commands)
 
     # Then an answer that agrees will do; where none does it is measured anew

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bson.binary import Binary
 from pymongo import MongoClient
+from pymongo.database import Database
 from pymongo.errors import (
     AutoReconnect,
     NotPrimaryError,
@@ -100,24 +99,23 @@ class _Commits:
         raise self._errors.pop(0)
 
 
-def _labelled(error: PyMongoError, label: str = "UnknownTransactionCommitResult") -> PyMongoError:
-    error._add_error_label(label)
-    return error
+UNKNOWN: dict[str, Any] = {"errorLabels": ["UnknownTransactionCommitResult"]}
+TRANSIENT: dict[str, Any] = {"errorLabels": ["TransientTransactionError"]}
 
 
 def _lost() -> PyMongoError:
-    return _labelled(AutoReconnect("connection closed"))
+    return AutoReconnect("connection closed", UNKNOWN)
 
 
 def _nowhere() -> PyMongoError:
-    return _labelled(ServerSelectionTimeoutError("no primary found"))
+    return ServerSelectionTimeoutError("no primary found", UNKNOWN)
 
 
 @pytest.mark.parametrize(
     "later",
     [
         [_nowhere()],
-        [_labelled(NotPrimaryError("stepping down", {"code": 11602}))] * 2,
+        [NotPrimaryError("stepping down", {"code": 11602, **UNKNOWN})] * 2,
         [OperationFailure("not allowed any more", 13)],
         [_lost(), _lost()],
     ],
@@ -127,14 +125,14 @@ def test_whatever_follows_a_commit_that_was_not_answered_its_outcome_is_unknown(
     store: MongoStore, later: list[PyMongoError]
 ) -> None:
     with pytest.raises(OutcomeUnknown):
-        transactions._commit(store._session, _Commits(_lost(), *later))  # type: ignore[arg-type]
+        transactions.commit(store.session, _Commits(_lost(), *later))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "errors",
     [
         [_nowhere()],
-        [_lost(), _labelled(OperationFailure("no such transaction", 251), "TransientTransactionError")],
+        [_lost(), OperationFailure("no such transaction", 251, TRANSIENT)],
     ],
     ids=["it was not sent", "the server knows no such transaction"],
 )
@@ -142,17 +140,22 @@ def test_what_surely_was_not_committed_is_tried_again_or_reported_so(
     store: MongoStore, errors: list[PyMongoError]
 ) -> None:
     with pytest.raises(ShardqError) as raised:
-        transactions._commit(store._session, _Commits(*errors))  # type: ignore[arg-type]
-    assert transactions._is_transient(raised.value) or isinstance(raised.value, StoreUnavailable)
+        transactions.commit(store.session, _Commits(*errors))  # type: ignore[arg-type]
+    assert transactions.is_transient(raised.value) or isinstance(raised.value, StoreUnavailable)
 
 
 def test_a_transaction_of_a_collection_that_is_another_one_by_now_begins_anew(
-    open_store: Callable[..., MongoStore], store: MongoStore, grouped: Shard
+    open_store: Callable[..., MongoStore], store: MongoStore, grouped: Shard, database: Database
 ) -> None:
     for step in ("append", "claim", "acknowledge", "release", "remove", "purge"):
-        given, other = prepared(step, store, grouped), open_store()
-        other._client.collections._seen[grouped] = Binary(os.urandom(16), 4)
-        other._client.collections._uuids[grouped] = Binary(os.urandom(16), 4)
+        # Given a client that knows the collection of the shard, which others drop and make again
+        other = open_store()
+        known = other.client.collections.uuid(grouped)
+        assert other.client.collections.seen(grouped) == known
+        database.drop_collection(str(grouped))
+        store.client.collections.is_not(grouped)
+        given = prepared(step, store, grouped)
+        assert store.client.collections.seen(grouped) != known
         persist(partial(STEPS[step], other, grouped, given))
         assert counted(store, grouped) == EXPECTED[step], step
         clear(store, grouped)
@@ -182,22 +185,22 @@ def test_a_queue_that_is_deleted_while_a_transaction_is_at_work_is_deleted_after
     dropping.join(60)
     with pytest.raises(QueueNotFound):
         store.append(Append(grouped, (given.new,)))
-    assert str(grouped) not in other._session.database.list_collection_names()
+    assert str(grouped) not in other.session.database.list_collection_names()
 
 
 def test_what_a_claim_that_is_repeated_while_it_is_under_way_takes_is_one_thing(
     open_store: Callable[..., MongoStore], store: MongoStore, grouped: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, other = prepared("claim", store, grouped), open_store()
-    commit = transactions._commit
+    commit = transactions.commit
     answers: list[Any] = []
 
     def repeat(*arguments: Any) -> None:
-        monkeypatch.setattr(transactions, "_commit", commit)
+        monkeypatch.setattr(transactions, "commit", commit)
         answers.append(STEPS["claim"](other, grouped, given))
         commit(*arguments)
 
-    monkeypatch.setattr(transactions, "_commit", repeat)
+    monkeypatch.setattr(transactions, "commit", repeat)
     answers.append(STEPS["claim"](store, grouped, given))
     assert [answer.contended for answer in answers] == [True, False]
     assert counted(store, grouped) == (4, 4, 0)

@@ -44,10 +44,10 @@ class Scene:
 
     @property
     def exists(self) -> bool:
-        return collections.find(self.other._session, self.shard) is not None
+        return collections.find(self.other.session, self.shard) is not None
 
     def drop(self, store: MongoStore | None = None) -> bool:
-        return collections.drop_unused((store or self.other)._session, self.shard)
+        return collections.drop_unused((store or self.other).session, self.shard)
 
     def check(self, *bundles: Bundle) -> None:
         """These are there once each, listed, and whoever comes next can work with the shard."""
@@ -177,7 +177,7 @@ def test_a_drop_between_any_two_steps_of_what_others_do_loses_hides_and_doubles_
     client, interruption = interrupted
     for number in range(MANY):
         scene.empty()
-        client._client.collections.is_not(scene.shard)
+        client.client.collections.is_not(scene.shard)
         with interruption.before(number, scene.drop):
             sent = act(scene, client)
         if not interruption.came:
@@ -233,15 +233,15 @@ def test_a_sender_that_dies_between_any_two_steps_beside_a_barred_collection_lea
 
     for number in range(MANY):
         scene.empty()
-        sender._client.collections = Open(sender._session)  # so that it asks all that it ever asks
+        sender.client.collections = Open(sender.session)  # so that it asks all that it ever asks
         bundle = scene.make()
-        found = collections.find(scene.other._session, scene.shard)
+        found = collections.find(scene.other.session, scene.shard)
         assert found is not None
         assert schema.bar(
             database,
             str(scene.shard),
             collections.uuid_of(found),
-            in_set=scene.other._session.has_transactions,
+            in_set=scene.other.session.has_transactions,
         )
         try:
             with interruption.before(number, die):
@@ -268,7 +268,7 @@ def test_a_forward_into_a_collection_that_is_being_dropped_is_stored_once(
         (message, copy), token = (scene.make(), scene.make()), os.urandom(16)
         client.append(Append(source, (message,)))
         client.claim(Claim(source, token, 1, MINUTE))
-        client._client.collections.is_not(shard)
+        client.client.collections.is_not(shard)
         held = Acknowledge(source, (Span(message.id, 0, 1, token),))
         with interruption.before(number, scene.drop):
             assert client.forward(Forward(held, Append(shard, (copy,)))) == Fenced()
@@ -321,11 +321,11 @@ def test_history_is_kept_in_sight_whichever_client_knew_the_collection_of_before
     for number in range(MANY):
         # Given a client that is about to keep something, in a shard whose collection is dropped meanwhile
         scene.empty()
-        keeper._client.collections.is_not(scene.shard)
+        keeper.client.collections.is_not(scene.shard)
         with interruption.before(number, scene.drop):
-            keeper._client.collections.index(scene.shard, history=True)
+            keeper.client.collections.index(scene.shard, history=True)
         came = interruption.came
-        if collections.find(scene.other._session, scene.shard) is not None:
+        if collections.find(scene.other.session, scene.shard) is not None:
             assert not scene.drop()
         # When it keeps something that somebody else sent and holds
         (bundle,), token = send(scene, scene.other), os.urandom(16)
@@ -335,9 +335,9 @@ def test_history_is_kept_in_sight_whichever_client_knew_the_collection_of_before
         # Then all see it
         assert scene.other.count(scene.shard).processed == 1
         assert scene.other.remove(scene.shard, bundle.id, 0)
-        scene.other._session.database.drop_collection(str(scene.shard))
-        scene.other._client.collections.is_not(scene.shard)
-        keeper._client.collections.is_not(scene.shard)
+        scene.other.session.database.drop_collection(str(scene.shard))
+        scene.other.client.collections.is_not(scene.shard)
+        keeper.client.collections.is_not(scene.shard)
         if not came:
             return
 

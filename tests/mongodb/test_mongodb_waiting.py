@@ -94,7 +94,8 @@ def test_a_look_at_twenty_queues_makes_the_requests_of_a_look_at_one(
         # When so many of them are looked at again, after everything that was seen of them became old or not
         for seen in (True, False):
             if not seen:
-                store._incarnations._seen.clear()
+                for shard in shards:
+                    store.incarnations.forget(shard.queue)
             proxy.arm(-1)
             assert len(store.probe(shards[:count], **way)) == count
             asked[count, seen] = proxy.commands.copy()
@@ -153,5 +154,5 @@ def test_a_client_that_waits_for_few_seconds_only_keeps_its_line(
     # When nothing comes for longer
     assert not waiting.wait([shard.queue], 3)
     # Then its line was never lost
-    assert waiting._signals.watches()
+    assert waiting.signals.watches()
     assert "is lost" not in caplog.text

@@ -112,8 +112,8 @@ def test_writes_wait_for_the_majority_and_the_journal(mongodb_url: str) -> None:
     plain, other = MongoStore(parse(mongodb_url)), MongoStore(parse(_with(mongodb_url, "w=2")))
     plain.now()
     other.now()
-    assert plain._session.write_concern == {"w": "majority", "j": True}
-    assert other._session.write_concern == {"w": 2, "j": True}
+    assert plain.session.write_concern == {"w": "majority", "j": True}
+    assert other.session.write_concern == {"w": 2, "j": True}
     plain.close()
     other.close()
 

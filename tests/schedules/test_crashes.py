@@ -17,6 +17,7 @@ from shardq.schedules.turning import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of
 from tests.dying_store import Died
 
 CHANGES = ("update_queue", "reserve_keys", "append", "confirm_keys", "create_queue", "drop_queue")
@@ -97,7 +98,7 @@ def test_a_crash_at_any_request_neither_loses_nor_doubles_an_occurrence(
     due = from_datetime(scene.sound.now()) + 200_000_000_000
     scene.clock.advance(200_000)
     scene.store.error, scene.store.after, scene.store.left = error, after, request_number
-    context = scene.client._contexts.of("q")
+    context = context_of(scene.client.queue("q"))
     with contextlib.suppress(Died, shardq.OutcomeUnknown, shardq.StoreUnavailable):
         keep_going(context, "_shardq/schedules/s")
     scene.store.left = None

@@ -14,6 +14,7 @@ from shardq.schedules.turning import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of, expire_caches
 from shardq.worker import Worker
 
 WHEN = "shardq-scheduled-for"
@@ -186,7 +187,7 @@ def test_a_queue_that_is_deleted_takes_its_schedules_with_it(
     assert client.schedules.list() == ()
     with pytest.raises(shardq.ScheduleNotFound):
         client.schedules.get("s")
-    assert [name for name in client._store.list_queues() if "schedules" in name] == []
+    assert [name for name in client.queues("_shardq/") if "schedules" in name] == []
     client.create_queue("q", shards=1, time_shards=1)
     clock.advance(60)
     assert received(client.queue("q").consumer()) == []
@@ -207,7 +208,7 @@ def test_a_queue_that_expires_takes_its_schedules_with_it(
         clock.advance(65)
         if not by_a_consumer:
             client.delete_expired_queues("a/1")
-        other._receiving.queues["a/2"]._context.live._read_at -= 10
+        expire_caches(other)
         other.receive(1)
     assert not client.exists("a/1")
     assert [name for name in client.queues("_shardq/") if "schedules" in name] == ["_shardq/schedules/t"]
@@ -269,7 +270,7 @@ def test_a_schedule_that_is_over_stays_so_and_nothing_is_written_of_it(
         name: begin + timedelta(seconds=each) if name in moments else each for name, each in options.items()
     }
     client.schedules.create("s", queue="q", **given)
-    context, name = client.queue("q")._context, f"{FOLDER}s"
+    context, name = context_of(client.queue("q")), f"{FOLDER}s"
     for _ in range(500):
         if client.schedules.get("s").next is None:
             break
@@ -279,7 +280,7 @@ def test_a_schedule_that_is_over_stays_so_and_nothing_is_written_of_it(
     assert client.schedules.get("s").next is None
     with shardq.connect(url, clock=ManualClock(clock.now() + apart * 1_000_000)) as other:
         for _ in range(3):
-            keep_going(other.queue("q")._context, name)
+            keep_going(context_of(other.queue("q")), name)
     assert context.store.load_queue(name) == before
 
 
@@ -437,7 +438,7 @@ def test_a_schedule_that_is_not_due_costs_nothing(
         consumer.receive()
 
         def requests() -> list[str]:
-            consumer._contexts["q"].live.refresh()
+            counted.queue("q")  # reads its settings
             store.asked.clear()
             consumer.receive()
             return [method for method in store.asked if method != "now"]
@@ -459,7 +460,7 @@ def test_an_occurrence_costs_as_many_requests_as_is_said(
     with shardq.Client(store) as counted:
         for _ in range(2):
             clock.advance(60)
-            context = counted._contexts.of("q")
+            context = context_of(counted.queue("q"))
             store.asked.clear()
             keep_going(context, FOLDER + "s")
             asked = sorted(each for each in store.asked if each != "now")

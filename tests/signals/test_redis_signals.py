@@ -22,6 +22,7 @@ from shardq.storage.requests import Append
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing import BundleFactory
+from tests.forking import start
 from tests.redis_server import OwnRedis
 
 GUARD = 20.0
@@ -32,7 +33,7 @@ Opener = Callable[[str], SignalledStore]
 def settled(store: SignalledStore, queue: str) -> None:
     """Wait until the line stands and nothing is new any more."""
     deadline = time.monotonic() + GUARD
-    while store.wait([queue], 0.1) or not store._signals.watches():
+    while store.wait([queue], 0.1) or not store.signals.watches():
         assert time.monotonic() < deadline, "the line does not come to stand"
 
 
@@ -87,7 +88,7 @@ def test_many_announcements_become_few_messages(open_on: Opener, shard: Shard, r
     with Redis.from_url(redis_url) as redis, redis.pubsub() as subscription:
         subscription.subscribe("shardq:0")
         subscription.get_message(timeout=GUARD)
-        signals = open_on(redis_url)._signals
+        signals = open_on(redis_url).signals
         began = time.monotonic()
         for number in range(200):
             signals.announce(f"{shard.queue}-{number}")
@@ -144,7 +145,7 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     settled(waiting, shard.queue)
     # When Redis dies
     own_redis.kill()
-    while waiting._signals.watches():
+    while waiting.signals.watches():
         time.sleep(0.01)
     # Then sends go on, and waits end in time
     began = time.monotonic()
@@ -194,17 +195,15 @@ def test_a_forked_child_tells_and_is_told(open_on: Opener, shard: Shard, redis_u
     settled(store, shard.queue)
     # When a forked child uses it too
     here, there = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            settled(store, shard.queue)
-            send(store, shard)
-            settled(store, shard.queue)
-            os.write(there, b"it waits")
-            code = 0 if store.wait([shard.queue], GUARD) else 2
-        finally:
-            os._exit(code)
+
+    def use() -> None:
+        settled(store, shard.queue)
+        send(store, shard)
+        settled(store, shard.queue)
+        os.write(there, b"it waits")
+        assert store.wait([shard.queue], GUARD)
+
+    child = start(use)
     # Then the parent is told by the child, and the child by the parent
     assert store.wait([shard.queue], GUARD)
     os.read(here, 100)
@@ -222,7 +221,7 @@ def test_what_was_told_during_an_interruption_counts_as_heard(
     with Redis.from_url(own_redis.url) as redis:
         redis.config_set("maxclients", 1)
         redis.client_kill_filter(_type="pubsub")
-        while waiting._signals.watches():
+        while waiting.signals.watches():
             time.sleep(0.01)
         # When something is told
         told = redis.info("commandstats")["cmdstat_publish"]["calls"]
@@ -264,4 +263,4 @@ def test_what_others_publish_on_the_channel_does_no_harm(
         redis.publish("shardq:0", published)
     send(store, shard)
     assert other.wait([shard.queue], GUARD)
-    assert other._signals.watches()
+    assert other.signals.watches()

@@ -12,8 +12,8 @@ import psutil
 
 def workers_of(spark) -> list[int]:
     """The Python workers that Spark has forked: children of its daemons, which are children of its JVM."""
-    java = spark._jvm.java.lang.ProcessHandle.current().pid()
-    return [worker.pid for daemon in psutil.Process(java).children() for worker in daemon.children()]
+    (java,) = (each for each in psutil.Process().children() if each.name() == "java")
+    return [worker.pid for daemon in java.children() for worker in daemon.children()]
 
 
 def kill_workers_when(spark, ready: Callable[[], bool], seconds: float = 60.0) -> int:

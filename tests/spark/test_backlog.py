@@ -14,11 +14,12 @@ from shardq.spark.backlog import Backlog
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
+from shardq.testing.seam import context_of
 
 
 def test_a_backlog_is_counted_no_more_often_than_is_asked(connect, clock) -> None:
     queue = connect().create_queue("counted", shards=4, time_shards=2)
-    backlog = Backlog(queue._context)
+    backlog = Backlog(context_of(queue))
     assert (backlog.report(10)["ready"], backlog.report(10)["readySince"]) == (0, None)
     queue.producer().send_many([b"x"] * 5)
     queue.producer().send(b"x", delay=60)
@@ -35,9 +36,9 @@ def test_a_report_tells_what_was_acked_and_lost_since_the_stream_began(connect, 
     queue = connect().create_queue("reported", shards=1, time_shards=1)
     queue.producer().send_many([b"x"] * 4)
     queue.consumer().receive(1).ack()
-    backlog = Backlog(queue._context)
+    backlog = Backlog(context_of(queue))
     assert (backlog.report(10)["acked"], backlog.report(10)["leaseLost"]) == (0, 0)
-    claims = NamedClaims(queue._context, lease=30_000_000, memory=3_600_000_000)
+    claims = NamedClaims(context_of(queue), lease=30_000_000, memory=3_600_000_000)
     name = ClaimName(Shard(queue.name, 0, 0), "first")
     claims.take(name, 3, owner="me", strict=False)
     clock.advance(31)

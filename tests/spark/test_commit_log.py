@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
 from shardq.spark import heartbeat
-from shardq.spark.claim_stream import ClaimStream, partitions_of
+from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.commit_log import CommitLog
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
@@ -111,11 +111,11 @@ def wait_for(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def looks(reader: ClaimStream, monkeypatch) -> list[bool]:
-    """What the reader finds when it looks for the commit."""
+def looks(monkeypatch) -> list[bool]:
+    """What readers find when they look for the commit."""
     seen: list[bool] = []
-    has = reader._log.has
-    monkeypatch.setattr(reader._log, "has", lambda end: seen.append(has(end)) or seen[-1])
+    has = CommitLog.has
+    monkeypatch.setattr(CommitLog, "has", lambda log, end: seen.append(has(log, end)) or seen[-1])
     return seen
 
 
@@ -123,7 +123,7 @@ def test_a_batch_is_acked_when_it_is_committed_and_not_before(
     started, queue, checkpoint, monkeypatch
 ) -> None:
     reader, _ = started()
-    seen = looks(reader, monkeypatch)
+    seen = looks(monkeypatch)
     wait_for(lambda: len(seen) >= 3)
     assert queue.counts().in_flight == 10
     checkpoint.commit(0)
@@ -138,12 +138,12 @@ def test_a_checkpoint_that_cannot_be_read_for_a_while_makes_an_ack_late(
     reader, end = started()
     tries: list[int] = []
 
-    def broken(_: object) -> bool:
+    def broken(*_: object) -> bool:
         tries.append(1)
         raise PermissionError("no")
 
     with monkeypatch.context() as for_a_while:
-        for_a_while.setattr(reader._log, "has", broken)
+        for_a_while.setattr(CommitLog, "has", broken)
         checkpoint.commit(0)
         wait_for(lambda: len(tries) >= 2)
         assert queue.counts().in_flight == 10
@@ -152,25 +152,27 @@ def test_a_checkpoint_that_cannot_be_read_for_a_while_makes_an_ack_late(
 
 
 def test_messages_that_were_lost_by_the_commit_fail_the_query_at_its_next_trigger(
-    started, queue, checkpoint
+    started, queue, checkpoint, caplog
 ) -> None:
     reader, end = started(fail_on_lease_loss=True)
-    tasks = partitions_of(end, reader._options)
+    tasks = reader.partitions(reader.initialOffset(), end)
     rows = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
     queue.release([row["receipt"] for row in rows])
     taken = queue.consumer().receive(10, wait=5.0)
     assert len(taken) == 10
     checkpoint.commit(0)
-    wait_for(lambda: reader._finished == end["seq"])
+    wait_for(lambda: "were not acked" in caplog.text)
     taken.ack()
     with pytest.raises(shardq.LeaseLost, match="10 messages of batch 1"):
         reader.latestOffset(end, ReadMaxRows(100))
 
 
-def test_manual_acks_stay_with_the_job(started, queue, checkpoint) -> None:
-    reader, end = started(ack_mode="manual")
+def test_manual_acks_stay_with_the_job(started, queue, checkpoint, monkeypatch) -> None:
+    reader, _ = started(ack_mode="manual")
+    seen = looks(monkeypatch)
     checkpoint.commit(0)
-    wait_for(lambda: reader._finished == end["seq"])
+    wait_for(lambda: True in seen)
+    reader.stop()
     assert queue.counts().in_flight == 10
 
 

@@ -18,6 +18,8 @@ from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner
 from shardq.spark.row_schema import schema_of
+from shardq.testing import seam
+from shardq.testing.seam import store_of
 
 REQUESTS = ("acknowledge", "claim", "extend", "probe", "reserve_keys", "shards")
 
@@ -91,8 +93,8 @@ def test_an_idle_stream_asks_nothing_until_a_signal_comes_something_is_due_or_a_
     connect, clock, requests
 ) -> None:
     queue = connect().create_queue("idle", shards=16, time_shards=2)
-    store = queue._context.store
-    planner = Planner(queue._context, "test")
+    store = store_of(queue)
+    planner = Planner(seam.context_of(queue), "test")
 
     def asked() -> int:
         seen.clear()
@@ -123,8 +125,8 @@ def test_what_came_while_a_queue_was_paused_is_planned_when_it_is_resumed(
 ) -> None:
     queue = connect().create_queue("paused", shards=2, time_shards=2)
     if not signals:
-        silence(queue._context.store, monkeypatch)
-    planner = Planner(queue._context, "test")
+        silence(store_of(queue), monkeypatch)
+    planner = Planner(seam.context_of(queue), "test")
     assert planner.plan(1_000, None) == {}
     queue.pause()
     queue.producer().send(b"x")
@@ -138,9 +140,9 @@ def test_without_signals_an_idle_stream_looks_less_and_less_often(
     connect, clock, requests, monkeypatch
 ) -> None:
     queue = connect().create_queue("polled", shards=4, time_shards=2)
-    store = queue._context.store
+    store = store_of(queue)
     silence(store, monkeypatch)
-    planner = Planner(queue._context, "test")
+    planner = Planner(seam.context_of(queue), "test")
     seen = requests(store)
 
     def looks(ticks: int) -> int:
@@ -222,7 +224,7 @@ def test_a_plan_of_one_shard_for_each_task_is_still_understood() -> None:
 @pytest.mark.parametrize("late", [{}, {"delay": 40.0}, {"priority": 0}])
 def test_what_comes_while_a_stream_is_idle_is_planned(connect, clock, late) -> None:
     queue = connect().create_queue("idle", shards=4, time_shards=5, time_shard_seconds=10)
-    planner = Planner(queue._context, "test")
+    planner = Planner(seam.context_of(queue), "test")
     for _ in range(3):
         assert planner.plan(1_000, None) == {}
         clock.advance(0.01)
@@ -236,7 +238,7 @@ def test_a_lease_that_runs_out_while_a_stream_is_idle_is_planned(connect, clock)
     queue = connect().create_queue("idle", shards=4, time_shards=5, visibility_timeout=30.0)
     queue.producer().send(b"x")
     assert queue.consumer().receive(1)
-    planner = Planner(queue._context, "test")
+    planner = Planner(seam.context_of(queue), "test")
     for _ in range(2):
         assert planner.plan(1_000, None) == {}
     clock.advance(31)

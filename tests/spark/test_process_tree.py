@@ -56,8 +56,8 @@ def test_the_connections_of_a_process_to_a_file_are_counted(monkeypatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     connections = importlib.import_module("connections")
     url = f"sqlite:///{place.format(str(tmp_path)[1:])}"
-    assert connections._of_process(os.getpid(), url) == 0
+    assert connections.count_of_process(os.getpid(), url) == 0
     with shardq.connect(url) as client:
         client.create_queue("q").producer().send(b"x")
-        assert connections._of_process(os.getpid(), url) > 0
-    assert connections._of_process(os.getpid(), url) == 0
+        assert connections.count_of_process(os.getpid(), url) > 0
+    assert connections.count_of_process(os.getpid(), url) == 0

@@ -25,6 +25,7 @@ from shardq.spark.row_schema import arrow_schema
 from shardq.spark.sinks import TaskReport
 from shardq.spark.source import ShardqDataSource
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.testing.seam import store_of
 from tests.spark.every_store import on_every_store
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -125,7 +126,7 @@ def _send_half(
     send: Send, queue: shardq.Queue, columns: str, rows: Any, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attempt that dies after its first request."""
-    store = type(queue._context.store)
+    store = type(store_of(queue))
     requests, append = itertools.count(), store.append
 
     def die(own: Any, request: Any) -> None:

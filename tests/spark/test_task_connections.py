@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,13 @@ from tests.spark.every_store import on_every_store
 @pytest.fixture
 def options(url: str, queue: shardq.Queue, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueOptions]:
     """For a process that has opened nothing yet."""
-    connection._shared.cache_clear()
+    connection.shared_connection.cache_clear()
     yield QueueOptions(url=url, queue=queue.name)
-    connection._shared.cache_clear()
+    connection.shared_connection.cache_clear()
 
 
 def opened(options: QueueOptions) -> shardq.Client | None:
-    return connection._shared(options.url, options.retry_seconds, os.getpid())._client
+    return connection.shared_connection(options.url, options.retry_seconds, os.getpid()).client
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -64,19 +65,30 @@ def test_tasks_that_follow_each_other_share_it(options, monkeypatch) -> None:
 
 
 def test_a_task_that_comes_while_it_is_to_be_closed_keeps_it(options, monkeypatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.1)
-    shared = connection._shared(options.url, options.retry_seconds, os.getpid())
+    timers: list[threading.Timer] = []
+    came = threading.Event()
+
+    class Late(threading.Timer):
+        """Its time is over before it can be cancelled, and then it waits until a task has come."""
+
+        def run(self) -> None:
+            assert came.wait(60)
+            self.function()
+
+    def late(*given: Any) -> threading.Timer:
+        timers.append(Late(*given))
+        return timers[-1]
+
+    monkeypatch.setattr(connection, "Timer", late)
     with task_context(options):
-        pass
-    with shared._lock:  # its time is over, but it waits
-        time.sleep(0.3)
-        late = shared._closing
-        client = shared._opened()
-        shared._users += 1
-    late.join()
-    assert opened(options) is client
-    shared.leave()
-    wait_for(lambda: opened(options) is None)
+        client = opened(options)
+    with task_context(options):
+        came.set()
+        timers[0].join(60)
+        assert opened(options) is client
+        assert client.ping() is None
+    timers[1].join(60)
+    assert opened(options) is None
 
 
 def test_where_streams_are_planned_it_stays(options, queue, monkeypatch) -> None:

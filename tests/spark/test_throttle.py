@@ -13,6 +13,7 @@ from shardq.spark import sending
 from shardq.spark.columns import Columns
 from shardq.spark.options import SendOptions
 from shardq.spark.throttle import Throttle
+from shardq.testing.seam import context_of, store_of
 
 RATE = 1_000.0
 
@@ -63,11 +64,11 @@ def test_without_a_rate_nobody_waits(seconds) -> None:
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_a_task_sends_no_more_rows_than_its_rate_allows(seconds, url, queue, monkeypatch, in_flight) -> None:
     monkeypatch.setattr(sending, "Throttle", partial(Throttle, timer=seconds, sleep=seconds.sleep))
-    store, sent = queue._context.store, []
+    store, sent = store_of(queue), []
     options = SendOptions(
         url=url, queue=queue.name, throughput_rows_per_sec=RATE, concurrent_writes=in_flight
     )
-    monkeypatch.setattr(sending, "task_context", lambda _: nullcontext(queue._context))
+    monkeypatch.setattr(sending, "task_context", lambda _: nullcontext(context_of(queue)))
     append = store.append
 
     def note(request) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions
 
 from shardq.spark.source import ShardqDataSource
+from shardq.testing.seam import store_of
 
 
 def test_every_row_becomes_one_message(pipes, queue, numbers_in) -> None:
@@ -142,10 +143,9 @@ def test_the_columns_that_are_chosen_are_those_of_all_in_the_order_of_the_choice
     names = [name.strip() for name in options["columns"].split(",")]
     every = rows(**{name: value for name, value in options.items() if name != "columns"})
     asked: list[bool] = []
-    peek = type(queue._context.store).peek
-    monkeypatch.setattr(
-        type(queue._context.store), "peek", lambda *given: asked.append(given[1].bodies) or peek(*given)
-    )
+    store = type(store_of(queue))
+    peek = store.peek
+    monkeypatch.setattr(store, "peek", lambda *given: asked.append(given[1].bodies) or peek(*given))
     found = rows(**options)
     assert found == [{name: row[name] for name in names} for row in every]
     assert [list(row) for row in found] == [names] * len(every)

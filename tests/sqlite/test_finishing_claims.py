@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from shardq import errors
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Finish, Sweep
-from shardq.storage.sqlite import session
 from shardq.storage.sqlite.claims import Answers
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.store import SqliteStore
@@ -54,26 +54,28 @@ def test_the_marks_of_claims_whose_lease_is_over_are_swept(
 
 def fail_commits(patch: pytest.MonkeyPatch, *, after: bool) -> None:
     """Let commits fail as on a broken disk, after they were made or before."""
-    run = session._run
+    begin = Connection.begin
 
-    def failing(connection: Connection, change: Callable) -> object:
-        result = run(connection, change)
-        connection.sql.execute("COMMIT" if after else "ROLLBACK")
-        connection.sql = BrokenDisk(connection.sql)  # type: ignore[assignment]
-        return result
+    def begin_on_a_broken_disk(connection: Connection, *, durable: bool) -> None:
+        begin(connection, durable=durable)
+        connection.sql = BrokenDisk(connection.sql, after=after)  # type: ignore[assignment]
 
-    patch.setattr(session, "_run", failing)
+    patch.setattr(Connection, "begin", begin_on_a_broken_disk)
 
 
 class BrokenDisk:
-    """A connection that answers nothing any more."""
+    """A connection whose commits fail, after they were made or before."""
 
-    in_transaction = False
+    def __init__(self, sql: sqlite3.Connection, *, after: bool) -> None:
+        self._sql, self._after = sql, after
 
-    def __init__(self, sql: sqlite3.Connection) -> None:
-        self.close = sql.close
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sql, name)
 
-    def execute(self, *_: object) -> None:
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement != "COMMIT":
+            return self._sql.execute(statement, *values)
+        self._sql.execute("COMMIT" if self._after else "ROLLBACK")
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR
         raise error

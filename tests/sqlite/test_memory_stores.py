@@ -52,7 +52,7 @@ class MemoryHarness(SqliteHarness):
 
 
 def _file(store: object) -> Path:
-    return cast("MemoryStore", store)._session.path
+    return cast("MemoryStore", store).session.path
 
 
 @pytest.fixture(scope="module")

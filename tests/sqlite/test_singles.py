@@ -39,11 +39,11 @@ def rows(path: Path) -> tuple[int, int]:
 
 def statements(store: SqliteStore, work: Callable[[], object]) -> int:
     """How many statements it takes, those that begin and end transactions included."""
-    (connection,) = store._session._writers._idle
+    writer = store.session.write(lambda sql: sql)
     seen: list[str] = []
-    connection.sql.set_trace_callback(seen.append)
+    writer.set_trace_callback(seen.append)
     work()
-    connection.sql.set_trace_callback(None)
+    writer.set_trace_callback(None)
     return len(seen)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
+from tests.forking import start
 
 SPAWN = multiprocessing.get_context("spawn")
 SHARD = Shard("orders", 0, 0)
@@ -31,26 +30,9 @@ def new_bundle() -> Bundle:
     return Bundle(os.urandom(16), 0, now, now, 1, b"body")
 
 
-def in_child(work: Callable[[], None], seconds: float = 30) -> int:
+def in_child(work: Callable[[], None]) -> int:
     """The exit code of a forked child that does the work."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return -1
+    return os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1])
 
 
 def open_files() -> list[str]:

@@ -197,7 +197,7 @@ def watching(path: Path) -> EventSleeper:
 
 
 def is_told(sleeper: EventSleeper) -> bool:
-    return sleeper._is_told(time.monotonic() + 10)
+    return sleeper.is_told(time.monotonic() + 10)
 
 
 def open_descriptors() -> int:
@@ -215,7 +215,7 @@ def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> No
         thread.start()
         thread.join()
     assert open_descriptors() == kept
-    store._signals.close()
+    store.signals.close()
     assert open_descriptors() == kept - 2  # the watch, and what ends its sleep
     store.close()
 
@@ -226,11 +226,11 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
     store.create_schema()
     store.wait(["orders"], 0)
     kept = open_descriptors()
-    waiting = threading.Thread(target=store._signals.wait, args=(["orders"], 0.5))
+    waiting = threading.Thread(target=store.signals.wait, args=(["orders"], 0.5))
     waiting.start()
-    while not store._signals._sleepers:
+    while not store.signals.sleepers:
         time.sleep(0.001)
-    store._signals.close()
+    store.signals.close()
     waiting.join()
     assert open_descriptors() == kept - 2
     store.close()
@@ -249,12 +249,12 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, i
     path.parent.mkdir()
     for _ in range(2):
         store.wait(["orders"], 0.02)
-    assert store._signals._resting
-    assert all(sleeper.lasting for sleeper in store._signals._resting)
+    assert store.signals.resting
+    assert all(sleeper.lasting for sleeper in store.signals.resting)
     for name in (path.name, f"{path.name}-wal"):
         path.with_name(name).touch()
     log.tell(str(path))
-    for sleeper in store._signals._resting:
+    for sleeper in store.signals.resting:
         assert not isinstance(sleeper, EventSleeper) or is_told(sleeper)
     store.close()
     if held is not None:
@@ -307,14 +307,14 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
     other.create_queue(QueueRecord("busy", b"", 1))
     store.wait(["orders"], 0)
     looks = 0
-    numbers = store._signals._numbers
+    numbers = store.signals.numbers
 
     def count(queues: Sequence[str]) -> Mapping[str, int]:
         nonlocal looks
         looks += 1
         return numbers(queues)
 
-    store._signals._numbers = count
+    store.signals.numbers = count
     thread = threading.Thread(target=store.wait, args=(["orders"], 0.5))
     thread.start()
     while thread.is_alive():
@@ -408,7 +408,7 @@ def test_after_a_quiet_time_what_is_told_is_looked_at_at_once(tmp_path: Path) ->
     for name in ("queue.db", "queue.db-wal"):
         (tmp_path / name).touch()
     sleeper = watching(tmp_path / "queue.db")
-    sleeper._pause = 0.02
+    sleeper.pause = 0.02
     sleeper.sleep(0.2)
-    assert not sleeper._pause
+    assert not sleeper.pause
     sleeper.close()

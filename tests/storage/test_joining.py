@@ -131,14 +131,9 @@ class Bench:
     def wait_for(self, count: int) -> None:
         """Until so many callers wait, or have been through."""
         until = time.monotonic() + PATIENCE
-        while self.waiting() < count:
+        while self.store.joining.waiting() < count:
             assert time.monotonic() < until
             time.sleep(0.001)
-
-    def waiting(self) -> int:
-        waiters = self.store._joining._waiters.get()
-        with waiters.lock:
-            return sum(len(line.waiting) for line in waiters.by_key.values())
 
 
 @pytest.fixture(params=["by shard", "across shards"])
@@ -322,7 +317,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
         patched.setattr("shardq.context.joining.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
-    assert bench.waiting() == 0
+    assert bench.store.joining.waiting() == 0
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
     assert bench.settle("acknowledge", bench.held()) == Fenced()
@@ -383,19 +378,19 @@ def messages_behind_another(
     return client, gated, list(queue.consumer().receive(len(bodies)))
 
 
+def waiting(client: shardq.Client) -> int:
+    """How many callers wait while another one's request is under way."""
+    return client._contexts.store.joining.waiting()
+
+
 def ack_together(client: shardq.Client, gated: Gated, messages: Sequence[shardq.Message]) -> list[Any]:
     """What each is told when the first ack is under way while the others come."""
-    joining = client._contexts.store._joining
     threads = ThreadPoolExecutor(len(messages))
     futures = [threads.submit(messages[0].ack)]
     assert gated.entered.wait(PATIENCE)
     futures += [threads.submit(message.ack) for message in messages[1:]]
     until = time.monotonic() + PATIENCE
-    waiters = joining._waiters.get()
-    while (
-        sum(len(line.waiting) for line in waiters.by_key.values()) + sum(future.done() for future in futures)
-        < len(futures) - 1
-    ):
+    while waiting(client) + sum(future.done() for future in futures) < len(futures) - 1:
         assert time.monotonic() < until
         time.sleep(0.001)
     gated.gate.set()
@@ -425,20 +420,18 @@ def test_a_lease_that_one_has_lost_is_no_other_ones_loss(url: str, clock: Manual
 
 def test_who_waits_when_the_client_is_closed_is_told_so(url: str, clock: ManualClock) -> None:
     client, gated, messages = messages_behind_another(url, clock, [b"0", b"1", b"2"])
-    close, gated.before = client.close, lambda _: pytest.fail("the store was asked")
-    joining = client._contexts.store._joining
+    gated.before = lambda _: pytest.fail("the store was asked")
     with ThreadPoolExecutor(3) as threads:
         futures = [threads.submit(messages[0].ack)]
         assert gated.entered.wait(PATIENCE)
         futures += [threads.submit(message.ack) for message in messages[1:]]
         until = time.monotonic() + PATIENCE
-        while sum(len(line.waiting) for line in joining._waiters.get().by_key.values()) < 2:
+        while waiting(client) < 2:
             assert time.monotonic() < until
             time.sleep(0.001)
-        client._contexts.retry.close()
+        client.close()
         gated.gate.set()
         assert outcomes(futures) == [None, shardq.Closed, shardq.Closed]
-    close()
 
 
 @pytest.mark.parametrize("told", ["nothing", "all lost"])

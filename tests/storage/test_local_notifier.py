@@ -23,7 +23,7 @@ def test_what_is_announced_is_heard_once_whatever_others_were_forgotten(
         assert notifier.wait(["letters"], 0) == ("letters",)
         assert notifier.wait(["letters"], 0) == ()
         notifier.announce(f"other-{number}" for number in range(others))
-        assert len(notifier._counts) <= 3
+        assert notifier.remembered() <= 3
 
 
 def test_who_waited_for_many_queues_remembers_few(notifier: LocalNotifier) -> None:
@@ -31,4 +31,4 @@ def test_who_waited_for_many_queues_remembers_few(notifier: LocalNotifier) -> No
         notifier.announce([f"letters-{number}"])
         assert notifier.wait([f"letters-{number}"], 0)
         assert not notifier.wait([f"letters-{number}"], 0)
-        assert len(notifier._seen.counts) <= 3
+        assert notifier.remembered() <= 3

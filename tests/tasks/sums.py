@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import shardq
-from shardq.tasks import Tasks, Workflow, chain, group
+from shardq.tasks import Tasks, TaskWorker, Workflow, chain, group
 
-__all__ = ["Sums"]
+__all__ = ["StopsAfterOne", "Sums"]
+
+
+class StopsAfterOne(shardq.Hooks):
+    """Stops a worker, whose client has these hooks, when the first message is acked."""
+
+    worker: TaskWorker
+
+    def after_ack(self, queue: str, messages: Sequence[shardq.Message]) -> None:
+        self.worker.stop()
 
 
 class Sums:

@@ -21,11 +21,8 @@ from shardq.tasks.entries import EntryQueue
 from shardq.tasks.ids import is_step
 from shardq.tasks.plans import read_plan
 from shardq.tasks.task import Signature
-from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
-from shardq.worker.gate import Gate
-from shardq.worker.report import Tally
-from tests.tasks.sums import Sums
+from tests.tasks.sums import StopsAfterOne, Sums
 
 UNKNOWN = f"tasks:0:0:{1:032x}:0"
 NO_STEPS = [
@@ -118,6 +115,7 @@ class Forgers(Sums):
 @pytest.mark.parametrize("path", ["#0", "#1", "#5", "#99", "#99#0", "#0#0", "#0#99", "@1#0", "@1#99"])
 def test_a_forged_step_of_a_real_workflow_ends_no_worker(
     client: shardq.Client,
+    url: str,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
@@ -129,7 +127,7 @@ def test_a_forged_step_of_a_real_workflow_ends_no_worker(
     flow = chord((forgers.add.signature(each, each) for each in range(5)), forgers.total.then()).send()
     bodies = {"add": ADDITION, "fail": msgspec.msgpack.encode({"number": 1})}
     queue = forgers.tasks.binding.queue("tasks")
-    _begin_what_was_sent(forgers, client)
+    _begin_what_was_sent(forgers, url, clock)
     headers: dict[str, Any] = {"task": name, "task-keep": 60.0, "task-step": flow.id + path}
     queue.producer().send(bodies.get(name, msgspec.msgpack.encode({})), headers=headers, priority=0)
     for _ in range(6):
@@ -141,17 +139,12 @@ def test_a_forged_step_of_a_real_workflow_ends_no_worker(
     assert queue.peek() == []
 
 
-def _begin_what_was_sent(sums: Sums, client: shardq.Client) -> None:
+def _begin_what_was_sent(sums: Sums, url: str, clock: ManualClock) -> None:
     """Run one task, that which begins the workflow, and none of its steps."""
-    worker = TaskWorker(sums.tasks, client, threads=0, batch=1, idle_exit=0)
-    run = worker._runner.run
-
-    def run_and_stop(unit: Unit, tally: Tally, gate: Gate) -> None:
-        run(unit, tally, gate)
-        worker.stop()
-
-    worker._runner.run = run_and_stop  # type: ignore[method-assign]
-    worker.run()
+    hooks = StopsAfterOne()
+    with shardq.connect(url, clock=clock, hooks=hooks) as client, sums.tasks.bound(client):
+        hooks.worker = TaskWorker(sums.tasks, client, threads=0, batch=1, idle_exit=0)
+        assert hooks.worker.run().worked == 1
 
 
 def _plan(**changes: Any) -> dict[str, Any]:

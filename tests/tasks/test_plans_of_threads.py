@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 
 import shardq
 from shardq.tasks import Tasks, binding, chain
+from shardq.tasks.entries import EntryQueue
 from tests.forking import all_held, forked
 from tests.tasks.sums import Sums
 
@@ -43,6 +46,25 @@ def together(*calls: Callable[[], object]) -> list[object]:
     return wrong
 
 
+class DeletedAgainAndAgain:
+    """A queue and its producer: each thread finds every second time that it is deleted."""
+
+    def __init__(self) -> None:
+        self._found = threading.local()
+
+    def producer(self) -> Self:
+        return self
+
+    def send(self, _: shardq.OutgoingMessage) -> str:
+        self._found.there = not getattr(self._found, "there", True)
+        if not self._found.there:
+            raise shardq.QueueNotFound("deleted")
+        return "id"
+
+    def send_many(self, messages: Sequence[shardq.OutgoingMessage]) -> list[str]:
+        return [self.send(each) for each in messages]
+
+
 def test_a_plan_is_never_missing_because_another_thread_has_read_too_many(
     sums: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,18 +80,17 @@ def test_a_plan_is_never_missing_because_another_thread_has_read_too_many(
 def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bound = tasks.binding
-    opened = bound.queue("tasks")
+    bound, queue, message = tasks.binding, DeletedAgainAndAgain(), shardq.OutgoingMessage(body=b"x")
+    monkeypatch.setattr(bound, "queue", lambda _: queue)
+    client: Any = SimpleNamespace(create_queue=lambda *_, **__: queue)
+    entries = EntryQueue(client, "results")
 
-    def forget() -> bool:
-        bound._opened_queues.pop("tasks", None)
-        bound.results._results._queue = None
+    def write() -> bool:
+        entries.write([message])
         return True
 
-    monkeypatch.setattr(bound, "queue", lambda _: opened)
-    results = bound.results._results
-    monkeypatch.setattr(results, "_created", lambda: opened)
-    assert together(forget, lambda: bound._producer("tasks"), lambda: results._opened(create=True)) == []
+    sends = [lambda: bound.send("tasks", [message])] * 2
+    assert together(*sends, write, write) == []
 
 
 def test_a_list_of_results_that_was_deleted_is_made_again(sums: Sums, client: shardq.Client) -> None:

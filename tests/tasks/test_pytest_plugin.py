@@ -111,7 +111,7 @@ def test_an_error_that_is_asked_for_leaves_the_task_to_its_retries(run) -> None:
     run("""
         import pytest
         import shardq
-        from shardq.tasks import ArgumentsRejected, TaskFailed
+        from shardq.tasks import ArgumentsRejected, TaskFailed, Tasks
         from app import app, welcome
 
         def test_retries(shardq_tasks, shardq_clock):
@@ -136,26 +136,26 @@ def test_an_error_that_is_asked_for_leaves_the_task_to_its_retries(run) -> None:
                 tasks.drain(queues=["other"])
 
         def test_outcomes_are_no_errors(shardq_tasks):
-            @app.task(queue="own", name="snooze")
+            own = Tasks()
+
+            @own.task(queue="own", name="snooze")
             def snooze() -> None:
                 raise shardq.Snooze(60)
 
-            tasks = shardq_tasks(app)
+            tasks = shardq_tasks(own)
             snooze.send()
             assert tasks.drain().snoozed == 1
-            del app._tasks["snooze"]
 
         def test_what_tests_raise_in_tasks_is_raised(shardq_tasks):
-            @app.task(queue="own", name="fails")
+            own = Tasks()
+
+            @own.task(queue="own", name="fails")
             def fails() -> None:
                 pytest.skip("as the task says")
 
-            tasks = shardq_tasks(app)
+            tasks = shardq_tasks(own)
             fails.send()
-            try:
-                tasks.drain()
-            finally:
-                del app._tasks["fails"]
+            tasks.drain()
     """).assert_outcomes(passed=3, skipped=1)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
 from shardq.tasks import (
     Result,
     Signature,
@@ -27,11 +28,13 @@ from shardq.tasks import (
     group,
     places,
 )
+from shardq.tasks.entries import EntryQueue
 from shardq.tasks.ids import key_of
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.tasks.results import RESULTS
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
-from tests.tasks.sums import Sums
+from tests.tasks.sums import StopsAfterOne, Sums
 
 
 class Tails(Sums):
@@ -201,16 +204,16 @@ def test_a_failure_in_it_is_that_of_the_task_and_a_retry_goes_on_where_it_failed
 @pytest.mark.parametrize("by", ["result", "workflow", "command"])
 @pytest.mark.usefixtures("tails")
 def test_it_is_seen_while_it_runs_and_is_cancelled_with_the_task(url: str, by: str) -> None:
-    with shardq.connect(url) as client:
-        _cancel(Tails(client), client, url, by)
+    hooks = StopsAfterOne()
+    with shardq.connect(url, hooks=hooks) as client:
+        _cancel(Tails(client), client, hooks, url, by)
 
 
-def _cancel(tails: Tails, client: shardq.Client, url: str, by: str) -> None:
+def _cancel(tails: Tails, client: shardq.Client, hooks: StopsAfterOne, url: str, by: str) -> None:
     result = tails.many.options(keep_result=60).send(1)
     assert result.state == "waiting"
-    worker = TaskWorker(tails.tasks, client, threads=0, idle_exit=0, batch=1)
-    worker._runner.run = _stopping_after(worker, worker._runner.run)  # type: ignore[method-assign]
-    worker.run()
+    hooks.worker = TaskWorker(tails.tasks, client, threads=0, idle_exit=0, batch=1)
+    assert hooks.worker.run().worked == 1
     assert result.state == "waiting"
     shown = CliRunner().invoke(main, ["--url", url, "task", "show", result.id])
     assert "bucket" in shown.stdout, shown.output
@@ -224,14 +227,6 @@ def _cancel(tails: Tails, client: shardq.Client, url: str, by: str) -> None:
         result.get(timeout=0)
     tails.tasks.drain()
     assert not any("+" in each for each in tails.ran)
-
-
-def _stopping_after(worker: TaskWorker, run: Callable[..., None]) -> Callable[..., None]:
-    def once(*arguments: Any) -> None:
-        run(*arguments)
-        worker.stop()
-
-    return once
 
 
 def test_who_waits_from_the_start_gets_the_result(tails: Tails, client: shardq.Client) -> None:
@@ -277,7 +272,7 @@ def test_what_is_kept_no_longer_when_it_comes_to_its_end_fails_the_task_and_ends
     read = results.read
 
     def lose() -> int:
-        results._results.remove(key_of("v", f"{result.id}#0"))
+        EntryQueue(client, RESULTS).remove(key_of("v", f"{result.id}#0"))
         return 1
 
     second = tasks.task(name="lose", queue="second")(lose)
@@ -351,27 +346,38 @@ def test_the_function_runs_once_while_the_queue_of_what_it_returned_takes_none(
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_the_function_runs_once_also_where_the_next_task_of_its_group_cannot_begin(
-    tails: Tails, client: shardq.Client, clock: ManualClock, threads: int
+    tails: Tails, client: shardq.Client, url: str, clock: ManualClock, threads: int
 ) -> None:
     client.create_queue("callers", max_deliveries=5)
     paused = client.create_queue("tasks", sends_paused=True)
     spread = tails.spread.options(queue="callers", group="customer-42")
     results = [spread.send(1), spread.send(2)]
-    begun: list[bool] = []
+    client.semaphore("doors", permits=10)
 
-    @contextmanager
-    def gate() -> Iterator[bool]:
-        begun.append(True)
-        if len(begun) == 2:
-            raise shardq.StoreUnavailable("where the permits are")
-        yield True
+    class OnePermit(WrappedStore):
+        """Gives one permit, and is away where the permits are after that."""
 
-    for _ in range(3):
-        begun.clear()
-        worker = TaskWorker(tails.tasks, client, queues=["callers"], threads=threads, idle_exit=0)
-        worker._gate = gate
-        assert worker.run().snoozed == 1
-        clock.advance(6)
+        left = 1
+
+        def claim(self, request: Claim) -> Claimed:
+            if request.shard.queue != "doors.permits":
+                return super().claim(request)
+            if not self.left:
+                raise shardq.StoreUnavailable("where the permits are")
+            claimed = super().claim(request)
+            self.left -= len(claimed.slices)
+            return claimed
+
+    store = OnePermit(open_store(url, clock))
+    with shardq.Client(store, retry_seconds=0) as worked, tails.tasks.bound(worked):
+        for _ in range(3):
+            store.left = 1
+            worker = TaskWorker(
+                tails.tasks, worked, queues=["callers"], threads=threads, idle_exit=0, semaphore="doors"
+            )
+            assert worker.run().snoozed == 1
+            assert not store.left
+            clock.advance(6)
     assert tails.ran["spread"] == 1
     paused.alter(sends_paused=False)
     tails.tasks.drain(queues=["callers", "tasks"])

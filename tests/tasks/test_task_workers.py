@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -29,6 +30,7 @@ from shardq.tasks.results import MAX_RESULT_BYTES
 from shardq.tasks.settling import Ended
 from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
+from shardq.testing.seam import expire_caches
 from shardq.worker import PoolReport
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
@@ -367,20 +369,25 @@ def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
 def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_being_settled(
     tasks: Tasks, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    client.create_queue("gone", max_deliveries=1)
+    gone = client.create_queue("gone", max_deliveries=1)
     begun = threading.Event()
-    take = Ended.take
+    ended_units, both_ended = itertools.count(1), threading.Event()
+    put, take = Ended.put, Ended.take
+
+    def put_and_count(ended: Ended, unit: Unit) -> None:
+        put(ended, unit)
+        if next(ended_units) == 2:
+            both_ended.set()
 
     def take_both(ended: Ended, *, wait: bool = True) -> list[Unit]:
-        with ended._changed:
-            ended._changed.wait_for(lambda: len(ended._units) == 2 or ended._closed)
+        assert both_ended.wait(60)
         return take(ended, wait=wait)
 
     @tasks.task(queue="gone", retry=2)
     def fail() -> None:
         assert begun.wait(60)
         client.delete_queue("gone")
-        worker._queues["gone"]._context.live._read_at -= 10  # its settings are read again
+        expire_caches(gone)
         raise error
 
     @tasks.task(retry=1)
@@ -388,6 +395,7 @@ def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_b
         begun.set()
         return 7
 
+    monkeypatch.setattr(Ended, "put", put_and_count)
     monkeypatch.setattr(Ended, "take", take_both)
     failed, result = fail.send(), sound.send()
     worker = TaskWorker(tasks, client, threads=2, idle_exit=0)

@@ -16,12 +16,21 @@ from shardq.client import Client
 from shardq.clock import SystemClock, to_datetime
 from shardq.queue import Queue
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Append, Peek, PeekPage
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    ClaimedSlice,
+    Fenced,
+    Peek,
+    PeekPage,
+)
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
-from shardq.topics.hand import LEASE_SECONDS, Hand
+from shardq.topics.hand import LEASE_SECONDS
 from shardq.topics.names import log_of, state_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import Held, TopicState, open_register
@@ -173,26 +182,31 @@ def test_a_subscription_whose_queue_is_deleted_is_listed_no_more(topic: Topic, c
 
 
 def test_a_publish_at_the_moment_when_the_thread_ends_is_relayed(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, nobody_relays_beside: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardq.topics.background._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("shardq.topics.background._LINGER_SECONDS", 0.01)
     with shardq.connect(url) as client:
         topic = client.create_topic("orders")
         mail = topic.subscribe("mail")
-        background, ends = topic._background.get(), Background._go_on
+        serves, threads = Background.relay_until_idle, list[threading.Thread]()
 
         def publishes_at_the_end(self: Background) -> None:
-            ends(self)
-            if threading.current_thread() is first:
+            threads.append(threading.current_thread())
+            if len(threads) > 1:
+                threads[0].join(30)
+            serves(self)
+            if len(threads) == 1:
                 topic.publish(b"two")
 
-        monkeypatch.setattr(Background, "_go_on", publishes_at_the_end)
-        with background._lock:
-            first = background._thread = threading.Thread(target=background._run)
-        first.start()
+        monkeypatch.setattr(Background, "relay_until_idle", publishes_at_the_end)
+        topic.publish(b"one")
+        found: list[bytes] = []
         with Queue.consumer(mail.queue) as consumer:
-            monkeypatch.setattr(Background, "serve_for", lambda background, seconds: None)
-            assert consumer.receive(1, wait=30).bodies == [b"two"]
+            while len(found) < 2 and (batch := consumer.receive(2, wait=30)):
+                found += batch.bodies
+        assert found == [b"one", b"two"]
+        assert len(set(threads)) == 2
 
 
 def test_a_change_waits_until_what_a_relay_that_died_holds_is_free(
@@ -259,56 +273,63 @@ def test_what_was_relayed_at_one_moment_comes_once_whatever_the_clocks_of_its_pu
 
 
 def test_a_relay_does_not_relay_again_what_another_one_has_relayed_since_its_leases_were_over(
-    client: shardq.Client, topic: Topic, clock: ManualClock, url: str, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, clock: ManualClock, url: str
 ) -> None:
     mail = topic.subscribe("mail")
     topic.publish(b"one")
-    late = Relay(client, topic.name)
-    take = late._take
+    suspensions: list[int] = []
 
-    def take_later(hand: Hand, patience: float | None = None) -> object:
-        """The machine is suspended: the store's clock goes on, and that of the process stands still."""
-        monkeypatch.setattr(late, "_take", take)
-        clock.advance(LEASE_SECONDS + 1)
-        with shardq.connect(url, clock=clock) as other:
-            other.topic(topic.name).relay()
-        return take(hand, patience)
+    class Suspended(WrappedStore):
+        """Claims the state for the first time after the machine was suspended: the clock of the process stood still."""
 
-    monkeypatch.setattr(late, "_take", take_later)
-    late.run()
-    late.close()
+        def claim(self, request: Claim) -> Claimed:
+            if request.shard.queue == state_of("orders") and not suspensions:
+                clock.advance(LEASE_SECONDS + 1)
+                suspensions.append(topic.relay())
+            return super().claim(request)
+
+    with Client(Suspended(open_store(url, clock))) as late:
+        assert late.topic("orders").relay() == 1
+    assert suspensions == [1]
     assert received(mail) == [b"one"]
 
 
 @pytest.mark.parametrize("call", ["relay", "subscribe", "begin", "seek"])
 def test_who_asks_for_a_topic_to_be_relayed_does_not_wait_for_publishers_that_go_on(
-    topic: Topic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, call: str
+    topic: Topic, url: str, clock: ManualClock, call: str
 ) -> None:
-    mail = topic.subscribe("mail")
+    topic.subscribe("mail")
     topic.publish(b"first")
-    enough, relay = count(), Relay._relay
+    enough = count()
 
-    def and_publish(self: Relay, messages: list[shardq.Message]) -> bool:
-        assert next(enough) < 20, f"{call} goes on for as long as somebody publishes"
-        done = relay(self, messages)
-        clock.advance(1)
-        topic.publish(b"and so on")
-        return done
+    class PublishedMeanwhile(WrappedStore):
+        """Whenever something was relayed, somebody has published again."""
 
-    monkeypatch.setattr(Relay, "_relay", and_publish)
-    if call == "relay":
-        assert topic.relay() >= 1
-    elif call == "seek":
-        mail.seek("earliest")
-        assert not mail.state().filling
-    else:
-        late = topic.subscribe("late", start="earliest" if call == "begin" else "latest")
-        assert (b"first" in received(late)) is (call == "begin")
-    assert b"first" in received(mail)
+        def acknowledge(self, request: Acknowledge) -> Fenced:
+            fenced = super().acknowledge(request)
+            if request.shard.queue == log_of("orders"):
+                assert next(enough) < 20, f"{call} goes on for as long as somebody publishes"
+                clock.advance(1)
+                topic.publish(b"and so on")
+            return fenced
+
+    with Client(PublishedMeanwhile(open_store(url, clock))) as client:
+        busy = client.topic("orders")
+        mail = busy.subscription("mail")
+        if call == "relay":
+            assert busy.relay() >= 1
+        elif call == "seek":
+            mail.seek("earliest")
+            assert not mail.state().filling
+        else:
+            late = busy.subscribe("late", start="earliest" if call == "begin" else "latest")
+            assert (b"first" in received(late)) is (call == "begin")
+        assert next(enough) > 0
+        assert b"first" in received(mail)
 
 
 def test_a_relay_that_waits_for_another_one_claims_no_more_than_it_can_relay(
-    topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, client: shardq.Client, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.3)
     monkeypatch.setattr("shardq.topics.relay._ENVELOPES", 2)
@@ -320,16 +341,18 @@ def test_a_relay_that_waits_for_another_one_claims_no_more_than_it_can_relay(
         patch.setattr(Relay, "_copy", _stand_still)
         with pytest.raises(StandsStill):
             other.run()  # its round is under way
-    claimed: list[shardq.Message] = []
-    receive = Relay._receive
+    claimed: list[ClaimedSlice] = []
 
-    def and_count(relay: Relay, wait: float) -> list[shardq.Message]:
-        claimed.extend(found := receive(relay, wait))
-        return found
+    class Counting(WrappedStore):
+        def claim(self, request: Claim) -> Claimed:
+            answer = super().claim(request)
+            if request.shard.queue == log_of("orders"):
+                claimed.extend(answer.slices)
+            return answer
 
-    monkeypatch.setattr(Relay, "_receive", and_count)
-    assert topic.relay() == 0
-    assert len(claimed) <= 2
+    with Client(Counting(open_store(url, clock))) as waits:
+        assert waits.topic("orders").relay() == 0
+    assert 1 <= len(claimed) <= 2
     assert received(mail) == []
 
 
@@ -369,21 +392,30 @@ def test_whoever_waits_has_its_turn_while_another_relay_goes_from_round_to_round
 
 
 def test_a_relay_whose_round_was_completed_by_another_one_comes_to_rest(
-    topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardq.topics.relay._TURN", 0.05)
     mail = topic.subscribe("mail")
     topic.publish(b"one")
-    slow, relay, times = Relay(client, "orders"), Relay._relay, count()
-    slow._relay(slow._receive(0.0))  # its round is carried out, and still entered as under way
-    topic.relay()
+    times, rounds = count(), list[int]()
 
-    def and_count(self: Relay, messages: list[shardq.Message]) -> bool:
-        assert next(times) < 5, "it goes on for ever"
-        return relay(self, messages)
+    class Completed(WrappedStore):
+        """Once its round is carried out, and still entered as under way, another relay enters that it is over."""
 
-    monkeypatch.setattr(Relay, "_relay", and_count)
-    assert slow.run() == 0
+        def acknowledge(self, request: Acknowledge) -> Fenced:
+            fenced = super().acknowledge(request)
+            if request.shard.queue == log_of("orders") and not rounds:
+                rounds.append(topic.relay())
+            return fenced
+
+        def claim(self, request: Claim) -> Claimed:
+            if request.shard.queue == state_of("orders"):
+                assert next(times) < 20, "it goes on for ever"
+            return super().claim(request)
+
+    with Client(Completed(open_store(url, clock))) as slow:
+        assert slow.topic("orders").relay() == 1
+    assert rounds == [0]
     assert received(mail) == [b"one"]
 
 
@@ -467,5 +499,5 @@ def test_a_relay_forgets_the_queues_of_subscriptions_that_are_deleted(
         assert relay.run() == 1
         assert received(subscription) == [b"one"]
         subscription.delete()
-    assert len(relay._contexts) <= 1
+    assert len(relay.contexts) <= 1
     relay.close()

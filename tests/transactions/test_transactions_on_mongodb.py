@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from pymongo.errors import PyMongoError  # noqa: E402
 
 import shardq  # noqa: E402
 from shardq.storage.mongodb import collections  # noqa: E402
+from shardq.testing.seam import store_of  # noqa: E402
 from tests.forking import forked  # noqa: E402
 from tests.mongodb_server import MEMBERS, _server  # noqa: E402
 
@@ -248,7 +250,7 @@ def test_a_shard_that_others_give_up_meanwhile_stays_listed(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession, replica_set_url: str
 ) -> None:
     with shardq.connect(replica_set_url) as other:
-        store = other._store
+        store = store_of(other)
         (shard,) = store.shards(queue.name)
         assert store.forget(shard)  # which closes the collection
         session.start_transaction()
@@ -279,20 +281,21 @@ def test_a_shard_that_is_being_given_up_while_it_is_sent_to_stays_listed(
 
     monkeypatch.setattr(collections, "close", close_and_be_late)
     with shardq.connect(replica_set_url) as other:
-        (shard,) = other._store.shards(queue.name)
-        assert not other._store.forget(shard)  # it saw nothing, and was overtaken
+        store = store_of(other)
+        (shard,) = store.shards(queue.name)
+        assert not store.forget(shard)  # it saw nothing, and was overtaken
         session.commit_transaction()
-        assert other._store.shards(queue.name) == (shard,)
+        assert store.shards(queue.name) == (shard,)
 
 
 KILLED = """
-import os, sys, pymongo, shardq
+import os, signal, sys, pymongo, shardq
 url, name = sys.argv[1:]
 client, app = shardq.connect(url), pymongo.MongoClient(url)
 session = app.start_session()
 session.start_transaction()
 client.transaction(connection=session).queue(name).producer().send(b"one")
-os._exit(9)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -302,7 +305,7 @@ def test_nothing_is_left_of_a_process_that_is_killed_before_its_commit(
     done = subprocess.run(
         [sys.executable, "-c", KILLED, replica_set_url, queue.name], check=False, timeout=60
     )
-    assert done.returncode == 9
+    assert done.returncode == -signal.SIGKILL
     app.admin.command("killAllSessions", [])  # as the server does by itself after a minute
     assert not queue.consumer().receive(1)
     queue.sweep()
@@ -377,7 +380,7 @@ def test_a_lease_that_ends_before_the_commit_gives_the_message_to_nobody_else(
     assert (others[0].bodies, held(queue)) == ([], 0)
 
 
-COMMITTED = KILLED.replace("os._exit(9)", "session.commit_transaction(); os._exit(9)")
+COMMITTED = KILLED.replace("os.kill", "session.commit_transaction(); os.kill")
 
 
 def test_a_process_that_is_killed_with_its_commit_leaves_its_message_to_who_waits(
@@ -388,7 +391,7 @@ def test_a_process_that_is_killed_with_its_commit_leaves_its_message_to_who_wait
         done = subprocess.run(
             [sys.executable, "-c", COMMITTED, replica_set_url, queue.name], check=False, timeout=60
         )
-        assert done.returncode == 9
+        assert done.returncode == -signal.SIGKILL
         assert consumer.receive(1, wait=60).bodies == [b"one"]
 
 

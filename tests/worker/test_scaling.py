@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import NamedTuple
 
@@ -154,7 +155,9 @@ def test_what_is_due_is_counted_over_all_queues_and_not_in_paused_ones(
         assert "what is due was not counted, so the pool stays as it is: queue 'c'" in caplog.text
     finally:
         counting.close()
-        counting._thread.join()
+        for thread in threading.enumerate():
+            if thread.name == "shardq-backlog":
+                thread.join()
 
 
 def wait_for(counting: Backlog) -> int:

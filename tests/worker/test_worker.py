@@ -17,6 +17,7 @@ from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore
+from shardq.testing.seam import expire_caches
 from shardq.worker import ShellCommand, Worker
 
 
@@ -318,7 +319,7 @@ def test_what_is_at_hand_of_a_queue_that_is_deleted_is_not_begun(
         handled.append(message)
         if len(handled) == 2:
             client.delete_queue("jobs")
-            queue._context.live._read_at -= 10  # its settings are read again
+            expire_caches(queue)
 
     worker = Worker(queue, handler)
     with pytest.raises(shardq.QueueNotFound):
@@ -339,7 +340,7 @@ def test_a_queue_that_is_deleted_and_created_again_is_taken_up_again(
         if len(bodies) == 1:
             client.delete_queue("jobs")
             client.create_queue("jobs").producer().send(b"new")
-            queue._context.live._read_at -= 10
+            expire_caches(queue)
 
     Worker(queue, handler, idle_exit=0).run()
     assert bodies[-1] == b"new"
@@ -356,7 +357,7 @@ def test_a_store_that_does_not_answer_stops_nothing_that_is_at_hand(
 
         def handler(message: Message) -> None:
             handled.append(message)
-            jobs._context.live._read_at -= 10
+            expire_caches(jobs)
             away = len(handled) < 3
             store.plan = FaultPlan(probability=float(away), methods=frozenset({"load_queue"}))
 

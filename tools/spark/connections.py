@@ -109,15 +109,16 @@ def _parent(process: int) -> int:
 def _seen(url: str) -> dict[str, int]:
     workers = _workers()
     others = set(descendants_of(os.getpid())) - set(workers)
-    counts = [_of_process(worker, url) for worker in workers]
+    counts = [count_of_process(worker, url) for worker in workers]
     return {
         "of_a_worker": max(counts, default=0),
         "of_all_workers": sum(counts),
-        "of_the_driver": sum(_of_process(other, url) for other in others),
+        "of_the_driver": sum(count_of_process(other, url) for other in others),
     }
 
 
-def _of_process(process: int, url: str) -> int:
+def count_of_process(process: int, url: str) -> int:
+    """Count the connections that a process has to a store; 0 for one that has ended."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         if url.startswith("sqlite:"):
             return sum(file.path == _file_of(url) for file in psutil.Process(process).open_files())

@@ -83,7 +83,7 @@ class _Claimer:
     def attempt(self) -> Claimed | None:
         """Return what was claimed, or None when it has to be tried again."""
         now = self._clock.now()
-        found = self._look(now)
+        found = self.look(now)
         if found is None:
             return None
         if found.held:
@@ -93,7 +93,7 @@ class _Claimer:
             self._renew_turn(found.control)
             return self.attempt()
         if chosen.pieces:
-            return self._take(found, chosen, now)
+            return self.take(found, chosen, now)
         if self._rescanned:
             if not chosen.from_the_future:
                 self._cursor.consumed(self._cursor.places_after((), len(PRIORITIES), now), 0)
@@ -101,7 +101,7 @@ class _Claimer:
         self._cursor.forget()
         return self.attempt()
 
-    def _look(self, now: int) -> _Found | None:
+    def look(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since, or others took something."""
         cursor = self._cursor
         if cursor.is_old(now):
@@ -153,7 +153,7 @@ class _Claimer:
                 return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
         return _Chosen(tuple(pieces), len(PRIORITIES), from_the_future)
 
-    def _take(self, found: _Found, chosen: _Chosen, now: int) -> Claimed | None:
+    def take(self, found: _Found, chosen: _Chosen, now: int) -> Claimed | None:
         change = Change(self._session, self._request.shard)
         started = self._request.started
         slices = tuple(

@@ -58,8 +58,8 @@ _Row = tuple[str, int, bool]
 class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
-    _session: Session
-    _incarnations: Incarnations
+    session: Session
+    incarnations: Incarnations
 
     @abstractmethod
     def now(self) -> int:
@@ -69,22 +69,22 @@ class KeyMethods(ABC):
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound."""
-        name = self._incarnations.require(self._session, queue)
-        return _reserve(self._session, name, entries, window, self.now())
+        name = self.incarnations.require(self.session, queue)
+        return _reserve(self.session, name, entries, window, self.now())
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        _confirm(self._session, self._incarnations.of(self._session, queue), entries, self.now())
+        _confirm(self.session, self.incarnations.of(self.session, queue), entries, self.now())
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
         enters = any(change.before is None for change in changes)
-        named = self._incarnations.require if enters else self._incarnations.of
-        return _exchange(self._session, named(self._session, queue), changes)
+        named = self.incarnations.require if enters else self.incarnations.of
+        return _exchange(self.session, named(self.session, queue), changes)
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         """Return the next entries, bucket by bucket."""
-        return _list(self._session, self._incarnations.of(self._session, queue), after, limit)
+        return _list(self.session, self.incarnations.of(self.session, queue), after, limit)
 
 
 def _reserve(

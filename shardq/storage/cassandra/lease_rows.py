@@ -74,13 +74,13 @@ class Held:
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._known: dict[tuple[str, bytes], tuple[LeaseRow, ...]] = {}
+        self.known: dict[tuple[str, bytes], tuple[LeaseRow, ...]] = {}
 
     def of(self, shard: str, tokens: Iterable[bytes]) -> list[LeaseRow] | None:
         """Return all lease rows under the tokens; None when one of the tokens is not known."""
         found: list[LeaseRow] = []
         for token in dict.fromkeys(tokens):
-            leases = self._known.get((shard, token))
+            leases = self.known.get((shard, token))
             if leases is None:
                 return None
             found += leases
@@ -89,16 +89,16 @@ class Held:
     def put(self, shard: str, token: bytes, leases: Sequence[LeaseRow]) -> None:
         """These are all that there are under the token, as they were just written."""
         with self._lock.get():
-            self._known.pop((shard, token), None)
+            self.known.pop((shard, token), None)
             if leases:
-                self._known[shard, token] = tuple(
+                self.known[shard, token] = tuple(
                     msgspec.structs.replace(each, seen=each.value) for each in leases
                 )
-            if len(self._known) > _MOST:
-                self._known.pop(next(iter(self._known)))
+            if len(self.known) > _MOST:
+                self.known.pop(next(iter(self.known)))
 
     def forget(self, shard: str, tokens: Iterable[bytes]) -> None:
         """Read them again before the next change."""
         with self._lock.get():
             for token in tokens:
-                self._known.pop((shard, token), None)
+                self.known.pop((shard, token), None)

@@ -166,6 +166,10 @@ class Incarnations:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, Moment, float]] = {}
 
+    def remembered(self) -> int:
+        """Return how many queues are remembered."""
+        return len(self._seen)
+
     def saw(self, queue: str, incarnation: str) -> None:
         """Go by it for a while."""
         if len(self._seen) >= _MOST:

@@ -40,12 +40,12 @@ class Session:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._connected = PerProcess(partial(Connected, address))
+        self.connected = PerProcess(partial(Connected, address))
         self._locks = PerProcess(lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def close(self) -> None:
         """Give up the connections of this process."""
-        if (connected := self._connected.take()) is not None:
+        if (connected := self.connected.take()) is not None:
             connected.cluster.shutdown()
 
     def read(self, query: str, values: Sequence[Any], **options: Any) -> list[Any]:
@@ -55,7 +55,7 @@ class Session:
     def read_unprepared(self, query: str) -> list[Any]:
         """The rows of a query without values. The driver would log the error of one that it cannot prepare."""
         with self._translated(writing=False):
-            return list(self._connected.get().driver.execute(self._qualified(query)))
+            return list(self.connected.get().driver.execute(self._qualified(query)))
 
     def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
         """The rows of one partition after every conditional change that has begun is finished or given up."""
@@ -80,24 +80,24 @@ class Session:
             if page is not None:
                 statement.fetch_size = page
             limit = {} if patience is None else {"timeout": patience}
-            future = self._connected.get().driver.execute_async(statement, host=node, **limit)
+            future = self.connected.get().driver.execute_async(statement, host=node, **limit)
         return partial(self._rows, future)
 
     def nodes(self) -> list[Any]:
         """The nodes near by that answer, as far as is known, always in the same order."""
         with self._translated(writing=False):
-            connected = self._connected.get()
+            connected = self.connected.get()
             return sorted(connected.suspect_nodes.trusted(), key=lambda node: str(node.endpoint))
 
     def write(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on one partition as one mutation."""
         with self._translated(writing=True):
-            self._connected.get().driver.execute(self._batch(statements))
+            self.connected.get().driver.execute(self._batch(statements))
 
     def write_all(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on any partitions, each by itself: ten in a request, and all requests together."""
         with self._translated(writing=True):
-            driver = self._connected.get().driver
+            driver = self.connected.get().driver
             groups = [statements[start : start + _TOGETHER] for start in range(0, len(statements), _TOGETHER)]
             futures = [driver.execute_async(self._batch(group)) for group in groups]
             for future in futures:
@@ -106,7 +106,7 @@ class Session:
     def apply(self, statements: Sequence[Statement]) -> bool:
         """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
         with self._translated(writing=True, conditional=True):
-            return bool(self._connected.get().driver.execute(self._batch(statements)).one()[0])
+            return bool(self.connected.get().driver.execute(self._batch(statements)).one()[0])
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
@@ -141,7 +141,7 @@ class Session:
         return batch
 
     def _prepare(self, query: str) -> PreparedStatement:
-        connected = self._connected.get()
+        connected = self.connected.get()
         prepared = connected.prepared.get(query)
         if prepared is None:
             prepared = connected.driver.prepare(self._qualified(query))
@@ -158,7 +158,7 @@ class Session:
             yield
         except DRIVER_ERRORS as error:
             if isinstance(error, OperationTimedOut) and error.last_host:
-                self._connected.get().suspect_nodes.add(error.last_host)
+                self.connected.get().suspect_nodes.add(error.last_host)
             raise translate(error, str(self.address), writing=writing, conditional=conditional) from error
 
 

@@ -33,7 +33,7 @@ class Shards:
 
     def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
         self._session, self._cursors, self._entered, self._clock = session, cursors, entered, clock
-        self._held = Held()
+        self.held = Held()
 
     def append(self, request: Append) -> None:
         """Store the bundles; raises QueueNotFound when this incarnation of the queue is over."""
@@ -41,23 +41,23 @@ class Shards:
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
-        return claims.claim(self._session, self._cursors, self._held, request, self._clock)
+        return claims.claim(self._session, self._cursors, self.held, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return settling.acknowledge(self._session, self._held, request, self._now)
+        return settling.acknowledge(self._session, self.held, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, self._held, request, self._now)
+        return settling.extend(self._session, self.held, request, self._now)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        return settling.release(self._session, self._held, request, self._now)
+        return settling.release(self._session, self.held, request, self._now)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
-        return settling.forward(self._session, self._held, request, self._now)
+        return settling.forward(self._session, self.held, request, self._now)
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order."""

@@ -61,7 +61,7 @@ class CassandraStore(KeyMethods):
 
     Each shard is one wide row. Sends are plain writes that can be repeated; everything else that changes a shard
     is one conditional batch. Moments are those of the cluster's clock. A closed store can be used again: it
-    connects anew.
+    connects anew. Another ``session`` with the address can delay, fail or count requests.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -72,76 +72,76 @@ class CassandraStore(KeyMethods):
         groups=True,
     )
 
-    def __init__(self, address: Address) -> None:
-        self._session = Session(address)
-        self._clock = ServerClock(lambda _: clock_leads(self._session))
+    def __init__(self, address: Address, *, session: Session | None = None) -> None:
+        self.session = session or Session(address)
+        self.clock = ServerClock(lambda _: clock_leads(self.session))
         self._cursors = ReadCursors()
-        self._incarnations = Incarnations()
-        self._entered, self._leaving = directory.Entered(), directory.Leaving()
-        ways = (self._session, self._cursors, self._entered, self._clock)
+        self.incarnations = Incarnations()
+        self.entered, self.leaving = directory.Entered(), directory.Leaving()
+        ways = (self.session, self._cursors, self.entered, self.clock)
         self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
         self._checked = False  # the schema, since the last connect
 
     def now(self) -> int:
         """Return the cluster's time, as measured."""
-        return self._clock.now()
+        return self.clock.now()
 
     def close(self) -> None:
         """Close the connections of this process."""
         self._checked = False
-        self._session.close()
+        self.session.close()
 
     def ping(self) -> None:
         """Ask a node who it is."""
-        with self._session.unprepared() as driver:
+        with self.session.unprepared() as driver:
             driver.execute("SELECT release_version FROM system.local")
 
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make the keyspace if there is none, and apply what is missing of ``schema/cassandra/``."""
-        schema.apply(self._session)
+        schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the cluster and the schema."""
-        return diagnosis.diagnose(self._session)
+        return diagnosis.diagnose(self.session)
 
     # -- queues --------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, which is a new incarnation; False when the name is taken."""
         self.create_schema()
-        condemned = queues.condemned(self._session, record.name)
+        condemned = queues.condemned(self.session, record.name)
         if condemned is not None:  # a drop crashed half way
-            removal.finish_drop(self._session, record.name, condemned, self.now)
-        incarnation = queues.create(self._session, record)
+            removal.finish_drop(self.session, record.name, condemned, self.now)
+        incarnation = queues.create(self.session, record)
         if incarnation is not None:
-            self._incarnations.saw(record.name, incarnation)
+            self.incarnations.saw(record.name, incarnation)
         return incarnation is not None
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
         self._check_schema()
-        found = queues.load(self._session, name)
+        found = queues.load(self.session, name)
         if found is None:
             return None
         record, incarnation = found
-        self._incarnations.saw(name, incarnation)
+        self.incarnations.saw(name, incarnation)
         return record
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
-        return queues.update(self._session, record)
+        return queues.update(self.session, record)
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
-        return tuple(queues.listing(self._session, prefix))
+        return tuple(queues.listing(self.session, prefix))
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
-        self._entered.forget(name)
-        self._incarnations.forget(name)
-        return removal.drop(self._session, name, self.now, seen)
+        self.entered.forget(name)
+        self.incarnations.forget(name)
+        return removal.drop(self.session, name, self.now, seen)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class CassandraStore(KeyMethods):
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        listed = directory.listing(self._session, self._incarnations.of(self._session, queue))
+        listed = directory.listing(self.session, self.incarnations.of(self.session, queue))
         return tuple(msgspec.structs.replace(shard, queue=queue) for shard in listed)
 
     def probe(
@@ -161,8 +161,8 @@ class CassandraStore(KeyMethods):
         A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
         """
         names = {shard.queue for shard in shards}
-        self._incarnations.look(self._session, names, glance=glance)
-        called = {name: self._incarnations.of(self._session, name, glance=glance) for name in names}
+        self.incarnations.look(self.session, names, glance=glance)
+        called = {name: self.incarnations.of(self.session, name, glance=glance) for name in names}
         places = [Shard(called[shard.queue], shard.time_shard, shard.number) for shard in shards]
         probes = self._probe(places, glance=glance, deep=deep)
         return tuple(
@@ -173,24 +173,24 @@ class CassandraStore(KeyMethods):
     def _probe(
         self, places: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        probes = probing.probe(self._session, self._cursors, places, self.now(), glance=glance, deep=deep)
+        probes = probing.probe(self.session, self._cursors, places, self.now(), glance=glance, deep=deep)
         if deep:
-            self._entered.heal(self._session, [probe.shard for probe in probes if not probe.empty])
+            self.entered.heal(self.session, [probe.shard for probe in probes if not probe.empty])
         return probes
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
-        place = self._place(shard)
+        place = self.place(shard)
         if not self._of(shard).is_empty(place):
             return False
-        announced = self._leaving.announce(self._session, place)
+        announced = self.leaving.announce(self.session, place)
         if announced is None:
             return True
-        if not self._leaving.is_noticed(place, announced):
+        if not self.leaving.is_noticed(place, announced):
             return False
         if not self._of(shard).is_empty(place):
             return False
-        return self._leaving.take_out(self._session, place, announced)
+        return self.leaving.take_out(self.session, place, announced)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class CassandraStore(KeyMethods):
         try:
             self._of(request.shard).append(placed)
         except QueueNotFound:  # or it was created again
-            self._incarnations.forget(request.shard.queue)
+            self.incarnations.forget(request.shard.queue)
             again = self._placed(request)
             if again == placed:
                 raise
@@ -238,7 +238,7 @@ class CassandraStore(KeyMethods):
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return self._of(shard).find(self._place(shard), bundle_id, position)
+        return self._of(shard).find(self.place(shard), bundle_id, position)
 
     def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """Return the slices that hold these messages, one after the other."""
@@ -246,34 +246,34 @@ class CassandraStore(KeyMethods):
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return self._of(shard).remove(self._place(shard), bundle_id, position)
+        return self._of(shard).remove(self.place(shard), bundle_id, position)
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return self._of(shard).purge(self._place(shard))
+        return self._of(shard).purge(self.place(shard))
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return self._of(shard).count(self._place(shard), sizes=sizes)
+        return self._of(shard).count(self.place(shard), sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and finish drops that stopped half way, of any queue."""
-        return sweeping.sweep(self._session, request, self.now, partial(self._probe, deep=True))
+        return sweeping.sweep(self.session, request, self.now, partial(self._probe, deep=True))
 
     # -- consumers -----------------------------------------------------------------------------------------
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of each of these queues, all at the same time."""
         self._check_schema()
-        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
+        return consumers.enlist(self.session, self.incarnations, queues, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self._session, self._incarnations.of(self._session, queue), consumer)
+        consumers.resign(self.session, self.incarnations.of(self.session, queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""
-        return consumers.seen(self._session, self._incarnations.of(self._session, queue), self.now())
+        return consumers.seen(self.session, self.incarnations.of(self.session, queue), self.now())
 
     # -- signals -------------------------------------------------------------------------------------------
 
@@ -283,15 +283,16 @@ class CassandraStore(KeyMethods):
 
     def _check_schema(self) -> None:
         if not self._checked:
-            schema.require_current(self._session)
+            schema.require_current(self.session)
             self._checked = True
 
-    def _place(self, shard: Shard) -> Shard:
-        return self._incarnations.place(self._session, shard)
+    def place(self, shard: Shard) -> Shard:
+        """Return the shard under the name of its queue in the tables."""
+        return self.incarnations.place(self.session, shard)
 
     def _placed(self, request: R) -> R:
         """Return the request for the shard under what its queue is called in the tables."""
-        return msgspec.structs.replace(request, shard=self._place(request.shard))
+        return msgspec.structs.replace(request, shard=self.place(request.shard))
 
     def _of(self, shard: Shard) -> Shards | GroupedShards:
         return self._grouped if shard.is_grouped else self._plain

@@ -70,6 +70,10 @@ class _Sizes:
         self._of_shards: dict[Shard, _Size] = {}
         self._of_queues: dict[str, _Size] = {}
 
+    def remembered(self) -> int:
+        """Return how many shards or queues are remembered, whichever are more."""
+        return max(len(self._of_shards), len(self._of_queues))
+
     def rows_for(self, shard: Shard, messages: int) -> int:
         """Return how many bundles to read.
 
@@ -113,7 +117,7 @@ class Claims:
         self._client = client
         self._session, self._clock = client.session, client.clock
         self._cursors, self._collections = client.cursors, client.collections
-        self._sizes, self._finishing, self._in_doubt = _Sizes(), Finishing(), InDoubt()
+        self.sizes, self._finishing, self._in_doubt = _Sizes(), Finishing(), InDoubt()
 
     def claim(self, request: Claim) -> Claimed:
         """Take up to the limit of deliverable messages, or again what the token holds.
@@ -271,7 +275,7 @@ class Claims:
             # reads cross what was consumed.
             wanted = min(_MOST_ROWS, request.limit - messages + 1)
             if not found:
-                wanted = self._sizes.rows_for(request.shard, request.limit)
+                wanted = self.sizes.rows_for(request.shard, request.limit)
             page = rows.first(cursor.due(now, start), wanted)
             known = {row.id for row in found}
             fresh = [row for row in page.rows if row.id not in known]
@@ -281,7 +285,7 @@ class Claims:
             pieces, messages = choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
-                    self._sizes.learn(request.shard, pieces, now)
+                    self.sizes.learn(request.shard, pieces, now)
                 return _Found(cursor, pieces, not complete or messages >= request.limit, page.late)
 
     def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:

@@ -31,8 +31,8 @@ _NEVER = 2**62
 class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
-    _session: Session
-    _incarnations: Incarnations
+    session: Session
+    incarnations: Incarnations
 
     @abstractmethod
     def now(self) -> int:
@@ -42,25 +42,25 @@ class KeyMethods(ABC):
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound."""
-        return _reserve(self._session, self._incarnations.require(queue), entries, window, self.now())
+        return _reserve(self.session, self.incarnations.require(queue), entries, window, self.now())
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        _confirm(self._session, self._incarnations.of(queue), entries)
+        _confirm(self.session, self.incarnations.of(queue), entries)
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
         if any(change.before is None and change.after is not None for change in changes):
-            return exchange(self._session, self._incarnations.require(queue), changes)
-        return self._incarnations.within(
+            return exchange(self.session, self.incarnations.require(queue), changes)
+        return self.incarnations.within(
             queue,
-            lambda name: exchange(self._session, name, changes),
+            lambda name: exchange(self.session, name, changes),
             in_vain=lambda standing: any(map(_finds_nothing, changes, standing)),
         )
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         """Return the next entries, by key."""
-        return _list(self._session, self._incarnations.of(queue), after, limit)
+        return _list(self.session, self.incarnations.of(queue), after, limit)
 
 
 def _reserve(

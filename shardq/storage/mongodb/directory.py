@@ -52,6 +52,10 @@ class Open:
         self._seen: dict[Shard, Binary] = {}
         self._indexed: dict[Shard, bool] = {}
 
+    def remembered(self) -> int:
+        """Return how many shards are remembered at most, of the three kinds of memory."""
+        return max(len(known) for known in (self._uuids, self._seen, self._indexed))
+
     def uuid(self, shard: Shard) -> Binary:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
         found = self._uuids.get(shard)

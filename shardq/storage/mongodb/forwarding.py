@@ -33,7 +33,7 @@ from shardq.storage.mongodb.transactions import transact
 from shardq.storage.requests import Bundle, Fenced, Forward, Span
 from shardq.storage.writing import after_a_write
 
-__all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents"]
+__all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
 
 _INTENTS = "shardq.intent"
 _TIME_TO_STAND = 10_000  # milliseconds
@@ -153,11 +153,11 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
         return not_held(rows, spans)
     taken = _under(spans, mine)
     if not_held(rows, taken) != Fenced() and (missing := not_held(rows, spans)) != Fenced():
-        return Fenced() if _undo(session, collections, mine, request, now, _GRACE) else missing
+        return Fenced() if undo(session, collections, mine, request, now, _GRACE) else missing
     with after_a_write(lambda: rows.has_changed):  # they are out of their holder's hands
         settle(rows, spans, _handed_to(mine, now + _HIDDEN))
         stands = not_held(rows, taken) == Fenced() and _stand(session, mine)
-        completed = not stands and _undo(session, collections, mine, request, now, _GRACE)
+        completed = not stands and undo(session, collections, mine, request, now, _GRACE)
     if stands:
         _complete(session, collections, mine, request, now)
     elif not completed:
@@ -173,7 +173,7 @@ def sweep_intents(session: Session, collections: Open, queues: Collection[str], 
     with session.translated(writing=True):
         found = list(session.collection(_INTENTS).find(overdue))
     for each in found:
-        _undo(session, collections, each["_id"], _decode(each["request"]), now, None)
+        undo(session, collections, each["_id"], _decode(each["request"]), now, None)
     return len(found)
 
 
@@ -215,7 +215,7 @@ def _stand(session: Session, mine: bytes) -> bool:
     return done.matched_count == 1
 
 
-def _undo(
+def undo(
     session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int | None
 ) -> bool:
     """Give the messages back to their holder unless the intent stands: that one is completed. True when it was.

@@ -23,7 +23,7 @@ from shardq.storage.mongodb.taking import statements_of
 from shardq.storage.mongodb.transactions import BRIEF, transact
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
-__all__ = ["heads", "take"]
+__all__ = ["heads", "take", "take_as_seen"]
 
 _END = 2**62
 _AHEAD = 2  # times as many bundles of each group are read as it has to give where all give alike
@@ -43,7 +43,7 @@ def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Clai
     """
     until = now + request.lease
     pieces = _all_that_is_asked_for(request, found)
-    if pieces and _take_as_seen(client, request, pieces, now):
+    if pieces and take_as_seen(client, request, pieces, now):
         return Claimed(tuple(claimed(piece, finished=False) for piece in pieces), until)
 
     def claim(groups: Groups) -> Claimed:
@@ -72,7 +72,7 @@ def _all_that_is_asked_for(request: Claim, found: Sequence[Row]) -> list[Piece]:
     return []
 
 
-def _take_as_seen(client: Client, request: Claim, pieces: Sequence[Piece], now: int) -> bool:
+def take_as_seen(client: Client, request: Claim, pieces: Sequence[Piece], now: int) -> bool:
     """Take first bundles without reading them again; False, and nothing is done, unless all are as the look saw them.
 
     Then nothing behind them matters: there is no room for it, and nothing of it is held. Raises Disturbed.

@@ -213,12 +213,14 @@ class Incarnations:
         self._session = session
         self._seen: dict[str, tuple[str, Moment]] = {}
 
+    def remembered(self) -> int:
+        """Return how many queues are remembered."""
+        return len(self._seen)
+
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
-        name, seen = self._seen.get(queue, ("", None))
-        if seen is not None and seen.passed() < _MEMORY:
-            return name
-        return self.of_all((queue,))[queue]
+        known = self._seen.get(queue)
+        return known[0] if known and known[1].passed() < _MEMORY else self.of_all((queue,))[queue]
 
     def of_all(self, queues: Collection[str]) -> dict[str, str]:
         """Return the same of several queues, with one request at most."""

@@ -27,6 +27,7 @@ __all__ = [
     "index",
     "make",
     "require_current",
+    "seed",
     "shard_collection",
     "version",
 ]
@@ -117,7 +118,7 @@ def apply(session: Session) -> None:
                     make(session.database, collection, collection.name)
                 elif collection.dropped_indexes:
                     _drop_indexes(session.database, collection.dropped_indexes)
-        _seed(session)
+        seed(session)
         _set_version(session, known)
 
 
@@ -219,7 +220,7 @@ def _described(text: str) -> list[Collection]:
     return _decoder.decode(text).collections
 
 
-def _seed(session: Session) -> None:
+def seed(session: Session) -> None:
     """Give the signals a first document: nobody can wait at the end of an empty collection."""
     signals = session.collection("shardq.signal")
     if signals.find_one() is None:

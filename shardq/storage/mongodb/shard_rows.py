@@ -161,7 +161,7 @@ class ShardRows:
         """
         if not statements:
             return 0
-        answer = self._update([_update(each) for each in statements], ordered=ordered)
+        answer = self.update([_update(each) for each in statements], ordered=ordered)
         for detail in answer.get("writeErrors", ()):
             raise self._failed(detail, answer)
         return int(answer["n"])
@@ -178,7 +178,7 @@ class ShardRows:
         Raises CollectionGone when the shard's collection is not the one with this uuid; none is made.
         """
         updates = [begin.encoded(upsert=True), *map(_update, statements)]
-        answer = self._update(updates, ordered=True, collectionUUID=uuid)
+        answer = self.update(updates, ordered=True, collectionUUID=uuid)
         for detail in answer.get("writeErrors", ()):
             if detail["code"] == OTHER_COLLECTION or _is_barred(detail):
                 raise CollectionGone
@@ -235,7 +235,7 @@ class ShardRows:
             schema.index(self.session.database, made, self.name)
             return self.session.read(command, self.transaction)
 
-    def _update(self, updates: Sequence[Document], **options: object) -> dict[str, Any]:
+    def update(self, updates: Sequence[Document], **options: object) -> dict[str, Any]:
         """Change documents, whatever the validator says: it is there for inserts, and the shard may be closed."""
         command = {"update": self.name, "updates": list(updates), "bypassDocumentValidation": True}
         return self._write(command | options)

@@ -69,92 +69,92 @@ class MongoStore(KeyMethods):
     """
 
     def __init__(self, address: Address) -> None:
-        self._client = Client(address)
-        self._session = self._client.session
-        self._incarnations = Incarnations(self._session)
-        self._claims = Claims(self._client)
-        self._signals = self._client.signals
+        self.client = Client(address)
+        self.session = self.client.session
+        self.incarnations = Incarnations(self.session)
+        self.claims = Claims(self.client)
+        self.signals = self.client.signals
 
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do; a forward across shards and groups need the transactions of a replica set."""
         return Capabilities(
-            forward_across_shards=self._session.has_transactions,
+            forward_across_shards=self.session.has_transactions,
             max_message_bytes=15 << 20,
             max_shards=1_000,
             requests_at_once=8,
             claims_beside_acks=True,
             signals=True,
-            groups=self._session.has_transactions,
-            transactions=self._session.has_transactions,
+            groups=self.session.has_transactions,
+            transactions=self.session.has_transactions,
         )
 
     def within(self, connection: object) -> JoinedStore:
         """Return this store in the transaction that is under way on a ClientSession of the application."""
-        return JoinedStore(self, self._client, self._incarnations, connection)
+        return JoinedStore(self, self.client, self.incarnations, connection)
 
     def now(self) -> int:
         """Return the primary's time, as measured."""
-        return self._client.clock.now()
+        return self.client.clock.now()
 
     def close(self) -> None:
         """Close the connections of this process."""
-        self._signals.close()
-        self._session.close()
+        self.signals.close()
+        self.session.close()
 
     def ping(self) -> None:
         """Ask the primary who it is."""
-        self._session.ping()
+        self.session.ping()
 
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make what is missing of ``schema/mongodb/``."""
-        schema.apply(self._session)
+        schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the servers and the schema."""
-        return diagnosis.diagnose(self._session)
+        return diagnosis.diagnose(self.session)
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new incarnation; False when the name is taken. Raises InvalidName if no collection can have it."""
         self.create_schema()
-        self._incarnations.forget(record.name)
-        if queues.is_condemned(self._session, record.name):  # a drop crashed half way
-            removal.finish_drop(self._session, record.name)
-        return queues.create(self._session, record)
+        self.incarnations.forget(record.name)
+        if queues.is_condemned(self.session, record.name):  # a drop crashed half way
+            removal.finish_drop(self.session, record.name)
+        return queues.create(self.session, record)
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        schema.require_current(self._session)
-        return self._incarnations.load(name)
+        schema.require_current(self.session)
+        return self.incarnations.load(name)
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
-        return queues.update(self._session, record)
+        return queues.update(self.session, record)
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
-        return queues.listing(self._session, prefix)
+        return queues.listing(self.session, prefix)
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue and its collections; a drop that stopped half way is finished by the next."""
-        self._incarnations.forget(name)
-        return removal.drop(self._session, name, seen)
+        self.incarnations.forget(name)
+        return removal.drop(self.session, name, seen)
 
     # -- shards --------------------------------------------------------------------------------------------
 
     def prepare(self, shards: Sequence[Shard]) -> None:
         """Note that the shards may come to be. Their collections are made when they are first written."""
-        room = self._client.collections.room
+        room = self.client.collections.room
         for queue in {shard.queue for shard in shards}:
-            name = self._incarnations.require(queue)
+            name = self.incarnations.require(queue)
             wanted = [replace(shard, queue=name) for shard in shards if shard.queue == queue]
-            collections.reserve(self._session, room, name, wanted)
+            collections.reserve(self.session, room, name, wanted)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        listed = self._incarnations.within(queue, partial(directory.listing, self._session), in_vain=not_)
+        listed = self.incarnations.within(queue, partial(directory.listing, self.session), in_vain=not_)
         return tuple(replace(shard, queue=queue) for shard in listed)
 
     def probe(
@@ -163,45 +163,45 @@ class MongoStore(KeyMethods):
         """Return what each of the shards has to offer, 50 of them in one command."""
         asked = {shard.queue for shard in shards}
         while True:
-            names = self._incarnations.of_all(asked)
+            names = self.incarnations.of_all(asked)
             probes, found = self._probe(shards, names, glance, deep)
             empty = {probe.shard.queue: names[probe.shard.queue] for probe in probes if probe.empty}
-            if glance or not empty or not self._incarnations.have_changed(empty, found):
+            if glance or not empty or not self.incarnations.have_changed(empty, found):
                 return probes
 
     def _probe(
         self, shards: Sequence[Shard], names: Mapping[str, str], glance: bool, deep: bool
     ) -> tuple[tuple[Probe, ...], dict[str, str] | None]:
         places = [replace(shard, queue=names[shard.queue]) for shard in shards]
-        seen = probing.probe(self._client, places, self.now(), names, glance=glance, deep=deep)
+        seen = probing.probe(self.client, places, self.now(), names, glance=glance, deep=deep)
         probes = tuple(replace(probe, shard=shard) for probe, shard in zip(seen.probes, shards, strict=True))
         return probes, seen.called
 
     def forget(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
-        return self._within(shard, partial(directory.forget, self._session, self._client.collections), bool)
+        return self._within(shard, partial(directory.forget, self.session, self.client.collections), bool)
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
-        self._asked(request, partial(bundles.append, self._client), bool)
-        self._signals.announce(request.shard.queue)
+        self._asked(request, partial(bundles.append, self.client), bool)
+        self.signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one command."""
-        return self._asked(request, self._claims.claim, lambda claimed: not claimed.slices)
+        return self._asked(request, self.claims.claim, lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._asked(request, partial(settling.acknowledge, self._client), finds_nothing(request))
+        return self._asked(request, partial(settling.acknowledge, self.client), finds_nothing(request))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self._asked(request, partial(settling.extend, self._client), finds_nothing(request))
+        return self._asked(request, partial(settling.extend, self.client), finds_nothing(request))
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self._asked(request, partial(settling.release, self._client), finds_nothing(request))
-        self._signals.announce(request.shard.queue)
+        fenced = self._asked(request, partial(settling.release, self.client), finds_nothing(request))
+        self.signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
@@ -210,23 +210,23 @@ class MongoStore(KeyMethods):
 
         def forward(placed: Acknowledge) -> Fenced:
             return forwarding.forward(
-                self._client,
+                self.client,
                 Forward(placed, replace(request.append, shard=self._place(target)), request.in_place),
             )
 
-        fenced = self._incarnations.within(
+        fenced = self.incarnations.within(
             target.queue,
             lambda _: self._asked(request.acknowledge, forward, finds_nothing(request.acknowledge)),
             in_vain=lambda _: False,
         )
-        self._signals.announce(target.queue)
+        self.signals.announce(target.queue)
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._within(
             request.shard,
-            lambda place: peeking.peek(ShardRows(self._session, place), request, self.now()),
+            lambda place: peeking.peek(ShardRows(self.session, place), request, self.now()),
             lambda page: not page.slices,
         )
 
@@ -238,25 +238,25 @@ class MongoStore(KeyMethods):
         """Return the slices that hold these messages, which one command reads."""
         return self._within(
             shard,
-            lambda place: peeking.find_many(ShardRows(self._session, place), places, self.now()),
+            lambda place: peeking.find_many(ShardRows(self.session, place), places, self.now()),
             lambda found: None in found,
         )
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
         return self._within(
-            shard, lambda place: removal.remove(self._client, place, bundle_id, position), not_
+            shard, lambda place: removal.remove(self.client, place, bundle_id, position), not_
         )
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
-        return self._within(shard, lambda place: removal.purge(self._client, place), not_)
+        return self._within(shard, lambda place: removal.purge(self.client, place), not_)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of bundles, whose bodies the server reads for ``sizes``."""
         return self._within(
             shard,
-            lambda place: peeking.count(ShardRows(self._session, place), self.now(), sizes=sizes),
+            lambda place: peeking.count(ShardRows(self.session, place), self.now(), sizes=sizes),
             lambda counts: counts in (ShardCounts(), ShardCounts(bytes=0)),
         )
 
@@ -265,28 +265,28 @@ class MongoStore(KeyMethods):
 
         What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
         """
-        return sweeping.sweep(self._client, self._incarnations, request)
+        return sweeping.sweep(self.client, self.incarnations, request)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of all these queues, in two requests once they are known."""
-        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
+        return consumers.enlist(self.session, self.incarnations, queues, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self._session, self._incarnations.of(queue), consumer)
+        consumers.resign(self.session, self.incarnations.of(queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""
-        return consumers.seen(self._session, self._incarnations.of(queue), self.now())
+        return consumers.seen(self.session, self.incarnations.of(queue), self.now())
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
-        return self._signals.wait(queues, seconds)
+        return self.signals.wait(queues, seconds)
 
     def _place(self, shard: Shard) -> Shard:
-        return replace(shard, queue=self._incarnations.of(shard.queue))
+        return replace(shard, queue=self.incarnations.of(shard.queue))
 
     def _asked(self, request: R, do: Callable[[R], T], in_vain: Callable[[T], bool]) -> T:
         """Do what is asked of a shard in that of the queue's present incarnation."""
@@ -294,6 +294,6 @@ class MongoStore(KeyMethods):
 
     def _within(self, shard: Shard, do: Callable[[Shard], T], in_vain: Callable[[T], bool]) -> T:
         """Do it in the shard of the queue's present incarnation."""
-        return self._incarnations.within(
+        return self.incarnations.within(
             shard.queue, lambda name: do(replace(shard, queue=name)), in_vain=in_vain
         )

@@ -26,7 +26,16 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
 from shardq.wording import kind_of, shown
 
-__all__ = ["BRIEF", "PATIENT", "Disturbed", "JoinedSession", "TransactionDisturbed", "transact"]
+__all__ = [
+    "BRIEF",
+    "PATIENT",
+    "Disturbed",
+    "JoinedSession",
+    "TransactionDisturbed",
+    "commit",
+    "is_transient",
+    "transact",
+]
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 _COMMITS = 3  # beside those that the driver repeats by itself
@@ -64,7 +73,7 @@ def transact(
             try:
                 return _once(session, transaction, do)
             except ShardqError as error:
-                if not _is_transient(error):
+                if not is_transient(error):
                     raise
     raise AssertionError("attempts have no other end")
 
@@ -83,7 +92,7 @@ def _once(session: Session, transaction: ClientSession, do: Callable[[ClientSess
     try:
         done, stands = do(transaction)
         if stands:
-            _commit(session, transaction)
+            commit(session, transaction)
         return done
     finally:
         if transaction.in_transaction:
@@ -91,7 +100,7 @@ def _once(session: Session, transaction: ClientSession, do: Callable[[ClientSess
                 transaction.abort_transaction()
 
 
-def _commit(session: Session, transaction: ClientSession) -> None:
+def commit(session: Session, transaction: ClientSession) -> None:
     """Commit, and again while the outcome is unknown: a repeated commit changes nothing more.
 
     Whatever a later attempt meets, it stays unknown, unless the servers say that there is no such transaction.
@@ -104,7 +113,7 @@ def _commit(session: Session, transaction: ClientSession) -> None:
         except ShardqError as error:
             repeatable = _has_label(error, _UNKNOWN)
             unknown = unknown or repeatable
-            if _is_transient(error) or not unknown:
+            if is_transient(error) or not unknown:
                 raise
             if not left or not repeatable:
                 raise OutcomeUnknown(
@@ -114,7 +123,8 @@ def _commit(session: Session, transaction: ClientSession) -> None:
             return
 
 
-def _is_transient(error: ShardqError) -> bool:
+def is_transient(error: ShardqError) -> bool:
+    """Tell whether the same transaction may succeed when all of it is done again."""
     return _has_label(error, _TRANSIENT)
 
 

@@ -42,14 +42,14 @@ class RedisLine:
     may_block = True
 
     def __init__(self, connect: Callable[[], ConnectionPool], *, host: str, channel: str) -> None:
-        self._pool = PerProcess(connect)
+        self.pool = PerProcess(connect)
         self.name = f"Redis at {host}"
-        self._channel = channel
+        self.channel = channel
 
     def tell(self, queues: Collection[str]) -> bool:
         """Publish the names as one message; False when nobody says that it was."""
         try:
-            self._redis().publish(self._channel, msgspec.json.encode(sorted(queues)))
+            self._redis().publish(self.channel, msgspec.json.encode(sorted(queues)))
         except _ERRORS:
             return False
         return True
@@ -57,7 +57,7 @@ class RedisLine:
     def listen(self) -> Generator[Collection[str]]:
         """Subscribe, and read what is published from then on."""
         with suppress(*_ERRORS), closing(self._redis().pubsub()) as subscription:
-            subscription.subscribe(self._channel)
+            subscription.subscribe(self.channel)
             message = subscription.get_message(timeout=_PATIENCE)
             quiet = 0 if message else _LOST
             while quiet < _LOST:
@@ -82,12 +82,12 @@ class RedisLine:
 
     def close(self) -> None:
         """Close the connections of this process."""
-        pool = self._pool.take()
+        pool = self.pool.take()
         if pool is not None:
             pool.disconnect(inuse_connections=False)  # who uses one of the others closes it, within seconds
 
     def _redis(self) -> Any:  # the driver's types leave gaps
-        return Redis(connection_pool=self._pool.get())
+        return Redis(connection_pool=self.pool.get())
 
 
 def _names(message: dict[str, Any] | None) -> Collection[str]:

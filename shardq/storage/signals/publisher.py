@@ -67,6 +67,10 @@ class LocalNotifier:
         self._of_all = 0
         self._seen = threading.local()
 
+    def remembered(self) -> int:
+        """Return how many queues are remembered: those announced, or those this thread waited for."""
+        return max(len(self._counts), len(self._seen_here()))
+
     def announce(self, queues: Iterable[str]) -> None:
         """Wake the threads that wait for these queues."""
         with self._lock:
@@ -86,7 +90,7 @@ class LocalNotifier:
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
         deadline = time.monotonic() + seconds
-        seen: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
+        seen = self._seen_here()
         with self._lock:
             while not (news := self._news(queues, seen)):
                 left = deadline - time.monotonic()
@@ -97,6 +101,10 @@ class LocalNotifier:
             seen.clear()
         seen.update(news)
         return tuple(news)
+
+    def _seen_here(self) -> dict[str, tuple[int, int]]:
+        counts: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
+        return counts
 
     def _news(self, queues: Sequence[str], seen: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """The queues whose count differs from the one that was seen last, with what it is now."""

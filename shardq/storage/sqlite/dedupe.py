@@ -38,7 +38,7 @@ _NEVER = 2**62
 class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
-    _session: Session
+    session: Session
 
     @abstractmethod
     def now(self) -> int:
@@ -48,30 +48,30 @@ class KeyMethods(ABC):
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound. The append that follows makes it durable."""
-        return self._session.write(
+        return self.session.write(
             lambda sql: _reserve(sql, queue, entries, window, self.now()), durable=False
         )
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        self._session.write(lambda sql: _confirm(sql, queue, entries), durable=False)
+        self.session.write(lambda sql: _confirm(sql, queue, entries), durable=False)
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Look at the keys; change them in one transaction where some stand as the caller saw them."""
-        standing = self._session.read(lambda sql: _look(sql, queue, changes))
+        standing = self.session.read(lambda sql: _look(sql, queue, changes))
         if all(
             found != change.before or found == change.after
             for found, change in zip(standing, changes, strict=True)
         ):
             return standing
-        return self._session.write(
+        return self.session.write(
             lambda sql: _change(sql, queue, changes),
             durable=any(None not in (change.before, change.after) for change in changes),
         )
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         """Return the next entries, by key."""
-        return self._session.read(lambda sql: _list(sql, queue, after, limit))
+        return self.session.read(lambda sql: _list(sql, queue, after, limit))
 
 
 def _reserve(

@@ -163,26 +163,26 @@ class Commits:
     """
 
     def __init__(self, state: Callable[[], object], path: Path) -> None:
-        self._state, self._place = state, str(path)
+        self.state, self._place = state, str(path)
         self._lock = OwnLock()
         self._thread: threading.Thread | None = None
         self._seen: object = None
         self._since = self._until = 0.0
-        self._woken = threading.Event()
+        self.woken = threading.Event()
 
     def expect(self) -> None:
         """Look for the commit of the transaction that holds the lock now."""
         with self._lock.get(), suppress(ShardqError, RuntimeError):  # RuntimeError: no thread is left
-            before = self._state()
+            before = self.state()
             is_looked_for = self._is_looked_for()
             if is_looked_for and before != self._seen:
                 tell(self._place)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
             self._until = self._since + _LONGEST
             if is_looked_for:
-                self._woken.set()
+                self.woken.set()
             else:
-                self._woken = threading.Event()
+                self.woken = threading.Event()
                 self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
                 self._thread.start()
 
@@ -191,14 +191,14 @@ class Commits:
         with self._lock.get():
             self._until = 0.0
             if self._is_looked_for():
-                self._woken.set()
+                self.woken.set()
 
     def _is_looked_for(self) -> bool:
         """Tell whether this process has the thread: a forked child has not, and its parent's event may be held."""
         return self._thread is not None and self._thread.is_alive()
 
     def _look(self) -> None:
-        woken = self._woken
+        woken = self.woken
         while not self._is_over():
             pause = (time.monotonic() - self._since) * _SHARE
             woken.wait(min(max(pause, _FIRST_PAUSE), _LONGEST_PAUSE))
@@ -209,7 +209,7 @@ class Commits:
         with self._lock.get():
             is_over = time.monotonic() >= self._until
             with suppress(ShardqError):  # a disk that is away may come back
-                is_over = is_over or self._state() != self._seen
+                is_over = is_over or self.state() != self._seen
             if is_over:
                 self._thread = None
             return is_over

@@ -109,16 +109,16 @@ class PollingSleeper:
     def __init__(self, path: Path) -> None:
         self._watch = LogWatch(path)
         self._woken = threading.Event()
-        self._pause = _FIRST_POLL
+        self.pause = _FIRST_POLL
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
         while seconds > 0:
-            pause = min(self._pause, seconds)
+            pause = min(self.pause, seconds)
             seconds -= pause
             if self._woken.wait(pause) or not self._watch.quiet():
                 break
-            self._pause = min(self._pause * _GROWTH, _LONGEST_POLL)
+            self.pause = min(self.pause * _GROWTH, _LONGEST_POLL)
         self._woken.clear()
 
     def found(self) -> None:
@@ -160,23 +160,23 @@ class EventSleeper:
             raise
         self._calls = _poll(self._woken)
         self._news = _poll(self._woken, self._events.fileno())
-        self._pause = 0.0
+        self.pause = 0.0
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
         until = time.monotonic() + min(seconds, _LOOK_ANYWAY)
-        if self._is_woken(self._calls.poll(min(self._pause, seconds) * 1000)):
+        if self._is_woken(self._calls.poll(min(self.pause, seconds) * 1000)):
             return
         rested = time.monotonic()
-        if not self._is_told(until) and (_identity(self._path), _identity(self._folder)) != self._watched:
+        if not self.is_told(until) and (_identity(self._path), _identity(self._folder)) != self._watched:
             # A link leads elsewhere now, or the folder is gone: it is still watched while a file of it is open.
             self.lasting = False
         was_quiet = time.monotonic() - rested > _LONGEST_PAUSE
-        self._pause = 0.0 if was_quiet else min(2 * self._pause or _FIRST_PAUSE, _LONGEST_PAUSE)
+        self.pause = 0.0 if was_quiet else min(2 * self.pause or _FIRST_PAUSE, _LONGEST_PAUSE)
 
     def found(self) -> None:
         """There was news: the next ones are looked for at once."""
-        self._pause = 0.0
+        self.pause = 0.0
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
@@ -187,7 +187,7 @@ class EventSleeper:
         self._events.close()
         os.close(self._woken)
 
-    def _is_told(self, until: float) -> bool:
+    def is_told(self, until: float) -> bool:
         """Wait until then; True when told of news, or woken. What is done to other files of the folder ends nothing."""
         while (left := until - time.monotonic()) > 0 and (ready := self._news.poll(left * 1000)):
             is_woken, is_heard = self._is_woken(ready), self._is_heard()

@@ -71,7 +71,7 @@ class MemoryStore(SqliteStore):
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Return where it is: nothing about it can be out of order."""
-        return (Finding("memory", True, f"{self._session.path}, until the end of this process"),)
+        return (Finding("memory", True, f"{self.session.path}, until the end of this process"),)
 
 
 def _folder_of(name: str) -> _Folder:

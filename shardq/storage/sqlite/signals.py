@@ -22,7 +22,7 @@ class Signals:
     """
 
     def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
-        self._numbers = numbers
+        self.numbers = numbers
         self._path, self._place = path, str(path)
         self._seen = threading.local()
         self._closed = False
@@ -32,10 +32,10 @@ class Signals:
     def announce(self) -> None:
         """Wake who waits, so that they look again. Who comes to wait later sees what was committed."""
         tell(self._place)
-        if not self._sleepers:
+        if not self.sleepers:
             return
         with self._lock:
-            for sleeper in self._sleepers:
+            for sleeper in self.sleepers:
                 sleeper.wake()
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
@@ -54,9 +54,9 @@ class Signals:
         """Give the watches back, those in use at the end of their wait; a wait afterwards takes one of its own."""
         with self._lock:
             self._closed = True
-            for sleeper in self._resting:
+            for sleeper in self.resting:
                 sleeper.close()
-            self._resting.clear()
+            self.resting.clear()
 
     def before_fork(self) -> None:
         """Let no thread begin or end a wait."""
@@ -68,13 +68,13 @@ class Signals:
 
     def after_fork_in_child(self) -> None:
         """Go on with none of the parent's watches, which are still in use there."""
-        for sleeper in (*self._sleepers, *self._resting):
+        for sleeper in (*self.sleepers, *self.resting):
             sleeper.close()
         self._start()
 
     def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
-        numbers = self._numbers(queues)
+        numbers = self.numbers(queues)
         seen: dict[str, int] = self._seen.__dict__.setdefault("numbers", {})
         news = tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
         seen.update((queue, numbers.get(queue, 0)) for queue in news)
@@ -83,22 +83,22 @@ class Signals:
     @contextmanager
     def _sleeper(self) -> Iterator[Sleeper]:
         with self._lock:
-            sleeper = self._resting.pop() if self._resting else _make_sleeper(self._path)
-            self._sleepers.add(sleeper)
+            sleeper = self.resting.pop() if self.resting else _make_sleeper(self._path)
+            self.sleepers.add(sleeper)
         try:
             yield sleeper
         finally:
             with self._lock:
-                self._sleepers.discard(sleeper)
+                self.sleepers.discard(sleeper)
                 if sleeper.lasting and not self._closed:
-                    self._resting.append(sleeper)
+                    self.resting.append(sleeper)
                 else:
                     sleeper.close()
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._sleepers: set[Sleeper] = set()
-        self._resting: list[Sleeper] = []
+        self.sleepers: set[Sleeper] = set()
+        self.resting: list[Sleeper] = []
 
 
 def _make_sleeper(path: Path) -> Sleeper:

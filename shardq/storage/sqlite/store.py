@@ -88,18 +88,18 @@ class SqliteStore(KeyMethods):
     ) -> None:
         self._clock = clock or SystemClock()
         self._synchronous = check_synchronous(synchronous)
-        self._session = Session(
+        self.session = Session(
             check_path(path), durable=synchronous == "full", patience=check_timeout(busy_timeout)
         )
-        self._signals = Signals(self._numbers, self._session.path)
-        self._commits = Commits(partial(self._session.read, queues.state), self._session.path)
+        self.signals = Signals(self._numbers, self.session.path)
+        self.commits = Commits(partial(self.session.read, queues.state), self.session.path)
         self._answers = PerProcess(Answers)
 
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
-        joined = SqliteStore(str(self._session.path), clock=self._clock)
-        joined._session = JoinedSession(connection, self._session.path)
-        joined._signals = JoinedSignals(joined._numbers, self._session.path, self._commits)
+        joined = SqliteStore(str(self.session.path), clock=self._clock)
+        joined.session = JoinedSession(connection, self.session.path)
+        joined.signals = JoinedSignals(joined._numbers, self.session.path, self.commits)
         return joined
 
     def now(self) -> int:
@@ -108,23 +108,23 @@ class SqliteStore(KeyMethods):
 
     def close(self) -> None:
         """Close every connection of this process."""
-        self._commits.close()
-        self._signals.close()
-        self._session.close()
+        self.commits.close()
+        self.signals.close()
+        self.session.close()
 
     def ping(self) -> None:
         """Read from the file if there is one; if not, there has to be a folder for it."""
-        self._session.ping()
+        self.session.ping()
 
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make the file if there is none, and apply what is missing of ``schema/sqlite/``."""
-        self._session.apply_schema()
+        self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the file; it is not made when it does not exist."""
-        return diagnosis.diagnose(self._session.path, synchronous=self._synchronous)
+        return diagnosis.diagnose(self.session.path, synchronous=self._synchronous)
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
@@ -133,15 +133,15 @@ class SqliteStore(KeyMethods):
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        return self._session.read(lambda sql: queues.load(sql, name))
+        return self.session.read(lambda sql: queues.load(sql, name))
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
-        return self._session.write(lambda sql: queues.update(sql, record))
+        return self.session.write(lambda sql: queues.update(sql, record))
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
-        return self._session.read(lambda sql: queues.listing(sql, prefix))
+        return self.session.read(lambda sql: queues.listing(sql, prefix))
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds, in one transaction; False when there is none such."""
@@ -154,7 +154,7 @@ class SqliteStore(KeyMethods):
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        return self._session.read(lambda sql: directory.listing(sql, queue))
+        return self.session.read(lambda sql: directory.listing(sql, queue))
 
     def probe(
         self,
@@ -164,11 +164,11 @@ class SqliteStore(KeyMethods):
         deep: bool = False,  # noqa: ARG002 -- goes by no hint
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
-        return self._session.read(lambda sql: probing.probe(sql, shards, self.now()))
+        return self.session.read(lambda sql: probing.probe(sql, shards, self.now()))
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
-        return self._session.write(lambda sql: directory.forget(sql, shard), durable=False)
+        return self.session.write(lambda sql: directory.forget(sql, shard), durable=False)
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
@@ -177,12 +177,12 @@ class SqliteStore(KeyMethods):
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""
         if request.finish is None or request.shard.is_grouped:
-            taken: Claimed | Taken = self._session.write(
+            taken: Claimed | Taken = self.session.write(
                 lambda sql: claims.take(sql, request, self.now()), durable=False
             )
         else:
             answers = self._answers.get()
-            taken = self._session.write(
+            taken = self.session.write(
                 lambda sql: claims.finish(sql, request, self.now(), answers),
                 committed=lambda _: answers.end(request.token, stored=True),
             )
@@ -190,7 +190,7 @@ class SqliteStore(KeyMethods):
             return taken
         if taken.is_whole:
             return taken.claimed(request.lease)
-        return self._session.read(lambda sql: claims.read(sql, request, taken))
+        return self.session.read(lambda sql: claims.read(sql, request, taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
@@ -200,7 +200,7 @@ class SqliteStore(KeyMethods):
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self._session.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
+        return self.session.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
@@ -221,7 +221,7 @@ class SqliteStore(KeyMethods):
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return self._session.read(lambda sql: peeking.peek(sql, request, self.now()))
+        return self.session.read(lambda sql: peeking.peek(sql, request, self.now()))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
@@ -229,7 +229,7 @@ class SqliteStore(KeyMethods):
 
     def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """Return the slices that hold these messages, as one transaction sees them."""
-        return self._session.read(lambda sql: peeking.find_many(sql, shard, places, self.now()))
+        return self.session.read(lambda sql: peeking.find_many(sql, shard, places, self.now()))
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
@@ -239,50 +239,50 @@ class SqliteStore(KeyMethods):
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
-        return self._session.write(lambda sql: removal.purge(sql, shard, self.now()))
+        return self.session.write(lambda sql: removal.purge(sql, shard, self.now()))
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
-        return self._session.read(lambda sql: peeking.count(sql, shard, self.now(), sizes=sizes))
+        return self.session.read(lambda sql: peeking.count(sql, shard, self.now(), sizes=sizes))
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return self._session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
+        return self.session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of all these queues, in one transaction."""
-        if self._session.identity() is None:
+        if self.session.identity() is None:
             return (None,) * len(queues)
-        return self._session.write(
+        return self.session.write(
             lambda sql: consumers.enlist(sql, queues, consumer, lifetime, self.now()), durable=False
         )
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        self._session.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
+        self.session.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""
-        if self._session.identity() is None:
+        if self.session.identity() is None:
             return ()
-        return self._session.read(lambda sql: consumers.seen(sql, queue, self.now()))
+        return self.session.read(lambda sql: consumers.seen(sql, queue, self.now()))
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
-        return self._signals.wait(queues, seconds)
+        return self.signals.wait(queues, seconds)
 
     def _announced(
         self, change: Callable[[sqlite3.Connection], T], *, durable: bool = True, news: bool = True
     ) -> T:
         """Make a change, and tell who waits when it may be news."""
-        result = self._session.write(change, durable=durable)
+        result = self.session.write(change, durable=durable)
         if news:
-            self._signals.announce()
+            self.signals.announce()
         return result
 
     def _numbers(self, names: Sequence[str]) -> dict[str, int]:
-        if self._session.identity() is None:
+        if self.session.identity() is None:
             return {}
-        return self._session.read(lambda sql: queues.signals(sql, names))
+        return self.session.read(lambda sql: queues.signals(sql, names))

@@ -242,12 +242,12 @@ class KnownGroups:
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._known: dict[tuple[str, bytes], _Held] = {}
+        self.known: dict[tuple[str, bytes], _Held] = {}
 
     def take(self, shard: str, tokens: set[bytes]) -> _Held | None:
         """Return what is under these tokens, and forget it; None when one of the tokens is not known."""
         with self._lock.get():
-            found = [self._known.pop((shard, token), None) for token in tokens]
+            found = [self.known.pop((shard, token), None) for token in tokens]
         groups: dict[bytes, GroupRow] = {}
         leases: dict[Key, LeaseRow] = {}
         for each in found:
@@ -262,9 +262,9 @@ class KnownGroups:
         with self._lock.get():
             for row_id, row in rows.items():
                 if row.group.held:
-                    self._known.setdefault((shard, row.group.token), ({}, {}))[0][row_id] = row
+                    self.known.setdefault((shard, row.group.token), ({}, {}))[0][row_id] = row
             for lease in leases:
-                if (shard, lease.id) in self._known:
-                    self._known[shard, lease.id][1][lease.key] = lease
-            while len(self._known) > _MOST:
-                self._known.pop(next(iter(self._known)))
+                if (shard, lease.id) in self.known:
+                    self.known[shard, lease.id][1][lease.key] = lease
+            while len(self.known) > _MOST:
+                self.known.pop(next(iter(self.known)))

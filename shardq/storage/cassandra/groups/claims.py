@@ -101,7 +101,7 @@ class _Claimer:
 
     def attempt(self, limit: int, most: int) -> Claimed | None:
         """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
-        found = self._look(self._clock.now())
+        found = self.look(self._clock.now())
         if found is None:
             return None
         if found.own:
@@ -120,7 +120,7 @@ class _Claimer:
             return None  # an earlier attempt was carried out since the look
         draft = Draft(self._session, self._shard, groups, self._clock.now, found.leases)
         taken = self._choose(draft, [each.group for each in chosen if each.group in groups], limit)
-        return self._take(found, draft, taken) if taken else None
+        return self.take(found, draft, taken) if taken else None
 
     def _groups(self, chosen: Sequence[Candidate]) -> dict[bytes, GroupRow]:
         """Return the groups as their ready rows tell, and read the others; all of them after an attempt in vain."""
@@ -129,7 +129,7 @@ class _Claimer:
         groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}
         return groups | self._reader.groups(each.group for each in chosen if each.group not in groups)
 
-    def _look(self, now: int) -> _Found | None:
+    def look(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since."""
         cursor, row = self._cursor, self._reader.row
         if cursor.is_old(now):
@@ -191,7 +191,7 @@ class _Claimer:
             added += piece.slice.count
         return added
 
-    def _take(self, found: _Found, draft: Draft, taken: dict[bytes, _Taken]) -> Claimed | None:
+    def take(self, found: _Found, draft: Draft, taken: dict[bytes, _Taken]) -> Claimed | None:
         until = draft.now + self._request.lease
         slices: list[tuple[int, Slice]] = []  # the first ones of groups, then what follows them
         bodies = {each.bundle_id: each.data for each in found.fronts if each.data is not None}

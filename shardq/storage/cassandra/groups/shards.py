@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.directory import Entered
@@ -38,8 +36,7 @@ class GroupedShards:
 
     def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
         self._session, self._cursors, self._entered, self._clock = session, cursors, entered, clock
-        self._known = KnownGroups()
-        self._now: Callable[[], int] = clock.now
+        self.known = KnownGroups()
 
     def append(self, request: Append) -> None:
         """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation is over."""
@@ -47,23 +44,23 @@ class GroupedShards:
 
     def claim(self, request: Claim) -> Claimed:
         """Take the first messages of groups, and what follows them."""
-        return claims.claim(self._session, self._cursors, self._known, request, self._clock)
+        return claims.claim(self._session, self._cursors, self.known, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held, and let the next go."""
-        return settling.acknowledge(self._session, self._known, request, self._now)
+        return settling.acknowledge(self._session, self.known, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, self._known, request, self._now)
+        return settling.extend(self._session, self.known, request, self._now)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held, and what is held behind it."""
-        return settling.release(self._session, self._known, request, self._now)
+        return settling.release(self._session, self.known, request, self._now)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
-        return settling.forward(self._session, self._known, request, self._now)
+        return settling.forward(self._session, self.known, request, self._now)
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, group after group; of the history, as in every shard."""
@@ -90,6 +87,9 @@ class GroupedShards:
     def is_empty(self, shard: Shard) -> bool:
         """Tell whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._reader(shard))
+
+    def _now(self) -> int:
+        return self._clock.now()
 
     def _reader(self, shard: Shard) -> GroupReader:
         return GroupReader(self._session, shard)
