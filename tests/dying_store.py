@@ -37,7 +37,7 @@ class MortalStore(WrappedStore):
     calls_left: int | None = None
     after = False
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         dies = False
         if method in self.changes and self.calls_left is not None:
             if self.calls_left < 0:
@@ -46,7 +46,7 @@ class MortalStore(WrappedStore):
             self.calls_left -= 1
         if dies and not self.after:
             raise Died
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         if dies:
             raise Died
         return answer

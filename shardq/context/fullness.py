@@ -47,9 +47,9 @@ class Fullness:
     def __init__(
         self, store: Store, retry: Retry, queue: str, timer: Callable[[], float] = time.monotonic
     ) -> None:
-        self._store, self._retry, self._queue, self._timer = store, retry, queue, timer
+        self._store, self._retry, self._queue, self.timer = store, retry, queue, timer
         self.counted = self._sent = Waiting()
-        self._began = self._took = float("-inf")
+        self.forget()
         self.is_put_off_known = False  # since that count
         self._under_way = PerProcess(list[Waiting])
         self.lock = OwnLock()
@@ -81,15 +81,19 @@ class Fullness:
         share = self.counted.bytes * messages // max(self.counted.messages, 1)
         self.counted += Waiting(-messages, -share)
 
+    def forget(self) -> None:
+        """Take the last count for old: the next call counts again."""
+        self._began = self._took = float("-inf")
+
     def count(self, *, sizes: bool, again: bool = False) -> bool:
         """Count what waits if the last count is old; with ``again`` as soon as its cost allows. False if it did not."""
         least = SHARE_OF_TIME * max(self._took, 0.0)
-        now = self._timer()
+        now = self.timer()
         if now - self._began < (least if again else max(LONGEST, least)):
             return False
         counted = Waiting()
         for shard in self._retry(self._store.shards, self._queue):
             counted += Waiting.of(self._retry(self._store.count, shard, sizes=sizes))
         self.is_put_off_known = False
-        self.counted, self._sent, self._began, self._took = counted, Waiting(), now, self._timer() - now
+        self.counted, self._sent, self._began, self._took = counted, Waiting(), now, self.timer() - now
         return True

@@ -52,13 +52,13 @@ class LiveSettings:
     def __init__(
         self, store: Store, retry: Retry, name: str, timer: Callable[[], float] = time.monotonic
     ) -> None:
-        self._store, self._retry, self._name, self._timer = store, retry, name, timer
+        self._store, self._retry, self._name, self.timer = store, retry, name, timer
         self._take(*self._load())
         self._read_at = timer()
 
     def current(self, at_most: float | None = None) -> QueueSettings:
         """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
-        if self._timer() - self._read_at > (REFRESH_SECONDS if at_most is None else at_most):
+        if self.timer() - self._read_at > (REFRESH_SECONDS if at_most is None else at_most):
             self.refresh()
         return self.known
 
@@ -68,7 +68,7 @@ class LiveSettings:
             self._read_at = -float("inf")
         else:
             self._take(record, QueueSettings.decode(record.settings))
-            self._read_at = self._timer()
+            self._read_at = self.timer()
 
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
@@ -129,7 +129,7 @@ class LiveSettings:
         """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""
         record, settings = self._load()
         self._take(record, settings)
-        self._read_at = self._timer()
+        self._read_at = self.timer()
         return record, settings
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:

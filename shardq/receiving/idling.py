@@ -59,7 +59,7 @@ class Idling:
         A store that does not signal what others send tells nothing of that, so all of them may have something.
         """
         with self._lock:
-            until = time.monotonic() + min(at_most, self._longest())
+            until = time.monotonic() + min(at_most, self.longest())
             queues = self._receiving.waits_for
         signalled, self._signalled = self._signalled, ()
         notice = self._notice
@@ -74,7 +74,7 @@ class Idling:
             return self._signalled
         return signalled if self._store.capabilities.signals else self._receiving.names
 
-    def _longest(self) -> float:
+    def longest(self) -> float:
         """Seconds until the next look.
 
         If a signal came and nothing was found, the message may be in the shards of a new layout. So the next look comes

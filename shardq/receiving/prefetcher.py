@@ -85,7 +85,7 @@ class Prefetcher:
         turns: Turns,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._retry, self._receiving, self._turns, self._timer = contexts[0].retry, receiving, turns, timer
+        self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
         self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
         self._changed = threading.Condition(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
@@ -185,7 +185,7 @@ class Prefetcher:
             self._changed.wait_for(
                 lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4
             )
-            now = self._timer()
+            now = self.timer()
             overdue = {
                 queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
             }
@@ -234,7 +234,7 @@ class Prefetcher:
             return
         self._keepers.keep(held)
         with self._lock:
-            self._queues[held[0].shard.queue].buffer.add(held, self._timer())
+            self._queues[held[0].shard.queue].buffer.add(held, self.timer())
             self._changed.notify_all()
 
     # -- handing out --------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class Prefetcher:
         if held:
             self._keepers.keep(held)
             with self._lock:
-                self._queues[held[0].shard.queue].buffer.put_back(list(held), self._timer())
+                self._queues[held[0].shard.queue].buffer.put_back(list(held), self.timer())
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""

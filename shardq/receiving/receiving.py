@@ -76,6 +76,8 @@ class Receiving:
         self._left_out = LeftOut(self.names, self._retry)
         self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
         self._all_looked_at = -1e9
+        self.timer = time.monotonic
+        """Tells when all queues are to be looked at again."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """For how long these are held, in microseconds, as far as is known; 0 for none."""
@@ -265,7 +267,7 @@ class Receiving:
 
     def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
         if names is None:
-            self._all_looked_at = time.monotonic()
+            self._all_looked_at = self.timer()
         if not queues:
             return
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
@@ -280,7 +282,7 @@ class Receiving:
         return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
-        return time.monotonic() - self._all_looked_at > seconds
+        return self.timer() - self._all_looked_at > seconds
 
     # -- what cannot be read ------------------------------------------------------------------------------------
 

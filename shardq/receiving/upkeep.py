@@ -25,7 +25,7 @@ class Upkeep:
     """Sweeps one queue once a minute."""
 
     def __init__(self, context: QueueContext, timer: Callable[[], float] = time.monotonic) -> None:
-        self._context, self._timer = context, timer
+        self._context, self.timer = context, timer
         self.swept_at = -(10**18)
         self.is_broken_off = False
         """True when the last sweep had no time for all that it found."""
@@ -57,9 +57,9 @@ class Upkeep:
 
     def _remove_leftovers(self, seconds: float | None) -> bool:
         """True when nothing is left."""
-        began = self._timer()
+        began = self.timer()
         return not any(
-            seconds is not None and self._timer() - began > seconds for _ in sweep_steps(self._context)
+            seconds is not None and self.timer() - began > seconds for _ in sweep_steps(self._context)
         )
 
     def _look_after_rest(self, *, large: bool) -> None:

@@ -79,10 +79,10 @@ class LeaseKeeper:
             self._paced_by = self._lease()
             if not self._woken.wait(max(0.0, began + seconds(self._paced_by) / 3 - time.monotonic())):
                 began = time.monotonic()
-                self._extend()
+                self.extend()
             self._woken.clear()
 
-    def _extend(self) -> None:
+    def extend(self) -> None:
         """Extend them all once; refers to none of them afterwards."""
         lease = self._lease()
         with self._lock:

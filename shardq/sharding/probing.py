@@ -45,7 +45,7 @@ class Probing:
     """
 
     def __init__(self, store: Store, timer: Callable[[], float]) -> None:
-        self._store, self._timer = store, timer
+        self._store, self.timer = store, timer
         self._failing: dict[Shard, _Failing] = {}
 
     def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
@@ -84,7 +84,7 @@ class Probing:
         """Something failed in the shard: leave it out for a while."""
         before = self._failing.get(shard)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
-        self._failing[shard] = _Failing(error, self._timer(), pause)
+        self._failing[shard] = _Failing(error, self.timer(), pause)
         _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
 
     def did_well(self, shard: Shard) -> None:
@@ -99,7 +99,7 @@ class Probing:
     def pause_left(self, shard: Shard) -> float:
         """For how many seconds a failing shard is still left out; 0 or less when it may be looked at."""
         entry = self._failing[shard]
-        return entry.since + entry.pause - self._timer()
+        return entry.since + entry.pause - self.timer()
 
     def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
         """Those of the shards that are failing, with the last error of each."""

@@ -47,7 +47,7 @@ _GLANCE = 0.1  # seconds after which it is seen that the line stands again
 
 
 class WrappedStore:
-    """Does what the inner store does. Override a method, or ``_call`` for all of them at once."""
+    """Does what the inner store does. Override a method, or ``call`` for all of them at once."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -57,7 +57,7 @@ class WrappedStore:
         """What the inner store can do."""
         return self.inner.capabilities
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002
         """Every method but ``now`` and ``close`` goes through here."""
         return do(*args, **kwargs)
 
@@ -70,113 +70,113 @@ class WrappedStore:
         self.inner.close()
 
     def ping(self) -> None:
-        self._call("ping", self.inner.ping)
+        self.call("ping", self.inner.ping)
 
     def create_schema(self) -> None:
-        self._call("create_schema", self.inner.create_schema)
+        self.call("create_schema", self.inner.create_schema)
 
     def diagnose(self) -> tuple[Finding, ...]:
-        return self._call("diagnose", self.inner.diagnose)
+        return self.call("diagnose", self.inner.diagnose)
 
     def create_queue(self, record: QueueRecord) -> bool:
-        return self._call("create_queue", self.inner.create_queue, record)
+        return self.call("create_queue", self.inner.create_queue, record)
 
     def load_queue(self, name: str) -> QueueRecord | None:
-        return self._call("load_queue", self.inner.load_queue, name)
+        return self.call("load_queue", self.inner.load_queue, name)
 
     def update_queue(self, record: QueueRecord) -> bool:
-        return self._call("update_queue", self.inner.update_queue, record)
+        return self.call("update_queue", self.inner.update_queue, record)
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
-        return self._call("list_queues", self.inner.list_queues, prefix)
+        return self.call("list_queues", self.inner.list_queues, prefix)
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
-        return self._call("drop_queue", self.inner.drop_queue, name, seen)
+        return self.call("drop_queue", self.inner.drop_queue, name, seen)
 
     def prepare(self, shards: Sequence[Shard]) -> None:
-        self._call("prepare", self.inner.prepare, shards)
+        self.call("prepare", self.inner.prepare, shards)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
-        return self._call("shards", self.inner.shards, queue)
+        return self.call("shards", self.inner.shards, queue)
 
     def probe(
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        return self._call("probe", self.inner.probe, shards, glance=glance, deep=deep)
+        return self.call("probe", self.inner.probe, shards, glance=glance, deep=deep)
 
     def forget(self, shard: Shard) -> bool:
-        return self._call("forget", self.inner.forget, shard)
+        return self.call("forget", self.inner.forget, shard)
 
     def append(self, request: Append) -> None:
-        self._call("append", self.inner.append, request)
+        self.call("append", self.inner.append, request)
 
     def claim(self, request: Claim) -> Claimed:
-        return self._call("claim", self.inner.claim, request)
+        return self.call("claim", self.inner.claim, request)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        return self._call("acknowledge", self.inner.acknowledge, request)
+        return self.call("acknowledge", self.inner.acknowledge, request)
 
     def extend(self, request: Extend) -> Fenced:
-        return self._call("extend", self.inner.extend, request)
+        return self.call("extend", self.inner.extend, request)
 
     def release(self, request: Release) -> Fenced:
-        return self._call("release", self.inner.release, request)
+        return self.call("release", self.inner.release, request)
 
     def forward(self, request: Forward) -> Fenced:
-        return self._call("forward", self.inner.forward, request)
+        return self.call("forward", self.inner.forward, request)
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
-        return self._call("settle", cast("CrossShardStore", self.inner).settle, requests)
+        return self.call("settle", cast("CrossShardStore", self.inner).settle, requests)
 
     def peek(self, request: Peek) -> PeekPage:
-        return self._call("peek", self.inner.peek, request)
+        return self.call("peek", self.inner.peek, request)
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
-        return self._call("find", self.inner.find, shard, bundle_id, position)
+        return self.call("find", self.inner.find, shard, bundle_id, position)
 
     def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
-        return self._call("find_many", self.inner.find_many, shard, places)
+        return self.call("find_many", self.inner.find_many, shard, places)
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
-        return self._call("remove", self.inner.remove, shard, bundle_id, position)
+        return self.call("remove", self.inner.remove, shard, bundle_id, position)
 
     def purge(self, shard: Shard) -> int:
-        return self._call("purge", self.inner.purge, shard)
+        return self.call("purge", self.inner.purge, shard)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        return self._call("count", self.inner.count, shard, sizes=sizes)
+        return self.call("count", self.inner.count, shard, sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
-        return self._call("sweep", self.inner.sweep, request)
+        return self.call("sweep", self.inner.sweep, request)
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
-        return self._call("reserve_keys", self.inner.reserve_keys, queue, entries, window)
+        return self.call("reserve_keys", self.inner.reserve_keys, queue, entries, window)
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        self._call("confirm_keys", self.inner.confirm_keys, queue, entries)
+        self.call("confirm_keys", self.inner.confirm_keys, queue, entries)
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        return self._call("exchange_keys", self.inner.exchange_keys, queue, changes)
+        return self.call("exchange_keys", self.inner.exchange_keys, queue, changes)
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
-        return self._call("list_keys", self.inner.list_keys, queue, after, limit)
+        return self.call("list_keys", self.inner.list_keys, queue, after, limit)
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        return self._call("enlist", self.inner.enlist, queues, consumer, lifetime)
+        return self.call("enlist", self.inner.enlist, queues, consumer, lifetime)
 
     def resign(self, queue: str, consumer: str) -> None:
-        self._call("resign", self.inner.resign, queue, consumer)
+        self.call("resign", self.inner.resign, queue, consumer)
 
     def within(self, connection: object) -> Store:
-        return self._call("within", cast("TransactionalStore", self.inner).within, connection)
+        return self.call("within", cast("TransactionalStore", self.inner).within, connection)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        return self._call("seen_consumers", self.inner.seen_consumers, queue)
+        return self.call("seen_consumers", self.inner.seen_consumers, queue)
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        return self._call("wait", self.inner.wait, queues, seconds)
+        return self.call("wait", self.inner.wait, queues, seconds)
 
 
 class SignalledStore(WrappedStore):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
-from shardq.testing.clock import ManualClock
+from shardq.testing.clock import ManualClock, ManualTimer
 from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
 from shardq.testing.faulty_store import Call, FaultyStore
 from shardq.testing.harness import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness
@@ -23,6 +23,7 @@ __all__ = [
     "FaultPlan",
     "FaultyStore",
     "ManualClock",
+    "ManualTimer",
     "RawEntry",
     "RawQueue",
     "RawState",

@@ -33,7 +33,7 @@ class StoresOutsideTheTransaction(WrappedStore):
 
         return Within(super().within(connection))
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         while method != "within" and self._later:
             self.inner.append(self._later.pop())
         return do(*args, **kwargs)

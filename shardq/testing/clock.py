@@ -1,14 +1,15 @@
-"""A clock that stands still until it is told to move."""
+"""A clock and a timer that stand still until they are told to move."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
 from shardq.wording import shown
 
-__all__ = ["ManualClock"]
+__all__ = ["ManualClock", "ManualTimer"]
 
 
 class ManualClock:
@@ -30,7 +31,36 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         """Move on by so many seconds."""
-        if seconds < 0:
-            raise InvalidSetting(f"seconds={shown(seconds)}: a clock does not go back: give 0 or more")
+        _check(seconds)
         with self._lock:
             self._now += microseconds(seconds)
+
+
+class ManualTimer:
+    """Measures seconds in place of :func:`time.monotonic`, and starts from what that tells. Safe to share.
+
+    >>> timer = ManualTimer()
+    >>> began = timer()
+    >>> timer.advance(2.5)
+    >>> timer() - began
+    2.5
+    """
+
+    def __init__(self) -> None:
+        self._now = float(int(time.monotonic()))
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        """Seconds since a moment that means nothing."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move on by the given number of seconds."""
+        _check(seconds)
+        with self._lock:
+            self._now += seconds
+
+
+def _check(seconds: float) -> None:
+    if seconds < 0:
+        raise InvalidSetting(f"seconds={shown(seconds)}: a clock does not go back: give 0 or more")

@@ -45,7 +45,8 @@ class FaultyStore(WrappedStore):
         self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Note the call, and do it unless the plan lets it fail."""
         fault = self._record(method, args)
         if fault is FaultKind.UNAVAILABLE:
             raise StoreUnavailable(f"{method}: the plan has the store unreachable; repeat the call")

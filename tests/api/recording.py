@@ -45,10 +45,10 @@ class RecordedStore(FaultyStore):
         super().__init__(inner, plan)
         self._record_of_changes = record
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         answer: object = None
         try:
-            answer = result = super()._call(method, do, *args, **kwargs)
+            answer = result = super().call(method, do, *args, **kwargs)
         except Exception as error:
             answer = error
             raise

@@ -97,12 +97,12 @@ class CreatedAgain(WrappedStore):
     create: Callable[[], None] | None = None
     _dropped = False
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         name = str(args[0]) if args else ""
         if self._dropped and self.create and method == self.method and fnmatchcase(name, self.name):
             create, self.create = self.create, None
             create()
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         self._dropped = self._dropped or (method, name) == ("drop_queue", "q")
         return answer
 

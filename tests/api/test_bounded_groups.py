@@ -18,7 +18,7 @@ def queue(client: shardq.Client, clock: ManualClock) -> Iterator[shardq.Queue]:
     queue = client.create_queue(
         "q", max_messages=10, overflow="drop_oldest", visibility_timeout=600, shards=1
     )
-    queue._context.fullness._timer = lambda: clock.now() / 1e6
+    queue._context.fullness.timer = lambda: clock.now() / 1e6
     yield queue
 
 
@@ -84,6 +84,6 @@ def test_what_a_client_with_an_earlier_clock_takes_for_delayed_fills_no_queue(
         other.producer().send(b"10")
         queue.producer().send_many([b"x"] * 10, delay=60)
         early.advance(30)
-        other._context.fullness._timer = lambda: 1e9
+        other._context.fullness.timer = lambda: 1e9
         with pytest.raises(shardq.QueueFull, match="10 delayed messages"):
             other.producer().send(b"11")

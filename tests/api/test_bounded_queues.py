@@ -49,7 +49,7 @@ class Bench:
     def queue(self, client: shardq.Client | None = None, name: str = "q") -> shardq.Queue:
         """The queue as a client sees it, whose time of counting is the bench's."""
         queue = (client or self.open()).queue(name)
-        queue._context.fullness._timer = self.seconds
+        queue._context.fullness.timer = self.seconds
         return queue
 
     def create(self, name: str = "q", **settings: Any) -> shardq.Queue:
@@ -311,7 +311,7 @@ def test_counting_takes_a_twentieth_of_the_time_at_most(bench: Bench) -> None:
             self.now += 0.25
             return self.now
 
-    queue._context.fullness._timer = slow = Slow()
+    queue._context.fullness.timer = slow = Slow()
     fill(queue, 0, 10)
     before = slow.now
     for _ in range(400):

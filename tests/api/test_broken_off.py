@@ -38,22 +38,22 @@ class AwaySoon(WrappedStore):
         """Those of the store, or of one that takes no message from one shard to another in one step."""
         return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=self.in_one_step)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if threading.current_thread().name == "shardq-relay":
-            return super()._call(method, do, *args, **kwargs)
+            return super().call(method, do, *args, **kwargs)
         self.left -= 1
         if self.left == -1 and self.client is not None:
             self.client.close()
-            answer = super()._call(method, do, *args, **kwargs)
+            answer = super().call(method, do, *args, **kwargs)
             if self.swallows:
                 raise shardq.OutcomeUnknown("no answer")
             return answer
         if self.left == -1 and self.swallows:
-            super()._call(method, do, *args, **kwargs)
+            super().call(method, do, *args, **kwargs)
             raise shardq.OutcomeUnknown("no answer")
         if self.left < 0:
             raise shardq.StoreUnavailable("away")
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 @pytest.fixture
@@ -310,13 +310,13 @@ class Interrupted(WrappedStore):
 
     appends = 0
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.appends >= 2:
             raise shardq.StoreUnavailable("away")
         self.appends += method == "append"
         if self.appends >= 2:
             raise KeyboardInterrupt
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def test_ctrl_c_within_a_send_of_unique_keys_is_raised_whatever_fails_after_it(

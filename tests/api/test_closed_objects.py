@@ -30,7 +30,7 @@ class OpenedOnce(WrappedStore):
         self.closed = True
         super().close()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.closed:
             self.asked.append(method)
         return do(*args, **kwargs)
@@ -142,7 +142,7 @@ class ClosedMeanwhile(WrappedStore):
         self.seen.append("close")
         super().close()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if method == self.method and self.client is not None:
             self.client.close()
             self.seen.append(method)

@@ -33,12 +33,12 @@ class Intruded(WrappedStore):
         self.at: int | None = None
         self.act: Callable[[], object] = lambda: None
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if method in CHANGES:
             self.calls += 1
             if self.calls - 1 == self.at:
                 self.act()
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class World:

@@ -35,9 +35,9 @@ class CountingStore(WrappedStore):
         super().__init__(inner)
         self.asked: list[str] = []
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.asked.append(method)
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def state_of(queue: shardq.Queue, consumer: shardq.Consumer) -> shardq.ConsumerState:

@@ -127,7 +127,7 @@ def test_a_message_that_is_dropped_tells_why(
     assert kinds(orders.trace(received)) == ["sent", "claimed", "expired"]
     assert [kinds(orders.trace(each)) for each in (delayed, swept)] == [["sent", "expired"]] * 2
     full = client.create_queue("full", events=WEEK, max_messages=1, overflow="drop_oldest")
-    full._context.fullness._timer = lambda: (
+    full._context.fullness.timer = lambda: (
         clock.now() / 1_000_000
     )  # how often it counts depends on what that takes
     first = send(full)
@@ -434,9 +434,9 @@ class CountingStore(WrappedStore):
         super().__init__(inner)
         self.asked: Counter[str] = Counter()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.asked[method] += 1
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def requests_of_a_life(url: str, **settings: object) -> Counter[str]:

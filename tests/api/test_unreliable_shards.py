@@ -31,7 +31,7 @@ class ShardsDown(WrappedStore):
         self.answered = False  # True: what fails was done, and the answer was lost
         self.asked: list[tuple[str, set[Shard]]] = []
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         shards = _shards_of(args[0]) if args else set()
         self.asked.append((method, shards))
         if shards & self.down and (self.methods is None or method in self.methods):
@@ -164,10 +164,10 @@ def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_la
         for _ in range(2):
             bench.store.asked.clear()
             bench.clock.advance(10)
-            keeper._extend()
+            keeper.extend()
         assert [shards for method, shards in bench.store.asked if method == "extend"][-1] == {down}
         bench.store.down = set()
-        keeper._extend()
+        keeper.extend()
     bench.clock.advance(20)
     assert bench.states()["in_flight"] == 20
     keeper.stop()
@@ -290,7 +290,7 @@ def test_a_consumer_that_waits_goes_on_with_the_others_and_asks_for_the_failing_
     timer = [0.0]
     with bench.queue.consumer() as consumer:
         reader = consumer._receiving.queues[bench.queue.name].reader
-        reader._probing._timer = lambda: timer[0]
+        reader._probing.timer = lambda: timer[0]
         asked = []
         for _ in range(600):
             bench.store.asked.clear()

@@ -37,13 +37,13 @@ class CutOff(WrappedStore):
         own = self.inner.capabilities
         return msgspec.structs.replace(own, forward_across_shards=self._in_one_step)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.left is None or method not in CHANGES:
-            return super()._call(method, do, *args, **kwargs)
+            return super().call(method, do, *args, **kwargs)
         self.left -= 1
         if self.left == -1 and not self._after:
             raise Died
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         if self.left == -1:
             raise Died
         return answer

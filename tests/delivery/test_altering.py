@@ -17,11 +17,11 @@ class Overtaken(WrappedStore):
 
     meanwhile: Callable[[], object] | None = None
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if method == "prepare" and self.meanwhile is not None:
             act, self.meanwhile = self.meanwhile, None
             act()
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def test_a_change_that_another_thread_has_read_already_is_kept(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def longest(consumers: int, due: float | None, queues: int = 1) -> float:
         names=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
     )
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
-    return Idling(store, Retry(0), receiving, lambda: False)._longest()
+    return Idling(store, Retry(0), receiving, lambda: False).longest()
 
 
 @pytest.mark.parametrize(("consumers", "seconds"), [(1, 5), (5, 5), (8, 8), (10, 10), (100, 10)])
@@ -102,15 +102,15 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
         names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
     sleeper = Idling(store, Retry(0), receiving, lambda: False)
-    assert sleeper._longest() > REFRESH_SECONDS
+    assert sleeper.longest() > REFRESH_SECONDS
     sleeper.sleep(60)  # a signal ends it, and then nothing is found
-    assert sleeper._longest() == REFRESH_SECONDS
+    assert sleeper.longest() == REFRESH_SECONDS
     sleeper.sleep(60)
     sleeper.reset()  # this time something is found
-    assert sleeper._longest() > REFRESH_SECONDS
+    assert sleeper.longest() > REFRESH_SECONDS
     sleeper._signalled = ("q",)
     sleeper.sleep(0)  # no signal ends this one
-    assert sleeper._longest() > REFRESH_SECONDS
+    assert sleeper.longest() > REFRESH_SECONDS
 
 
 def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soon_after_the_signal(
@@ -134,8 +134,8 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
 
     queue._context.store.wait = meanwhile  # type: ignore[method-assign, assignment]
     slept: list[float] = []
-    longest = consumer._idling._longest
-    consumer._idling._longest = lambda: slept.append(longest()) or slept[-1]  # type: ignore[method-assign]
+    longest = consumer._idling.longest
+    consumer._idling.longest = lambda: slept.append(longest()) or slept[-1]  # type: ignore[method-assign]
     # When another client alters the layout, and sends to a shard of the new one
     assert consumer.receive(1, wait=60)
     # Then the consumer has not slept on for as long as if nobody had told it

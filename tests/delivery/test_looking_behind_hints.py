@@ -38,7 +38,7 @@ class HidingStore(WrappedStore):
         self.calls: Counter[str] = Counter()
         self.deep: list[tuple[int, set[Shard]]] = []
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.calls[method] += 1
         return do(*args, **kwargs)
 
@@ -170,7 +170,7 @@ def test_idle_consumers_make_no_more_calls_for_their_deep_looks(
         consumer = min(group, key=lambda consumer: group[consumer])
         clock.advance(max(0, group[consumer] - clock.now()) / SECOND)
         consumer._receiving.fill(1, thorough=False)
-        group[consumer] = clock.now() + microseconds(consumer._idling._longest())
+        group[consumer] = clock.now() + microseconds(consumer._idling.longest())
         wakes += 1
     assert store.calls["probe"] + store.calls["shards"] <= 2 * wakes + 2 * consumers
     assert (

@@ -34,9 +34,9 @@ class Counting(WrappedStore):
         super().__init__(inner)
         self.asked: Counter[str] = Counter()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.asked[method] += 1
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
     def of(self, do: Callable[[], object]) -> int:
         """How many requests that takes."""

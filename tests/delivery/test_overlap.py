@@ -28,10 +28,10 @@ class OnNetwork(FaultyStore):
     def capabilities(self) -> Capabilities:
         return msgspec.structs.replace(super().capabilities, claims_beside_acks=True)
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if method == "acknowledge":
             self.pausing()
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
     def asked(self, method: str) -> int:
         return sum(call.method == method for call in self.calls)

@@ -42,7 +42,7 @@ class PolledStore(WrappedStore):
         self.swept.append(request.queue)
         return 0  # once a minute for each of a few queues
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         size = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 1
         match method:
             case "probe":
@@ -67,9 +67,9 @@ class Polling:
         for name in self.names:
             self.client.create_queue(name, visibility_timeout=3)
         self.consumer = self.client.consumer(self.names)
-        self.consumer._receiving._probing._timer = self._timer
+        self.consumer._receiving._probing.timer = self._timer
         for context in self.consumer._contexts.values():
-            context.live._timer, context.live._read_at = self._timer, 0.0
+            context.live.timer, context.live._read_at = self._timer, 0.0
         assert not self.consumer.receive(1)
 
     def _timer(self) -> float:

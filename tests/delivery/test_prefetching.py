@@ -159,7 +159,7 @@ def test_the_leases_of_what_waits_are_kept(make: Callable[..., Bench], clock: Ma
     assert prefetcher is not None
     for _ in range(6):
         clock.advance(200)
-        prefetcher._keepers._keepers["q"]._extend()
+        prefetcher._keepers._keepers["q"].extend()
     assert len(received(bench.queue)) == 1  # the one that was handed out, whose lease nobody keeps
     rest = [message for _ in range(19) for message in bench.consumer.receive(1, wait=5)]
     assert len(rest) == 19
@@ -173,8 +173,8 @@ def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
     bench.send(10)
     bench.consumer.receive(1, wait=20)
     prefetcher = bench.end_thread()
-    moment = prefetcher._timer() + 601
-    prefetcher._timer = lambda: moment
+    moment = prefetcher.timer() + 601
+    prefetcher.timer = lambda: moment
     prefetcher._fetch()
     releases = [request for request in bench.asked("release") if isinstance(request, Release)]
     assert releases

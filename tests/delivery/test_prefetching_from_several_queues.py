@@ -197,10 +197,10 @@ def test_what_one_queue_waits_for_too_long_is_given_back_and_the_others_stay(ben
         bench.send(queue, 5)
     consumer = bench.consumer(thread=False)
     bench.fetch()
-    now = bench.prefetcher._timer()
+    now = bench.prefetcher.timer()
     bench.queues["a"].alter(visibility_timeout=10)
     bench.notice()
-    bench.prefetcher._timer = lambda: now + 20
+    bench.prefetcher.timer = lambda: now + 20
     bench.fetch(1)
     assert (bench.queues["a"].counts().ready, bench.queues["b"].counts().ready) == (5, 0)
     assert taken(consumer, 5, times=1) == {"b": 5}

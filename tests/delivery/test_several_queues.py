@@ -36,7 +36,7 @@ class QueuesDown(WrappedStore):
         self.methods: set[str] | None = None  # all
         self.asked: Counter[str] = Counter()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.asked[method] += 1
         concerned = _queues_of(args[0]) & self.down if args and method != "wait" else set()
         if concerned and (self.methods is None or method in self.methods):
@@ -197,7 +197,7 @@ def test_leases_of_every_queue_are_kept_while_their_messages_are_worked_on(bench
         for _ in range(10):
             bench.clock.advance(0.2)
             for keeper in keepers._keepers.values():
-                keeper._extend()
+                keeper.extend()
         for batch in batches:
             batch.ack()
     assert {batch.queue for batch in batches} == {"a", "b"}
@@ -390,7 +390,7 @@ def test_a_queue_that_is_paused_while_others_wait_is_looked_at_again_within_a_se
         bench.notice()
         assert not consumer.receive(1)
         assert consumer._receiving.paused == ["a"]
-        assert consumer._idling._longest() <= 1
+        assert consumer._idling.longest() <= 1
         bench.client.queue("a").resume()
         bench.send("a")
         bench.notice()

@@ -198,7 +198,7 @@ def test_of_a_backlog_in_a_file_each_receive_sweeps_a_part(url: str, clock: Manu
         send(client, *names)
         send(client, *"a" * 10)
         with client.consumer(list(names)) as consumer:
-            consumer._receiving.queues["a"]._upkeep._timer = lambda: store.seconds
+            consumer._receiving.queues["a"]._upkeep.timer = lambda: store.seconds
             swept = [0]
             for _ in range(10):
                 assert len(consumer.receive(1, wait=0)) == 1

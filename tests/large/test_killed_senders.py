@@ -52,7 +52,7 @@ class MortalStore(WrappedStore):
             raise shardq.UnsupportedByStore("not across shards")
         return super().forward(request)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.dead:
             raise Killed
         self._left -= method in CHANGES

@@ -39,7 +39,7 @@ class SuspendedStore(WrappedStore):
         else:
             super().append(request)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.left -= 1
         if self.left == -1:
             self.meanwhile()

@@ -34,13 +34,13 @@ class Mortal(FaultyStore):
     left: int | None = None
     after = False
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         dies = self.left == 0
         self.left = None if self.left is None else self.left - 1
         if dies and not self.after:
             self.left = 0
             raise Died
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         if dies:
             self.left = 0
             raise Died

@@ -52,22 +52,22 @@ class FragileStore(WrappedStore):
             raise shardq.UnsupportedByStore("not across shards")
         return super().forward(request)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if method not in _CHANGES or self.calls_left is None:
-            return super()._call(method, do, *args, **kwargs)
+            return super().call(method, do, *args, **kwargs)
         if self.mode == "unanswered":
             return self._unanswered(method, do, *args, **kwargs)
         if self.calls_left < 0 or (self.calls_left == 0 and self.mode == "before"):
             self.calls_left = -1
             raise Died
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         self.calls_left -= 1
         if self.calls_left < 0:
             raise Died
         return answer
 
     def _unanswered(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         assert self.calls_left is not None
         self.calls_left -= 1
         if self.calls_left == -1:

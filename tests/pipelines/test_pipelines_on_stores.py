@@ -18,10 +18,10 @@ from tests.pipelines.dying import FragileStore
 class DiesBeforeAcks(FragileStore):
     """Ends its client before the first ack, of a move or of a split."""
 
-    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         if method == "acknowledge":
             raise Died
-        return super()._call(method, *args, **kwargs)
+        return super().call(method, *args, **kwargs)
 
 
 def step_by_step(kind: type[FragileStore], url: str) -> shardq.Client:

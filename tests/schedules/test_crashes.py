@@ -30,16 +30,16 @@ class Failing(WrappedStore):
     error: Callable[[], BaseException] | None = Died  # None: the request is carried out all the same
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if method not in CHANGES or self.left is None:
-            return super()._call(method, do, *args, **kwargs)
+            return super().call(method, do, *args, **kwargs)
         self.left -= 1
         fails = self.left < 0
         if fails:
             self.left = None
         if fails and not self.after:
             self._fail()
-        answer = super()._call(method, do, *args, **kwargs)
+        answer = super().call(method, do, *args, **kwargs)
         if fails and self.after:
             self._fail()
         return answer

@@ -423,9 +423,9 @@ class Counting(WrappedStore):
         super().__init__(inner)
         self.asked: list[str] = []
 
-    def _call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
         self.asked.append(method)
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def test_a_schedule_that_is_not_due_costs_nothing(
@@ -473,10 +473,10 @@ class Slow(WrappedStore):
 
     clock: ManualClock
 
-    def _call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
         if method == "append":
             self.clock.advance(3)
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def test_a_schedule_that_is_faster_than_its_store_does_not_keep_consumers_from_receiving(

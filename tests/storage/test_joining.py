@@ -58,7 +58,7 @@ class Gated(WrappedStore):
     def capabilities(self) -> Capabilities:
         return msgspec.structs.replace(self.inner.capabilities, settle_across_shards=self.across)
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if method not in (*VERBS, "forward", "settle"):
             return do(*args, **kwargs)
         requests = args[0] if method == "settle" else args

@@ -169,9 +169,9 @@ class Moving(WrappedStore):
 
     happen: Iterator[Callable[[], object]] = iter(())
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         next(self.happen, lambda: None)()
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class One(Middleware):
@@ -273,12 +273,12 @@ class Counting(WrappedStore):
         self.calls = Counter[str]()
         self.most = 0
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.calls[method] += 1
         if method == "exchange_keys":
             self.calls["keys"] += len(args[1])
             self.most = max(self.most, len(args[1]))
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def test_the_cost_of_a_group_grows_with_the_number_of_its_steps_only(

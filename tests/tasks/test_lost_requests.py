@@ -32,7 +32,7 @@ class Failing(WrappedStore):
     after = False
     began = False
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.began |= method == "claim"
         self.left -= self.began
         if self.began and self.left == 0 and not self.after:

@@ -21,9 +21,9 @@ class Watched(WrappedStore):
 
     look: Callable[[], object] = staticmethod(lambda: None)
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.look()
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class Watching(Sums):

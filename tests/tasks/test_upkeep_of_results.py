@@ -108,7 +108,7 @@ class LeftAlone(WrappedStore):
         self.away, self.asked = False, 0
         self.when_asked: Callable[[int], None] = lambda _: None
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not (self.away and threading.current_thread().name == "shardq-tasks-upkeep"):
             return do(*args, **kwargs)
         self.asked += 1

@@ -30,7 +30,7 @@ class LeavingStore(WrappedStore):
         self.asked: list[str] = []
         self.when_asked: Callable[[str], None] = lambda _: None
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not self.away:
             return do(*args, **kwargs)
         self.asked.append(method)

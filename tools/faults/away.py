@@ -34,7 +34,7 @@ class Away(WrappedStore):
         super().__init__(inner)
         self._dial, self._queue = dial, queue
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         away = self._dial.away
         if away is None or not args or not self._concerns(args[0], away[:2]):
             return do(*args, **kwargs)

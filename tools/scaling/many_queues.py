@@ -44,10 +44,10 @@ class Counting(WrappedStore):
         super().__init__(inner)
         self.calls, self._lock = 0, Lock()
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._lock:
             self.calls += 1
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class Measured:

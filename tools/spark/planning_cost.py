@@ -50,10 +50,10 @@ class Counting(WrappedStore):
         super().__init__(inner)
         self.calls, self._lock = 0, Lock()
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             self.calls += method != "now"
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 def main() -> None:

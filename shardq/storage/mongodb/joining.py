@@ -156,7 +156,8 @@ class JoinedStore(WrappedStore):
             raise _refused("a unique key")
         return dedupe.exchange(self._session, self._incarnations.of(queue), changes)
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Refuse what a transaction has no part in, and do the rest."""
         self._check(method)
         if method not in _LOOKS:
             raise _refused(_WHAT.get(method, f"{method}()"))

@@ -34,10 +34,10 @@ class _Connection(WrappedStore):
         """Leave the store to the harness; a thread of the client that still runs asks nothing more of it."""
         self.cut = True
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.cut:
             raise StoreUnavailable(f"{method}: this client is as good as dead", retryable=False)
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class Applications:

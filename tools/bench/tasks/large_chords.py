@@ -47,9 +47,9 @@ class Counting(WrappedStore):
 
     requests = 0
 
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.requests += 1
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)
 
 
 class Taken(msgspec.Struct, frozen=True):

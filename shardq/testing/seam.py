@@ -1,0 +1,209 @@
+"""The one place where tests reach behind the public API: caches, timers, threads and claims of what they have opened.
+
+A test of behaviour uses the public API and these functions, and no private name. When the package is restructured, this
+module is adapted and the tests stay. Applications have no use for it.
+"""
+
+# ruff: noqa: SLF001 - the seam knows the private names, so that the tests need not
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from threading import Thread
+from typing import Any
+
+from shardq.batch import Batch
+from shardq.client import Client
+from shardq.consumer import Consumer
+from shardq.context.queue_context import QueueContext
+from shardq.held import HeldSlice
+from shardq.message import Message
+from shardq.producer import Producer
+from shardq.queue import Queue
+from shardq.receiving.prefetcher import Prefetcher
+from shardq.semaphore import Permit
+from shardq.settler import Settler
+from shardq.storage.store import Store
+
+__all__ = [
+    "abandon",
+    "claim_round",
+    "claim_thread",
+    "claims_of",
+    "context_of",
+    "contexts_of",
+    "drive_timers",
+    "expire_caches",
+    "extend_leases",
+    "fetch",
+    "fetch_by_hand",
+    "flush_events",
+    "joined_callers",
+    "seconds_until_due",
+    "seconds_until_poll",
+    "settler_of",
+    "store_of",
+]
+
+Opened = Client | Queue | Producer | Consumer
+
+FLUSH_SECONDS = 5.0
+
+
+# -- contexts, stores and caches --------------------------------------------------------------------------------
+
+
+def contexts_of(opened: Opened) -> dict[str, QueueContext]:
+    """Return the queues that it uses, by name: of a client, those that it remembers now."""
+    if isinstance(opened, Client):
+        return dict(opened._contexts._known)
+    if isinstance(opened, Consumer):
+        return dict(opened._contexts)
+    return {opened._context.name: opened._context}
+
+
+def context_of(opened: Queue | Producer | Consumer) -> QueueContext:
+    """Return its queue for functions that take one: of a consumer of several, the first."""
+    return opened._context
+
+
+def store_of(opened: Opened) -> Store:
+    """Return the store that it sends requests to, to ask it directly or to replace a method.
+
+    A replaced method is called by all queues, producers and consumers of the same client. The store of a client also
+    gets what was joined of several requests, and what the client asks without a queue.
+    """
+    return opened._store if isinstance(opened, Client) else opened._context.store
+
+
+def expire_caches(*opened: Opened) -> None:
+    """Have settings read and pending messages counted again by the next call that needs them.
+
+    As after ten seconds; a deleted queue is noticed then, too.
+    """
+    for context in _all_contexts(opened):
+        context.live.accept(None)
+        context.fullness.forget()
+
+
+def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
+    """Let a timer of the test, instead of time.monotonic, tell when caches are old and pauses have ended.
+
+    It drives settings, counts of pending messages, pauses after failures, the intervals of reads of all queues,
+    messages claimed ahead, and sweeps; not for how long a call waits. Such as a :class:`~shardq.testing.ManualTimer`:
+    one that tells less than time.monotonic() keeps what is cached by now.
+    """
+    for context in _all_contexts(opened):
+        context.live.timer = context.fullness.timer = timer
+    for each in opened:
+        if isinstance(each, Consumer):
+            receiving = each._receiving
+            receiving.timer = receiving._probing.timer = timer
+            for queue in receiving.queues.values():
+                queue._upkeep.timer = timer
+            if each._prefetcher is not None:
+                each._prefetcher.timer = timer
+
+
+def flush_events(opened: Queue | Producer | Consumer) -> None:
+    """Wait until the events of its client are written."""
+    opened._context.events.flush(FLUSH_SECONDS)
+
+
+def joined_callers(opened: Client | Producer) -> int:
+    """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
+    joining: Any = (
+        opened._contexts.store._joining if isinstance(opened, Client) else opened._coalescer._joining
+    )
+    return sum(len(each.waiting) for each in joining._waiters.get().by_key.values())
+
+
+def _all_contexts(opened: Collection[Opened]) -> list[QueueContext]:
+    return [context for each in opened for context in contexts_of(each).values()]
+
+
+# -- receiving --------------------------------------------------------------------------------------------------
+
+
+def claim_round(
+    consumer: Consumer, limit: int = 1, *, news: Collection[str] | None = None, thorough: bool = False
+) -> Batch:
+    """Let a consumer without prefetch try once to claim messages, as a waiting ``receive`` does again and again.
+
+    ``news`` are the queues that a signal has named: the others are read only if something is due there. The batch may
+    be empty although messages are due, unless the round is thorough.
+    """
+    return consumer._batch(consumer._receiving.fill(limit, thorough=thorough, news=news))
+
+
+def seconds_until_poll(consumer: Consumer) -> float:
+    """Return the seconds after which a waiting consumer tries to claim again if no signal comes."""
+    return consumer._idling.longest()
+
+
+def seconds_until_due(consumer: Consumer) -> float | None:
+    """Return the seconds until the next message is due that the consumer knows of; None when it knows of none."""
+    return consumer._receiving.seconds_until_due()
+
+
+def claims_of(held: Batch | Message | Permit) -> list[HeldSlice]:
+    """Return the claims behind messages: a slice of one shard each, with its lease and its token."""
+    if isinstance(held, Batch):
+        return [selection.held for selection in held._selections]
+    return [held._held]
+
+
+def settler_of(batch: Batch) -> Settler:
+    """Return what a batch is settled with."""
+    return batch._settler
+
+
+def claim_thread(consumer: Consumer) -> Thread | None:
+    """Return the last thread that claimed messages while a batch was acked; None when there was none."""
+    return consumer._overlap._thread
+
+
+def extend_leases(consumer: Consumer) -> None:
+    """Extend the leases that the consumer keeps, now: those of ``keep_leases`` and of messages claimed ahead."""
+    prefetcher = consumer._prefetcher
+    for keepers in (consumer._keepers, None if prefetcher is None else prefetcher._keepers):
+        for keeper in [] if keepers is None else list(keepers._keepers.values()):
+            keeper.extend()
+
+
+# -- claiming ahead ---------------------------------------------------------------------------------------------
+
+
+def fetch_by_hand(consumer: Consumer) -> None:
+    """End the thread that claims ahead; :func:`fetch` does its work from now on. Needs ``prefetch``."""
+    prefetcher = _prefetcher(consumer)
+    with prefetcher._changed:
+        prefetcher._stopped = True
+        prefetcher._changed.notify_all()
+        if prefetcher._thread.ident is None:
+            prefetcher._thread.start()
+    prefetcher._thread.join()
+    prefetcher._stopped = False
+
+
+def fetch(consumer: Consumer, times: int = 1) -> None:
+    """Do what the thread that claims ahead does in one turn: return what has waited too long, and claim."""
+    for _ in range(times):
+        _prefetcher(consumer)._fetch()
+
+
+def abandon(consumer: Consumer) -> None:
+    """End a consumer as if its process had ended: nothing that it holds or has claimed ahead is returned."""
+    if consumer._prefetcher is not None:
+        for ahead in consumer._prefetcher._queues.values():
+            setattr(ahead, "give_back", _keep_claimed)  # noqa: B010
+    consumer.close()
+
+
+def _keep_claimed(_: object) -> None:
+    """Stands in for what returns messages."""
+
+
+def _prefetcher(consumer: Consumer) -> Prefetcher:
+    assert consumer._prefetcher is not None, "the consumer claims nothing ahead: open it with prefetch"
+    return consumer._prefetcher
