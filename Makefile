@@ -15,7 +15,7 @@ SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features bench-tasks soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
+.PHONY: help demo test test-long test-wide test-fast test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features bench-tasks soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -35,9 +35,6 @@ test-wide: $(READY)  ## `make test-long` without Spark and with all that it take
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds (90 seconds)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
 
-test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
-	$(BIN)/pytest -m speed $(ARGS)
-
 test-cassandra: $(READY)  ## the tests of the Cassandra store, with both kinds of Paxos (needs Java 17)
 	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
 
@@ -45,7 +42,7 @@ model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STAT
 	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
 
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
-	CI=true $(BIN)/pytest -m cluster $(ARGS)
+	CI=true $(BIN)/pytest tests/cluster $(ARGS)
 
 test-spark: $(READY)  ## the tests on Spark, on every store (10 minutes; needs Java 17)
 	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
