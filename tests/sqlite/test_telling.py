@@ -33,6 +33,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.sqlite import log, signals
 from shardq.storage.sqlite.store import SqliteStore
+from tests.processes import running
 
 SPAWN = multiprocessing.get_context("spawn")
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell nobody")
@@ -226,17 +227,14 @@ def test_a_commit_that_a_disk_confirms_late_is_heard_whatever_was_heard_before(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     store.wait(["orders"], 0)
     rounds = 8
-    sending = subprocess.Popen(
-        [sys.executable, "-c", SEND_SLOWLY, path, str(rounds)],
-        env=os.environ | {"LD_PRELOAD": str(library)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", SEND_SLOWLY, path, str(rounds)]
+    slow = os.environ | {"LD_PRELOAD": str(library)}
     woken = []
-    for _ in range(rounds):
-        assert store.wait(["orders"], 10)
-        woken.append(time.monotonic())
-    told, _ = sending.communicate(timeout=20)
+    with running(command, env=slow, stdout=subprocess.PIPE) as sending:
+        for _ in range(rounds):
+            assert store.wait(["orders"], 10)
+            woken.append(time.monotonic())
+        told, _ = sending.communicate(timeout=20)
     late = [after - float(at) for after, at in zip(woken, told.split(), strict=True)]
     assert sorted(late)[rounds // 2] < 0.05
     assert max(late) < 0.25  # of the 300 ms until the next one, which would wake it
