@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardq.cli.main import main
+from tests.processes import running
 from tests.terminal import PROGRAM
 
 
@@ -56,18 +58,14 @@ def jobs(shell: Shell) -> Shell:
 
 
 @pytest.fixture
-def start(url: str, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts a real process."""
+def start(url: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a real process, which ends with the test."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with ExitStack() as started:
 
-    def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [PROGRAM, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=os.environ | {"SHARDQ_URL": url},
-            **options,
-        )
+        def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+            surroundings = {"cwd": tmp_path, "env": os.environ | {"SHARDQ_URL": url}}
+            command = [PROGRAM, *arguments]
+            return started.enter_context(running(command, **pipes, **surroundings, **options))
 
-    return start
+        yield start

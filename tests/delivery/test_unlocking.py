@@ -13,6 +13,7 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.any_store import any_url
+from tests.processes import running
 
 __all__ = ["any_url"]
 
@@ -50,16 +51,10 @@ def test_what_a_killed_process_held_is_received_at_once(
             producer.send_many(sent, group=group)
         except shardq.UnsupportedByStore:
             pytest.skip("the store has no groups")
-    killed = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, any_url, any_queue.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert killed.stdout is not None
-    assert killed.stdout.readline() == "3\n"
-    killed.kill()
-    killed.communicate()
+    command = [sys.executable, "-c", HOLDER, any_url, any_queue.name]
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "3\n"
     assert {message.owner for message in any_queue.peek()} == {"doomed"}
     (state,) = any_queue.consumers()
     assert (state.name, state.pid, state.held) == ("doomed", killed.pid, 3)

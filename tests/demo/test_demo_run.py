@@ -1,99 +1,118 @@
-"""The whole command on a small data set."""
+"""The whole command on a small data set of the same columns as the real one."""
 
+import csv
+import json
 import multiprocessing
-import sys
+from pathlib import Path
 
-from click.testing import CliRunner
+import pytest
+from click.testing import CliRunner, Result
 
 import shardq
 from shardq.cli.main import main
-from tests.demo.conftest import FLIGHTS
+from shardq.demo.flight import COLUMNS
 
-PLOTS = ["latency.png", "shards.png", "throughput.png"]
+CARRIERS = ("UA", "DL", "9E", "B6", "OO")
+ROW = {
+    "year": 2013,
+    "dep_time": 517,
+    "sched_dep_time": 515,
+    "arr_time": 830,
+    "sched_arr_time": 819,
+    "tailnum": "N14228",
+    "origin": "EWR",
+    "dest": "IAH",
+    "air_time": 227,
+    "distance": 1400,
+    "hour": 5,
+    "minute": 15,
+    "time_hour": "2013-01-01T10:00:00Z",
+}
+NEVER_LEFT = dict.fromkeys(("dep_time", "dep_delay", "tailnum", "arr_time", "arr_delay", "air_time"), "NA")
+NEVER_ARRIVED = dict.fromkeys(("arr_time", "arr_delay", "air_time"), "NA")
 
 
-def test_a_killed_worker_loses_no_flight(demo, flights_csv):
-    summary = demo.summary("--data", flights_csv)
+def flight(row: int) -> dict[str, object]:
+    """A flight of its own for every row: every 11th never left, every 13th never arrived."""
+    own = {
+        "month": row % 12 + 1,
+        "day": row % 28 + 1,
+        "dep_delay": row % 97 - 10,
+        "arr_delay": row % 89 - 20,
+        "carrier": CARRIERS[row % len(CARRIERS)],
+        "flight": row,
+    }
+    return ROW | own | (NEVER_ARRIVED if row % 13 == 0 else {}) | (NEVER_LEFT if row % 11 == 0 else {})
 
-    assert summary["good"]
-    assert summary["messages"] == FLIGHTS
+
+@pytest.fixture
+def flights_csv(tmp_path: Path) -> Path:
+    path = tmp_path / "flights.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(flight(row) for row in range(1, 1_001))
+    return path
+
+
+def demo(folder: Path, *options: object) -> Result:
+    command = ["demo", "--output", str(folder / "out"), "--batch", "50", "--visibility-timeout", "1"]
+    return CliRunner().invoke(main, [*command, *map(str, options)])
+
+
+def test_a_killed_worker_loses_no_flight_and_leaves_only_plots(flights_csv, url, tmp_path) -> None:
+    done = demo(tmp_path, "--data", flights_csv, "--url", url, "--json")
+
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["good"] and summary["messages"] == 1_000
     held = summary["held_when_killed"]
-    assert held > 0
-    assert summary["redelivered"] >= held
+    assert 0 < held <= summary["redelivered"]
     assert summary["seen_twice"]["killed"] == held // 2
     assert summary["seen_twice"]["unexplained"] == 0
     assert summary["back_at"] >= summary["killed_at"] + 0.5
-    assert multiprocessing.active_children() == []
-
-
-def test_plots_are_all_that_is_left(demo, flights_csv):
-    summary = demo.summary("--data", flights_csv, "--messages", 500)
-
-    assert demo.left() == PLOTS
-    assert all((demo.output / name).read_bytes().startswith(b"\x89PNG") for name in PLOTS)
-    assert summary["plots"] == [
-        str(demo.output / name) for name in ("throughput.png", "latency.png", "shards.png")
+    assert "was killed (SIGKILL) while it held 50 messages: 25 worked, none acked" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "latency.png",
+        "shards.png",
+        "throughput.png",
     ]
-
-
-def test_without_a_kill_nothing_is_delivered_twice(demo, flights_csv):
-    summary = demo.summary("--data", flights_csv, "--no-kill", "--visibility-timeout", 30)
-
-    assert summary["killed_worker"] is None
-    assert summary["redelivered"] == 0
-    assert summary["seen_twice"] == {"killed": 0, "lease_lost": 0, "unexplained": 0}
-
-
-def test_one_flight_and_one_worker_are_enough_for_a_kill(demo, flights_csv):
-    summary = demo.summary("--data", flights_csv, "--messages", 1, "--workers", 1, "--producers", 3)
-
-    assert (summary["held_when_killed"], summary["redelivered"]) == (1, 1)
-
-
-def test_the_report_tells_what_happened_in_plain_words(demo, flights_csv):
-    result = demo.run("--data", flights_csv, "--messages", 1_000)
-
-    assert result.exit_code == 0
-    assert "was killed (SIGKILL) while it held 50 messages: 25 worked, none acked" in result.stderr
-    assert "1,000 (" in result.stderr  # plain lines of progress: it is no terminal
-    assert "\x1b" not in result.output
-    assert result.stdout.count("✓") == 9 + 5 + 1
-    assert "✗" not in result.stdout
-
-
-def test_a_given_store_keeps_nothing_of_the_run(demo, flights_csv, tmp_path):
-    url = f"sqlite:///{tmp_path / 'mine.db'}"
-    demo.summary("--data", flights_csv, "--messages", 200, "--no-kill", "--url", url)
-
+    assert multiprocessing.active_children() == []
     with shardq.connect(url) as client:
         assert client.queues() == ()
 
 
-def test_the_store_may_be_named_before_the_command(demo, flights_csv, tmp_path):
-    store = tmp_path / "mine.db"
-    command = ["--url", f"sqlite:///{store}", "demo", "--output", str(demo.output), "--no-kill"]
-    result = CliRunner().invoke(main, [*command, "--data", str(flights_csv), "--messages", "200"])
+def test_a_run_that_is_off_exits_with_1_and_keeps_its_records(flights_csv, tmp_path, monkeypatch) -> None:
+    def without_the_first(folder):
+        found = real(folder)
+        found.workers[0].results[:1] = []
+        return found
 
-    assert result.exit_code == 0, result.stderr
-    assert store.exists()
+    real = __import__("shardq.demo.job", fromlist=["read_harvest"]).read_harvest
+    monkeypatch.setattr("shardq.demo.job.read_harvest", without_the_first)
+    done = demo(tmp_path, "--data", flights_csv, "--messages", 500, "--no-kill", "--workers", 1)
 
-
-def test_keep_leaves_the_queue_and_the_records(demo, flights_csv, tmp_path):
-    url = f"sqlite:///{tmp_path / 'mine.db'}"
-    summary = demo.summary("--data", flights_csv, "--messages", 200, "--no-kill", "--url", url, "--keep")
-
-    queue = summary["queue"]
-    with shardq.connect(url) as client:
-        assert client.queues() == (queue, f"{queue}.dead")
-    assert list((demo.output / queue).glob("results-*.jsonl"))
+    assert done.exit_code == 1
+    assert "✗  flights processed" in done.stdout
+    assert "something is off" in done.stdout
+    assert list((tmp_path / "out").glob("flights-*"))
 
 
-def test_without_matplotlib_it_says_how_to_install_it_and_runs(demo, flights_csv, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("shardq.demo.plots")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = demo.run("--data", flights_csv, "--messages", 200, "--no-kill")
-
-    assert result.exit_code == 0
-    assert "pip install 'shardq[demo]'" in result.stderr
-    assert demo.left() == []
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--data", "nowhere.csv"], 2, "nowhere.csv"),
+        (["--data", "flights.csv", "--url", "paper://drawer"], 2, "paper"),
+        (["--data", "flights.csv", "--url", "sqlite:////no/such/queue.db"], 4, "no/such"),
+        (["--data", "other.csv"], 1, "does not have the columns of flights.csv"),
+    ],
+)
+def test_a_failure_is_one_line_and_an_exit_code(
+    flights_csv, tmp_path, monkeypatch, options, code, said
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.csv").write_text("a,b\n1,2\n")
+    done = demo(tmp_path, *options)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("shardq: ")]
+    assert (done.exit_code, said in line) == (code, True), line
+    assert "Traceback" not in done.output

@@ -2,215 +2,139 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from typing import Any, Self
 
 import pytest
 
+from tests.faults.written_history import Script
 from tools.faults.asked import judge_asked
-from tools.faults.history import Delivery, Event, Phase
+from tools.faults.history import Delivery, Phase
 
 LEASE = 5.0
 
 
-class Script:
-    """Operations at given seconds."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._numbers = itertools.count(1)
-
-    def ask(
-        self, body: str, at: float, *, took: float = 0.1, phase: Phase = Phase.OK, gives: str = ""
-    ) -> None:
+class Asking(Script):
+    def ask(self, body: str, at: float, *, gives: str = "", **how: Any) -> Self:
         """Send a message; its id is its body, unless the send returns another one."""
-        self._operation("ask", "q1.1", at, took, phase, bodies=(body,), note=gives or body)
+        ends = {"bodies": (body,), "note": gives or body}
+        self.operation("ask", "q1.1", at, begins={"bodies": (body,)}, ends=ends, **how)
+        return self
 
-    def answer(
-        self, bodies: Sequence[str], at: float, *, actor: str = "n1.1", ids: Sequence[str] = ()
-    ) -> None:
-        given = tuple(Delivery(body, each, 5, 0, 1) for body, each in zip(bodies, ids or bodies, strict=True))
-        self._operation("answer", actor, at, 0.1, Phase.OK, deliveries=given)
+    def answer(self, bodies: str, at: float, *, by: str = "n1.1", ids: str = "") -> Self:
+        pairs = zip(bodies.split(), (ids or bodies).split(), strict=True)
+        given = tuple(Delivery(body, each, 5, 0, 1) for body, each in pairs)
+        self.operation("answer", by, at, ends={"deliveries": given})
+        return self
 
-    def finish(self, *ids: str, at: float, actor: str = "n1.1") -> None:
-        self._operation("finish", actor, at, 0.1, Phase.OK, bodies=ids)
+    def does(self, verb: str, at: float, *bodies: str, by: str = "n1.1", **how: Any) -> Self:
+        self.operation(verb, by, at, begins={"bodies": bodies}, ends={"bodies": bodies}, **how)
+        return self
 
-    def block(self, body: str, at: float, *, phase: Phase = Phase.OK) -> None:
-        self._operation("block", "n1.1", at, 0.1, phase, bodies=(body,))
-
-    def unblock(self, at: float, *, took: float = 0.1, phase: Phase = Phase.OK) -> None:
-        self._operation("unblock", "n2.1", at, took, phase)
-
-    def take(self, actor: str, at: float, *, took: float = 0.1, shift: float = 0.0) -> None:
-        self._operation("take-permit", actor, at, took, Phase.OK, note=f"{LEASE:g}", shift=shift)
-
-    def give(self, actor: str, at: float) -> None:
-        self._operation("give-permit", actor, at, 0.1, Phase.OK)
-
-    def verdict(self) -> dict[str, int]:
-        events = sorted(self.events, key=lambda event: event.at)
-        return {each.promise: each.count for each in judge_asked(events, 0.1)}
-
-    def _operation(
-        self,
-        verb: str,
-        actor: str,
-        at: float,
-        took: float,
-        phase: Phase,
-        *,
-        bodies: tuple[str, ...] = (),
-        deliveries: tuple[Delivery, ...] = (),
-        note: str = "",
-        shift: float = 0.0,
-    ) -> None:
-        number, ahead = next(self._numbers), int(shift * 1e9)
-        self.events += [
-            Event(
-                at=int(at * 1e9),
-                shift=ahead,
-                actor=actor,
-                number=number,
-                verb=verb,
-                phase=Phase.INVOKE,
-                bodies=bodies,
-            ),
-            Event(
-                at=int((at + took) * 1e9),
-                shift=ahead,
-                actor=actor,
-                number=number,
-                verb=verb,
-                phase=phase,
-                bodies=bodies,
-                deliveries=deliveries,
-                note=note,
-            ),
-        ]
+    def take(self, holder: str, at: float, **how: Any) -> Self:
+        self.operation("take-permit", holder, at, ends={"note": f"{LEASE:g}"}, **how)
+        return self
 
 
-@pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> Asking:
+    return Asking()
 
 
-def test_what_was_confirmed_and_never_came_is_lost(script: Script) -> None:
-    script.ask("d1-q1-1", 0)
-    script.ask("d2-q1-2", 1, phase=Phase.UNKNOWN)
-    script.ask("u1-q1-3", 2, gives="of another")
-    assert script.verdict() == {"asked and lost": 2}
-    script.answer(["d1-q1-1", "u1-q2-9"], 3, ids=["d1-q1-1", "of another"])
-    assert script.verdict() == {}
+def both_asked() -> Asking:
+    return script().ask("gq10-0", 0).ask("gq10-1", 1)
 
 
-def test_a_message_that_may_be_replaced_need_not_come(script: Script) -> None:
-    script.ask("u7-q1-7", 0)
-    assert script.verdict() == {}
+def blocked() -> Asking:
+    """The first of two messages of a group was given up, to the client that had both."""
+    return both_asked().answer("gq10-0 gq10-1", 3).does("block", 4, "gq10-0")
 
 
-def test_two_messages_of_a_dedupe_key_are_one_too_many(script: Script) -> None:
-    script.answer(["d1-q1-1", "d1-q1-1"], 1)
-    assert script.verdict() == {}
-    script.answer(["d1-q2-1"], 9)
-    assert script.verdict() == {"two messages of a dedupe key": 2}
+def redriven(phase: Phase) -> Asking:
+    """The message that blocked is known by its body, whether the redrive was answered or not."""
+    history = blocked().does("unblock", 5, by="n2.1", phase=phase).answer("gq10-0", 6, ids="new")
+    return history.does("finish", 7, "new").answer("gq10-1", 8, by="n2.1")
 
 
-@pytest.mark.parametrize(
-    ("finished", "offences"), [(1.0, {}), (3.0, {"two messages of a unique key at a time": 1})]
-)
-def test_a_message_of_a_unique_key_comes_when_the_one_before_is_finished(
-    script: Script, finished: float, offences: dict[str, int]
-) -> None:
-    script.answer(["u1-q1-1"], 0)
-    script.finish("u1-q1-1", at=finished)
-    script.answer(["u1-q2-9"], 2, actor="n2.1")
-    assert script.verdict() == offences
+def one_key(finished: float) -> Asking:
+    history = script().answer("u1-q1-1", 0).does("finish", finished, "u1-q1-1")
+    return history.answer("u1-q2-9", 2, by="n2.1")
 
 
-def test_messages_of_a_group_come_one_after_the_other(script: Script) -> None:
-    for number in range(3):
-        script.ask(f"gq10-{number}", number)
-    script.answer(["gq10-0", "gq10-1"], 4)
-    script.finish("gq10-0", at=5)
-    script.finish("gq10-1", at=6)
-    script.answer(["gq10-2"], 7, actor="n2.1")
-    assert script.verdict() == {}
+def permits(*holders: str) -> Asking:
+    """The first holder gave its permit back before the third one took one."""
+    history = script().does("give-permit", 3, by=holders[0])
+    for at, holder in zip((1, 2, 4, 5), holders, strict=False):
+        history.take(holder, at)
+    return history
 
 
-@pytest.mark.parametrize("ids", [["gq10-1"], ["gq10-1", "gq10-0"]], ids=["without it", "before it"])
-def test_a_message_of_a_group_that_passes_one_which_nobody_finished_is_out_of_order(
-    script: Script, ids: list[str]
-) -> None:
-    script.ask("gq10-0", 0)
-    script.ask("gq10-1", 1)
-    script.answer(["gq10-0"], 2)
-    script.answer(ids, 3, actor="n2.1")
-    assert script.verdict() == {"out of order in its group": 1}
+def of_keys() -> Asking:
+    """A message of no key, one whose send is unknown, and one that is another one's by its unique key."""
+    history = script().ask("d1-q1-1", 0).ask("d2-q1-2", 1, phase=Phase.UNKNOWN)
+    return history.ask("u1-q1-3", 2, gives="other")
 
 
-@pytest.fixture
-def blocked(script: Script) -> Script:
-    """One in which the first of two messages of a group was given up, to the client that had both."""
-    for number in range(2):
-        script.ask(f"gq10-{number}", number)
-    script.answer(["gq10-0", "gq10-1"], 3)
-    script.block("gq10-0", 4)
-    return script
+CASES: dict[str, tuple[Asking, str]] = {
+    "what was confirmed and never came is lost": (of_keys(), "asked and lost 2"),
+    "what was confirmed came under its id": (
+        of_keys().answer("d1-q1-1 u1-q2-9", 3, ids="d1-q1-1 other"),
+        "",
+    ),
+    "a message that may be replaced need not come": (script().ask("u7-q1-7", 0), ""),
+    "one message of a dedupe key may come again": (script().answer("d1-q1-1 d1-q1-1", 1), ""),
+    "two messages of a dedupe key are one too many": (
+        script().answer("d1-q1-1 d1-q1-1", 1).answer("d1-q2-1", 9),
+        "two messages of a dedupe key 2",
+    ),
+    "a unique key is free once its message is finished": (one_key(1), ""),
+    "a unique key is not free before": (one_key(3), "two messages of a unique key at a time 1"),
+    "messages of a group come one after the other": (
+        both_asked()
+        .ask("gq10-2", 2)
+        .answer("gq10-0 gq10-1", 4)
+        .does("finish", 5, "gq10-0")
+        .does("finish", 6, "gq10-1")
+        .answer("gq10-2", 7, by="n2.1"),
+        "",
+    ),
+    "a message that passes an unfinished one of its group without it": (
+        both_asked().answer("gq10-0", 2).answer("gq10-1", 3, by="n2.1"),
+        "out of order in its group 1",
+    ),
+    "a message that comes before an unfinished one of its group": (
+        both_asked().answer("gq10-0", 2).answer("gq10-1 gq10-0", 3, by="n2.1"),
+        "out of order in its group 1",
+    ),
+    "a block alone breaks nothing": (blocked(), ""),
+    "what is received behind a message that blocks": (
+        blocked().answer("gq11-9 gq10-1", 5),
+        "received behind a block 1",
+    ),
+    "a redrive ends a block": (redriven(Phase.OK), ""),
+    "a redrive that was not answered may have ended a block": (redriven(Phase.UNKNOWN), ""),
+    "a block ends when its message is received again": (blocked().answer("gq10-0 gq10-1", 6, by="n2.1"), ""),
+    "a redrive that was under way may have ended a block": (
+        blocked().does("unblock", 3.5, by="n2.1", took=2).answer("gq10-1", 5),
+        "",
+    ),
+    "sends that overlap have no order": (
+        script().ask("gq10-0", 0, took=5).ask("gq10-1", 1).answer("gq10-0", 6).answer("gq10-1", 7, by="n2.1"),
+        "",
+    ),
+    "as many holders as there are permits": (permits("h1.1", "h2.1", "h3.1"), ""),
+    "more holders than permits": (permits("h1.1", "h2.1", "h3.1", "h4.1"), "more permits than there are 1"),
+    "a permit whose lease may have ended is nobody's": (
+        script()
+        .take("h1.1", 1)
+        .take("h2.1", 2, shift=300)
+        .take("h3.1", 3)
+        .take("h4.1", -LEASE, took=LEASE + 5),
+        "",
+    ),
+}
 
 
-def test_what_is_received_behind_a_message_that_blocks_is_an_offence(blocked: Script) -> None:
-    assert blocked.verdict() == {}
-    blocked.answer(["gq11-9", "gq10-1"], 5)
-    assert blocked.verdict() == {"received behind a block": 1}
-
-
-@pytest.mark.parametrize("unanswered", [False, True])
-def test_a_redrive_ends_a_block_and_its_message_is_known_by_its_body(
-    blocked: Script, unanswered: bool
-) -> None:
-    blocked.unblock(5, phase=Phase.UNKNOWN if unanswered else Phase.OK)
-    blocked.answer(["gq10-0"], 6, ids=["its new id"])
-    blocked.finish("its new id", at=7)
-    blocked.answer(["gq10-1"], 8, actor="n2.1")
-    assert blocked.verdict() == {}
-
-
-def test_a_block_ends_when_its_message_is_received_again(blocked: Script) -> None:
-    blocked.answer(["gq10-0", "gq10-1"], 6, actor="n2.1")
-    assert blocked.verdict() == {}
-
-
-def test_a_redrive_that_was_under_way_may_have_ended_a_block(script: Script) -> None:
-    for number in range(2):
-        script.ask(f"gq10-{number}", number)
-    script.answer(["gq10-0", "gq10-1"], 3)
-    script.unblock(3.5, took=2)
-    script.block("gq10-0", 4)
-    script.answer(["gq10-1"], 5)
-    assert script.verdict() == {}
-
-
-def test_sends_that_overlap_have_no_order(script: Script) -> None:
-    script.ask("gq10-0", 0, took=5)
-    script.ask("gq10-1", 1)
-    script.answer(["gq10-0"], 6)
-    script.answer(["gq10-1"], 7, actor="n2.1")
-    assert script.verdict() == {}
-
-
-def test_more_holders_than_permits_are_found(script: Script) -> None:
-    for number in (1, 2):
-        script.take(f"h{number}.1", number)
-    script.give("h1.1", 3)
-    script.take("h3.1", 4)
-    assert script.verdict() == {}
-    script.take("h4.1", 5)
-    assert script.verdict() == {"more permits than there are": 1}
-
-
-def test_a_permit_whose_lease_may_be_over_is_nobodys(script: Script) -> None:
-    script.take("h1.1", 1)
-    script.take("h2.1", 2, shift=300)
-    script.take("h3.1", 3, shift=0)
-    script.take("h4.1", -LEASE, took=LEASE + 5)
-    assert script.verdict() == {}
+@pytest.mark.parametrize(("history", "broken"), CASES.values(), ids=CASES)
+def test_what_was_asked_for_is_kept_or_named(history: Asking, broken: str) -> None:
+    found: Sequence[str] = [f"{each.promise} {each.count}" for each in judge_asked(history.in_order(), 0.1)]
+    assert ", ".join(found) == broken

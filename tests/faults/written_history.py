@@ -1,9 +1,10 @@
-"""Histories written by hand."""
+"""Histories written by hand: each step returns its script, so that a history is one expression."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any, Self
 
 from tools.faults.history import Delivery, Event, Phase
 from tools.faults.rules import Promise
@@ -18,40 +19,64 @@ class Script:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._numbers = itertools.count(1)
+        self._batches: dict[str, int] = {}
 
-    def send(
+    def operation(
         self,
-        body: str,
+        verb: str,
+        actor: str,
         at: float,
         *,
         took: float = 0.1,
         phase: Phase | None = Phase.OK,
-        delay: float = 0.0,
         shift: float = 0.0,
-        verb: str = "send",
-    ) -> None:
+        begins: dict[str, Any] | None = None,
+        ends: dict[str, Any] | None = None,
+    ) -> int:
+        """Write down an operation that took a while, or that was never answered; returns its number."""
         number = next(self._numbers)
-        self._event(at, "p", number, verb, Phase.INVOKE, shift, bodies=(body,), seconds=delay)
+        self.event(verb, actor, at, Phase.INVOKE, number=number, shift=shift, **begins or {})
         if phase:
-            self._event(at + took, "p", number, verb, phase, shift, bodies=(body,))
+            self.event(verb, actor, at + took, phase, number=number, shift=shift, **ends or {})
+        return number
+
+    def event(
+        self, verb: str, actor: str, at: float, phase: Phase, *, number: int, shift: float = 0.0, **more: Any
+    ) -> None:
+        at_ns, shift_ns = round(at * 1e9), round(shift * 1e9)
+        self.events.append(
+            Event(at=at_ns, shift=shift_ns, actor=actor, number=number, verb=verb, phase=phase, **more)
+        )
+
+    def in_order(self) -> list[Event]:
+        return sorted(self.events, key=lambda event: event.at)
+
+    def send(
+        self, body: str, at: float, *, delay: float = 0.0, verb: str = "send", phase: Phase | None = Phase.OK
+    ) -> Self:
+        begins = {"bodies": (body,), "seconds": delay}
+        self.operation(verb, "p", at, phase=phase, begins=begins, ends={"bodies": (body,)})
+        return self
 
     def receive(
         self,
         deliveries: Sequence[Delivery] | Delivery,
         at: float,
         *,
-        actor: str = "a",
+        by: str = "a",
         took: float = 0.1,
         shift: float = 0.0,
         verb: str = "receive",
         phase: Phase | None = Phase.OK,
-    ) -> int:
+    ) -> Self:
         given = (deliveries,) if isinstance(deliveries, Delivery) else tuple(deliveries)
-        number = next(self._numbers)
-        self._event(at, actor, number, verb, Phase.INVOKE, shift)
-        if phase:
-            self._event(at + took, actor, number, verb, phase, shift, deliveries=given)
-        return number
+        ends = {"deliveries": given}
+        self._batches[by] = self.operation(verb, by, at, took=took, phase=phase, shift=shift, ends=ends)
+        return self
+
+    def get(self, at: float, count: int = 1, **how: Any) -> Self:
+        """Receive the message ``m`` for the given time."""
+        return self.receive(delivery(count=count), at, **how)
 
     def claim_ahead(
         self,
@@ -60,49 +85,39 @@ class Script:
         verb: str = "claim",
         shift: float = 0.0,
         phase: Phase | None = Phase.OK,
-    ) -> None:
-        """A consumer claims in shard q:0:0 before anybody asks; with the verb ``take`` that counts deliveries."""
-        number = next(self._numbers)
-        self._event(at, "a/claims", number, verb, Phase.INVOKE, shift, note="q:0:0")
+    ) -> Self:
+        """Claim in shard q:0:0 before anybody asks; with the verb ``take`` that counts deliveries."""
         ids = tuple(each.id for each in bodies) if phase is Phase.OK else ()
-        if phase:
-            self._event(at + 0.1, "a/claims", number, verb, phase, shift, bodies=ids)
+        ends = {"bodies": ids}
+        self.operation(verb, "a/claims", at, phase=phase, shift=shift, begins={"note": "q:0:0"}, ends=ends)
+        return self
 
-    def settle(
+    def ack(
         self,
-        verb: str,
         body: str,
         at: float,
-        batch: int,
         *,
-        actor: str = "a",
+        by: str = "a",
         took: float = 0.1,
         phase: Phase | None = Phase.OK,
         seconds: float = 0.0,
         repeated: bool = False,
-    ) -> None:
-        number = next(self._numbers)
-        self._event(at, actor, number, verb, Phase.INVOKE, 0, bodies=(body,), batch=batch, seconds=seconds)
-        if phase is Phase.LOST:
-            self._event(at + took, actor, number, verb, Phase.LOST, 0, bodies=(body,))
-            self._event(at + took, actor, number, verb, Phase.OK, 0)
-        elif phase:
-            self._event(at + took, actor, number, verb, phase, 0, bodies=(body,), repeated=repeated)
+        verb: str = "ack",
+    ) -> Self:
+        """Settle what the actor received last."""
+        begins = {"bodies": (body,), "batch": self._batches[by], "seconds": seconds}
+        ends = {"bodies": (body,), "repeated": repeated}
+        number = self.operation(verb, by, at, took=took, phase=phase, begins=begins, ends=ends)
+        if phase is Phase.LOST:  # the operation itself was answered
+            self.event(verb, by, at + took, Phase.OK, number=number)
+        return self
 
     def judge(self, **remains: str) -> Verdict:
         promise = Promise(PROMISE.lease, PROMISE.max_deliveries, PROMISE.tolerance, remains)
-        return judge(sorted(self.events, key=lambda event: event.at), promise)
+        return judge(self.in_order(), promise)
 
     def broken(self, **remains: str) -> list[str]:
         return [offence.promise for offence in self.judge(**remains).offences]
-
-    def _event(
-        self, at: float, actor: str, number: int, verb: str, phase: Phase, shift: float, **more: object
-    ) -> None:
-        at_ns, shift_ns = round(at * 1e9), round(shift * 1e9)
-        self.events.append(
-            Event(at=at_ns, shift=shift_ns, actor=actor, number=number, verb=verb, phase=phase, **more)  # type: ignore[arg-type]
-        )
 
 
 def delivery(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 import shardq
+from tests.processes import running
 
 Connect = Callable[[], shardq.Client]
 PATIENCE = 60.0  # seconds
@@ -72,19 +73,11 @@ def run_together(*work: Callable[[], object]) -> None:
 @contextmanager
 def holder(url: str, semaphore: str) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a permit until it is told to release it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, url, semaphore],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
+    command = [sys.executable, "-c", HOLDER, url, semaphore]
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_the_permit_of_a_process_that_is_killed_comes_back(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+PATIENCE = 10.0  # seconds until a thread has seen that its connection was shut down
 UNCOUNTED = frozenset(("hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors", "buildInfo"))
 
 
@@ -24,10 +25,11 @@ class LossyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
         self.commands: list[str] = []
         self.arm(-1)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = self._start(self._accept)
 
     def arm(self, fail_at: int, *, carried_out: bool = True, kill: int | None = None) -> None:
         """Count from 0 again: fail once, before the command reaches the server or after it was carried out there.
@@ -45,28 +47,49 @@ class LossyProxy:
 
     def interrupt(self) -> None:
         """Break every connection that is open now."""
-        open_now, self._sockets = self._sockets, []
+        with self._lock:
+            open_now, self._sockets = self._sockets, set()
         for each in open_now:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Close every connection, and the place where clients connect."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join(PATIENCE)  # then every connection is known
         self.interrupt()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def _start(self, do: Callable[..., None], *given: object) -> threading.Thread:
+        thread = threading.Thread(target=do, args=given, daemon=True)
+        thread.start()
+        return thread
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
-                for each in (client, server):
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets += [client, server]
-                lost = threading.Event()
-                for pump in (self._requests, self._responses):
-                    threading.Thread(
-                        target=self._pump, args=(pump, client, server, lost), daemon=True
-                    ).start()
+                with self._lock:
+                    self._sockets.add(client)
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                self._threads.append(self._start(self._serve, client))
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), socket.create_connection(self._server) as server:
+            both = {client, server}
+            for each in both:
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._sockets.add(server)
+            lost = threading.Event()
+            back = self._start(self._pump, self._responses, client, server, lost)
+            self._pump(self._requests, client, server, lost)
+            back.join()
+            with self._lock:
+                self._sockets -= both
 
     def _pump(
         self,
@@ -80,7 +103,6 @@ class LossyProxy:
         for each in (client, server):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            each.close()
 
     def _requests(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         while message := _message(client):

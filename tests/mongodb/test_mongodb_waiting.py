@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import statistics
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 
 import pytest
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Append, QueueRecord
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
@@ -29,39 +24,6 @@ def settled(store: MongoStore, queue: str) -> None:
     """Wait until nothing is new any more, so that the watch stands."""
     while store.wait([queue], 0.3):
         pass
-
-
-def append_when_told(url: str, shard: Shard, told: Connection) -> None:
-    store = MongoStore(parse(url))
-    make = BundleFactory(store.now)
-    told.send(None)
-    while told.recv():
-        store.append(Append(shard, (make(),)))
-        told.send(time.monotonic())
-    store.close()
-
-
-@pytest.mark.speed
-def test_an_append_by_another_process_wakes_within_milliseconds(
-    store: MongoStore, shard: Shard, mongodb_url: str
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=append_when_told, args=(mongodb_url, shard, there))
-    process.start()
-    here.recv()
-    settled(store, shard.queue)
-    latencies = []
-    for _ in range(15):
-        here.send(True)
-        assert store.wait([shard.queue], GUARD)
-        woken = time.monotonic()
-        latencies.append(woken - here.recv())
-        settled(store, shard.queue)
-    here.send(False)
-    process.join(GUARD)
-    assert process.exitcode == 0
-    assert statistics.median(latencies) < 0.1  # far below a poll, far above what it takes
 
 
 def test_ten_idle_consumers_send_next_to_nothing(

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tools.power_loss.disk import Disk, everything, nothing
+from tools.power_loss.recording import Recorder, read_log
 from tools.power_loss.sqlite_store import SqliteStore
 from tools.power_loss.trial import Lies, Recording, cut, record
 
 pytestmark = pytest.mark.xdist_group("test_power_cuts")
 
+MAPPED = """
+import mmap, os, sys
+folder = sys.argv[1]
+file = os.open(folder + "/log", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 8192)
+memory = mmap.mmap(file, 8192)
+os.close(file)
+memory[10:14] = b"safe"
+memory.flush()
+memory[5000:5004] = b"late"
+memory.close()
+"""
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
     if sys.platform != "linux" or shutil.which("cc") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("the recorder needs Linux and a C compiler")
+
+
+@pytest.fixture(scope="module")
+def recording(compiler: None, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return record(
         SqliteStore(), tmp_path_factory.mktemp("load") / "load", messages=120, seed=1, generations=1
     )
@@ -41,3 +61,15 @@ def test_a_disk_that_is_late_is_found_out_by_what_it_undoes(recording: Recording
     found = [offence for each in cuts for offence in each.offences]
     assert any("lost" in offence or "back" in offence for offence in found)
     assert not any("corrupt" in offence for offence in found)
+
+
+def test_what_is_written_through_mapped_memory_lasts_when_it_was_synced(tmp_path: Path) -> None:
+    recorder, disk = Recorder(tmp_path), Disk(names_last=True)
+    command = [sys.executable, "-c", MAPPED, str(recorder.folder)]
+    subprocess.run(command, env=recorder.environment, check=True)
+    for change in read_log(recorder.log):
+        disk.apply(change)
+    assert disk.image(nothing, 512)["log"] == bytes(10) + b"safe" + bytes(8178)
+    kept = disk.image(everything, 512)["log"]
+    assert kept == bytes(10) + b"safe" + bytes(4986) + b"late" + bytes(3188)
+    assert kept == (tmp_path / "data" / "log").read_bytes()

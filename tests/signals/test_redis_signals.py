@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-import statistics
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -39,40 +36,6 @@ def settled(store: SignalledStore, queue: str) -> None:
 
 def send(store: SignalledStore, shard: Shard) -> None:
     store.append(Append(shard, (BundleFactory(store.now)(),)))
-
-
-def append_when_told(path: str, redis: str, shard: Shard, told: Connection) -> None:
-    store = SignalledStore(SqliteStore(path), open_redis(redis))
-    told.send(None)
-    while told.recv():
-        send(store, shard)
-        told.send(time.monotonic())
-    store.close()
-
-
-@pytest.mark.speed
-def test_an_append_by_another_process_wakes_within_milliseconds(
-    open_on: Opener, path: Path, shard: Shard, redis_url: str
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=append_when_told, args=(str(path), redis_url, shard, there))
-    process.start()
-    here.recv()
-    store = open_on(redis_url)
-    settled(store, shard.queue)
-    latencies = []
-    for _ in range(15):
-        while store.wait([shard.queue], 0.02):
-            pass
-        here.send(True)
-        assert store.wait([shard.queue], GUARD)
-        woken = time.monotonic()
-        latencies.append(woken - here.recv())
-    here.send(False)
-    process.join(GUARD)
-    assert process.exitcode == 0
-    assert statistics.median(latencies) < 0.05
 
 
 def test_only_those_who_wait_for_the_queue_are_woken(open_on: Opener, shard: Shard, redis_url: str) -> None:

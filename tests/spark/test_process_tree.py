@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import shardq
+from tests.processes import running
 
 TOOLS = Path(__file__).parents[2] / "tools" / "spark"
 
@@ -23,8 +24,8 @@ def tree(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_process_that_has_ended_has_nothing(tree) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
+    with running([sys.executable, "-c", ""]) as ended:
+        ended.wait()
     asked = (
         tree.children_of,
         tree.command_of,
@@ -38,16 +39,15 @@ def test_a_process_that_has_ended_has_nothing(tree) -> None:
 
 def test_a_process_that_runs_is_seen_with_what_it_uses(tree) -> None:
     code = "import time\nwhile time.process_time() < 0.1: pass\nprint(flush=True)\ninput()"
-    running = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert running.stdin is not None
-    assert running.stdout is not None
-    with running:
-        running.stdout.readline()
-        assert running.pid in tree.descendants_of(os.getpid())
-        assert tree.processor_of(running.pid) > 0
-        assert min(tree.resident(running.pid), tree.peak_of(running.pid)) > 0
-        assert "process_time" in tree.command_of(running.pid)
-        running.communicate(b"\n")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with running([sys.executable, "-c", code], **pipes) as busy:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        assert busy.pid in tree.descendants_of(os.getpid())
+        assert tree.processor_of(busy.pid) > 0
+        assert min(tree.resident(busy.pid), tree.peak_of(busy.pid)) > 0
+        assert "process_time" in tree.command_of(busy.pid)
+        busy.communicate("\n")
 
 
 @pytest.mark.parametrize("place", ["/{}/a queue.db", "queue.db"])

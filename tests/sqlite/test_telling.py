@@ -33,7 +33,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.sqlite import log, signals
 from shardq.storage.sqlite.store import SqliteStore
-from tests.forking import all_held, start
+from tests.processes import running
 
 SPAWN = multiprocessing.get_context("spawn")
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell nobody")
@@ -143,10 +143,10 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     spans = held(store, shard)
     other = SqliteStore(str(path))
     names = ["orders", "others", "new"]
-    before, told = other.signals.numbers(names), []
-    monkeypatch.setattr(signals, "tell", lambda _: told.append(other.signals.numbers(names)))
+    before, told = other._numbers(names), []
+    monkeypatch.setattr(signals, "tell", lambda _: told.append(other._numbers(names)))
     CHANGES[change](store, shard, spans)
-    after = other.signals.numbers(names)
+    after = other._numbers(names)
     assert after == (told[-1] if told else before)
     if change in ("claim", "claim and finish", "extend", "enlist", "settle by extensions", "sweep"):
         assert not told
@@ -183,7 +183,7 @@ def test_telling_gives_up_no_lock_of_this_process(path: Path, store: SqliteStore
     store.append(sent(Shard("orders", 0, 0)))
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
-    store.signals.announce()
+    store._signals.announce()
     asked = subprocess.run([sys.executable, "-c", WRITE, path], capture_output=True, text=True, check=True)
     assert asked.stdout.strip() == "SQLITE_BUSY"
     db.close()
@@ -198,10 +198,10 @@ def test_who_cannot_tell_has_sent_all_the_same(
     def refuse(*_: object, **__: object) -> None:
         raise refused
 
-    store.wait(["orders"], 0)
+    before = store._numbers(["orders"])
     monkeypatch.setattr(log, "FileIO", refuse)
     store.append(sent(Shard("orders", 0, 0)))
-    assert store.wait(["orders"], 0) == ("orders",)
+    assert store._numbers(["orders"]) != before
 
 
 def test_telling_leaves_no_descriptor_and_makes_no_file(path: Path, store: SqliteStore) -> None:
@@ -227,17 +227,14 @@ def test_a_commit_that_a_disk_confirms_late_is_heard_whatever_was_heard_before(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     store.wait(["orders"], 0)
     rounds = 8
-    sending = subprocess.Popen(
-        [sys.executable, "-c", SEND_SLOWLY, path, str(rounds)],
-        env=os.environ | {"LD_PRELOAD": str(library)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", SEND_SLOWLY, path, str(rounds)]
+    slow = os.environ | {"LD_PRELOAD": str(library)}
     woken = []
-    for _ in range(rounds):
-        assert store.wait(["orders"], 10)
-        woken.append(time.monotonic())
-    told, _ = sending.communicate(timeout=20)
+    with running(command, env=slow, stdout=subprocess.PIPE) as sending:
+        for _ in range(rounds):
+            assert store.wait(["orders"], 10)
+            woken.append(time.monotonic())
+        told, _ = sending.communicate(timeout=20)
     late = [after - float(at) for after, at in zip(woken, told.split(), strict=True)]
     assert sorted(late)[rounds // 2] < 0.05
     assert max(late) < 0.25  # of the 300 ms until the next one, which would wake it
@@ -305,8 +302,8 @@ def test_a_transaction_that_was_rolled_back_is_looked_for_ever_less_often(
 ) -> None:
     """And the next one again at once."""
     looks: list[float] = []
-    state = store.commits.state
-    monkeypatch.setattr(store.commits, "state", lambda: (looks.append(time.monotonic()), state())[1])
+    state = store._commits._state
+    monkeypatch.setattr(store._commits, "_state", lambda: (looks.append(time.monotonic()), state())[1])
     db = sqlite3.connect(path, isolation_level=None)
     for _ in range(2):
         looks.clear()
@@ -329,7 +326,12 @@ def test_a_forked_child_closes_its_store_whatever_the_thread_that_looks_for_a_co
     db.execute("BEGIN IMMEDIATE")
     store.within(db).append(sent(Shard("orders", 0, 0)))
     db.execute("ROLLBACK")
-    with all_held(store.commits.woken):
-        child = start(store.close)
+    with store._commits._woken._cond:  # type: ignore[attr-defined]
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the test run's
+            signal.alarm(5)
+            store.close()
+            os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     db.close()

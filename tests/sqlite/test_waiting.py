@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import statistics
 import sys
 import threading
 import time
@@ -22,41 +21,14 @@ from shardq.storage.sqlite.log import EventSleeper
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 
-SPAWN = multiprocessing.get_context("spawn")
 FORK = multiprocessing.get_context("fork")
 MOST_EVENTS = Path("/proc/sys/fs/inotify/max_queued_events")
-
-
-def wait_and_tell(path: str, pipe: Any) -> None:
-    store = SqliteStore(path)
-    store.wait(["orders"], 0)
-    pipe.send("ready")
-    while store.wait(["orders"], 3):
-        pipe.send(time.monotonic())
-    store.close()
 
 
 def fork_and_wait(store: SqliteStore, pipe: Any) -> None:
     store.wait(["orders"], 0)
     pipe.send("ready")
     pipe.send(store.wait(["orders"], 20))
-
-
-@pytest.mark.speed
-def test_another_process_wakes_within_50_ms(path: Path, store: SqliteStore, shard: Shard) -> None:
-    here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=wait_and_tell, args=(str(path), there))
-    process.start()
-    assert here.recv() == "ready"
-    delays = []
-    for index in range(9):
-        time.sleep(0.2 + index / 100)
-        store.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
-        sent = time.monotonic()
-        assert here.poll(5)
-        delays.append(here.recv() - sent)
-    process.join(20)
-    assert statistics.median(delays) < 0.06
 
 
 def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteStore, shard: Shard) -> None:
@@ -71,28 +43,6 @@ def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteSto
     assert 1.4 < time.monotonic() - began < 9
     timer.join()
     other.close()
-
-
-@pytest.mark.speed
-def test_a_thread_is_woken_at_once(store: SqliteStore, send: Callable) -> None:
-    send()
-    woken = []
-
-    def wait() -> None:
-        store.wait(["orders"], 0)
-        ready.set()
-        if store.wait(["orders"], 10):
-            woken.append(time.monotonic())
-
-    ready = threading.Event()
-    thread = threading.Thread(target=wait)
-    thread.start()
-    ready.wait()
-    time.sleep(0.3)
-    began = time.monotonic()
-    send()
-    thread.join(10)
-    assert woken[0] - began < 0.04
 
 
 def test_what_came_between_two_waits_ends_the_second(store: SqliteStore, send: Callable) -> None:
@@ -262,7 +212,6 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, i
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.speed
 def test_a_forked_process_does_not_take_its_parents_events(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

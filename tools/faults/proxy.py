@@ -10,6 +10,7 @@ from contextlib import suppress
 __all__ = ["Proxy"]
 
 CHUNK = 1 << 16
+PATIENCE = 10.0  # seconds until a thread has seen that its connection was shut down
 
 
 class Proxy:
@@ -25,9 +26,11 @@ class Proxy:
         self.address: tuple[str, int] = self._listener.getsockname()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
         self.delay = 0.0
         self.swallows = self.refuses = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def cut(self) -> None:
         """Reset every connection that is open."""
@@ -44,30 +47,39 @@ class Proxy:
             self.cut()
 
     def close(self) -> None:
+        """Close every connection, and the place where clients connect."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join(PATIENCE)  # then every connection is known
         self.cut()
+        for thread in self._threads:
+            thread.join(PATIENCE)
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                with self._lock:
+                    self._open.add(client)
+                    self._threads = [thread for thread in self._threads if thread.is_alive()]
+                    self._threads.append(threading.Thread(target=self._serve, args=(client,), daemon=True))
+                    self._threads[-1].start()
 
     def _serve(self, client: socket.socket) -> None:
-        try:
-            server = socket.create_connection(self._node, timeout=5) if not self.refuses else None
-        except OSError:
-            server = None
-        if server is None:
-            client.close()
-            return
+        with client, suppress(OSError):
+            if not self.refuses:
+                with socket.create_connection(self._node, timeout=5) as server:
+                    self._forward(client, server)
+        with self._lock:
+            self._open.discard(client)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
         server.settimeout(None)
         for each in (client, server):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            self._open |= {client, server}
+            self._open.add(server)
         back = threading.Thread(
             target=self._pump, args=(server, client), kwargs={"answers": True}, daemon=True
         )
@@ -75,9 +87,7 @@ class Proxy:
         self._pump(client, server, answers=False)
         back.join()
         with self._lock:
-            self._open -= {client, server}
-        client.close()
-        server.close()
+            self._open.discard(server)
 
     def _pump(self, source: socket.socket, sink: socket.socket, *, answers: bool) -> None:
         with suppress(OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.turmoil import endure
+from tests.cluster.turmoil import endure
 from tests.local_server import TOOLS, local_server
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.crash.turmoil import endure
+from tests.cluster.turmoil import endure
 from tests.local_server import TOOLS, local_server
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")

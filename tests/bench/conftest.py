@@ -1,7 +1,0 @@
-import sys
-from pathlib import Path
-
-# tools/ is not in the wheel, so it is found from the repository's root.
-ROOT = Path(__file__).parents[2]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
