@@ -16,7 +16,7 @@ from tests.local_server import TOOLS, local_server
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 MEMBERS = ("--members", "3", "--cache", "0.25")
 OPTIONS = "socketTimeoutMS=4000&connectTimeoutMS=4000"

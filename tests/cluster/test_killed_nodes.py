@@ -23,7 +23,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import QueueRecord
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 NODES = ("--nodes", "3", "--heap", "512m")
 OPTIONS = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
