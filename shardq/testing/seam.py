@@ -200,7 +200,7 @@ def fetch_by_hand(consumer: Consumer) -> None:
 def fetch(consumer: Consumer, times: int = 1) -> None:
     """Do what the thread that claims ahead does in one turn: return what has waited too long, and claim."""
     for _ in range(times):
-        _prefetcher(consumer)._fetch()
+        _prefetcher(consumer).fetch()
 
 
 def abandon(consumer: Consumer) -> None:

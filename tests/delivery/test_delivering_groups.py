@@ -16,8 +16,8 @@ from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
-from shardq.testing.seam import context_of, fetch, fetch_by_hand
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import context_of, drive_timers, fetch, fetch_by_hand
 
 LIMITS = pytest.mark.parametrize("max_deliveries", [None, 3])
 
@@ -128,23 +128,33 @@ def test_nothing_is_handed_out_behind_what_expired_while_it_waited_and_stays(
             assert found == [3, 4][: len(found)] != []
 
 
+class _Hasty(ManualTimer):
+    """By which settings are old each time that they are needed."""
+
+    def __call__(self) -> float:
+        self.advance(2)
+        return super().__call__()
+
+
 def test_what_waited_is_handed_out_in_order_when_the_settings_can_be_read_again(
-    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+    url: str, clock: ManualClock
 ) -> None:
-    queue = client.create_queue("q")
-    fill(queue, 5)
-    with queue.consumer(prefetch=5) as consumer:
-        found = numbers(consumer.receive(1, wait=30))
-        with monkeypatch.context() as patch, pytest.raises(shardq.StoreUnavailable):
-            patch.setattr(consumer._receiving, "unexpired", _not_readable)
-            consumer.receive(1)
-        while batch := consumer.receive(1):
-            found += numbers(batch)
-        assert found == list(range(5))
-
-
-def _not_readable(held: object) -> list[HeldSlice]:
-    raise shardq.StoreUnavailable("the settings of the queue cannot be read; repeat the call")
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("q")
+        fill(queue, 5)
+        with queue.consumer(prefetch=5) as consumer:
+            found = numbers(consumer.receive(1, wait=30))
+            end_thread(consumer)
+            # When the settings cannot be read after the messages were taken from those that wait
+            drive_timers(queue, timer=_Hasty())
+            read = sum(call.method == "load_queue" for call in store.calls)
+            store.plan = FaultPlan((Fault("load_queue", read + 2, FaultKind.UNAVAILABLE),))
+            with pytest.raises(shardq.StoreUnavailable):
+                consumer.receive(1)
+            while batch := consumer.receive(1):
+                found += numbers(batch)
+            assert found == list(range(5))
 
 
 def test_what_waits_again_takes_its_followers_behind_the_others() -> None:
