@@ -7,12 +7,14 @@ until then: other tests try what the servers add to them.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from tests.sampling import WIDE
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from py4j.java_gateway import JavaGateway  # noqa: E402
+from pyspark import SparkConf, SparkContext  # noqa: E402
+from pyspark.java_gateway import launch_gateway  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
@@ -71,13 +76,33 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for minutes only
     }
-    builder = SparkSession.builder.master("local[2,3]").appName("shardq-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    conf = SparkConf().setMaster("local[2,3]").setAppName("shardq-tests").setAll(list(settings.items()))
+    with _java(conf) as java:
+        context = SparkContext(conf=conf, gateway=java)
+        context.setLogLevel("OFF")
+        session = SparkSession.builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@contextmanager
+def _java(conf: SparkConf) -> Iterator[JavaGateway]:
+    """The JVM of Spark. PySpark leaves one that it starts, its pipe and its connections, to the garbage collector."""
+    gateway = launch_gateway(conf)
+    process = gateway.proc
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        process.stdin.close()  # it ends with that
+        process.wait()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage() -> Iterator[None]:
+    """Sockets that PySpark leaves to the garbage collector: collected here, their warnings fail no later test."""
+    yield
+    gc.collect()
 
 
 def _spark_without_zip(folder: Path) -> Path:
