@@ -25,7 +25,6 @@ from tests.sampling import WIDE
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from py4j.java_gateway import JavaGateway  # noqa: E402
 from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.java_gateway import launch_gateway  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
@@ -86,7 +85,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _java(conf: SparkConf) -> Iterator[JavaGateway]:
+def _java(conf: SparkConf) -> Iterator[Any]:
     """The JVM of Spark. PySpark leaves one that it starts, its pipe and its connections, to the garbage collector."""
     gateway = launch_gateway(conf)
     process = gateway.proc
