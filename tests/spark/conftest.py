@@ -1,30 +1,39 @@
 """One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
 
-Each test has a fresh SQLite file. Those that are marked with ``on_every_store`` run on each server, too.
+Each test has a fresh SQLite file. Those that are marked ``every_store`` run once more on one of the servers, in turn.
+With ``make test-spark`` they run on each. Those that are marked ``every_store(sample="sqlite")`` run on SQLite alone
+until then: other tests try what the servers add to them.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardq
-from tests.spark.every_store import SERVERS
+from tests.sampling import WIDE
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from pyspark import SparkConf, SparkContext  # noqa: E402
+from pyspark.java_gateway import launch_gateway  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
-SAMPLE = {"test_retried_tasks.py", "test_writing_and_browsing.py"}
-"""Files that `make test` runs: on SQLite, with one Spark."""
+SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
+"""Their fixtures."""
+
+_turns = itertools.cycle(SERVERS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
@@ -32,9 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            if item.path.name not in SAMPLE:
-                item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marker = metafunc.definition.get_closest_marker("every_store")
+    if marker is not None:
+        sample = () if marker.kwargs.get("sample") == "sqlite" else (next(_turns),)
+        metafunc.parametrize("url", ("sqlite", *(SERVERS if WIDE else sample)), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -61,13 +75,33 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for minutes only
     }
-    builder = SparkSession.builder.master("local[2,3]").appName("shardq-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    conf = SparkConf().setMaster("local[2,3]").setAppName("shardq-tests").setAll(list(settings.items()))
+    with _java(conf) as java:
+        context = SparkContext(conf=conf, gateway=java)
+        context.setLogLevel("OFF")
+        session = SparkSession.builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@contextmanager
+def _java(conf: SparkConf) -> Iterator[Any]:
+    """The JVM of Spark. PySpark leaves one that it starts, its pipe and its connections, to the garbage collector."""
+    gateway = launch_gateway(conf)
+    process = gateway.proc
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        process.stdin.close()  # it ends with that
+        process.wait()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage() -> Iterator[None]:
+    """Sockets that PySpark leaves to the garbage collector: collected here, their warnings fail no later test."""
+    yield
+    gc.collect()
 
 
 def _spark_without_zip(folder: Path) -> Path:

@@ -227,7 +227,7 @@ def test_a_commit_that_a_disk_confirms_late_is_heard_whatever_was_heard_before(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     store.wait(["orders"], 0)
     rounds = 8
-    command = [sys.executable, "-c", SEND_SLOWLY, path, str(rounds)]
+    command = [sys.executable, "-c", SEND_SLOWLY, str(path), str(rounds)]
     slow = os.environ | {"LD_PRELOAD": str(library)}
     woken = []
     with running(command, env=slow, stdout=subprocess.PIPE) as sending:
