@@ -234,7 +234,6 @@ def test_a_prefetching_consumer_delivers_everything_once(queue: shardq.Queue) ->
     assert queue.counts().in_flight == 0
 
 
-@pytest.mark.slow
 def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: str) -> None:
     with shardq.connect(url) as client:
         queue = client.create_queue("kept", visibility_timeout=LEASE)
@@ -250,7 +249,6 @@ def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: 
         assert client.counters.lease_lost == 0
 
 
-@pytest.mark.slow
 def test_the_lease_keeper_follows_a_visibility_timeout_that_is_lowered(url: str) -> None:
     with shardq.connect(url) as client:
         queue = client.create_queue("kept", visibility_timeout=60)

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 import shardq
-from tests.sampling import WIDE
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
