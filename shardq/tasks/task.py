@@ -272,6 +272,8 @@ def _value_of(kind: Any) -> Any:
 
 def _check_function(function: object) -> None:
     if not inspect.isfunction(function):
-        raise InvalidSetting(f"{shown(function)} is {kind_of(function)}: make a task of a function")
+        raise InvalidSetting(
+            f"{shown(function)} is {kind_of(function)}: make a task of a function, such as a def that calls it"
+        )
     if not inspect.iscoroutinefunction(function):
         check_runs("task", function)
