@@ -19,7 +19,7 @@ from shardq.tasks.bulk import send_calls
 from shardq.tasks.calling import Loop, Middleware, check_middleware, run_function
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
+from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.plans import WORKFLOW
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator

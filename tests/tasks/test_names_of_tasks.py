@@ -200,7 +200,7 @@ def entered(tasks: Tasks, *cells: str) -> dict[str, Any]:
     """What an interactive session knows after these cells."""
     names: dict[str, Any] = {"__name__": "__main__", "tasks": tasks}
     for cell in cells:
-        exec(compile(textwrap.dedent(cell), "<cell>", "exec"), names)  # noqa: S102 - as a session does
+        exec(compile(textwrap.dedent(cell), "<cell>", "exec"), names)
     return names
 
 
