@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from shardq.errors import MessageTooLarge
+from shardq.outgoing_message import DEFAULT_PRIORITY
 from shardq.tasks.plans import WORKFLOW, Plan, Step, read_plan, write_plan
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "MAX_PLAN_BYTES",
     "Bucket",
     "bucket_of",
+    "empty_bucket",
+    "is_empty",
     "plans_of",
     "read_plans",
     "stream",
@@ -48,6 +51,17 @@ def bucket_of(plan: Plan, buckets: Mapping[int, Bucket]) -> tuple[Step, Bucket]:
     takes = next((step.takes for step in plan.steps if step.takes is not None and not step.after), None)
     step = Step(task=WORKFLOW, queue=first.queue, body=b"", takes=takes, priority=first.priority)
     return step, Bucket(checked(write_plan(plan)), buckets)
+
+
+def empty_bucket(queue: str, keep: float) -> tuple[Step, Bucket]:
+    """A bucket without steps, and the step that it is: it has ended when its message is received."""
+    step = Step(task=WORKFLOW, queue=queue, body=b"", priority=DEFAULT_PRIORITY)
+    return step, Bucket(write_plan(Plan((), keep, (), many=True)), {})
+
+
+def is_empty(bucket: Bucket | None) -> bool:
+    """True for :func:`empty_bucket`."""
+    return bucket is not None and not read_plan(bucket.plan).steps
 
 
 def checked(plan: bytes) -> bytes:

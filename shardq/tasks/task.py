@@ -169,12 +169,16 @@ class Task(Generic[P, R, T]):
     def map(
         self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop"
     ) -> shardq.tasks.Workflow:
-        """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
-        from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
+        """A workflow of one call for each value, which do not wait for each other: see :func:`group`.
+
+        Without values it is done at once, and its result is an empty list.
+        """
+        from shardq.tasks.workflow import group_of, placed  # noqa: PLC0415 - it is built on this
 
         if not isinstance(values, Iterable):
             raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
-        return group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
+        found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
+        return placed(found, self.app, self._options.queue, self)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
