@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+import msgspec
 
 from shardq.context.queue_context import QueueContext, QueueContexts, is_same_queue
 from shardq.context.retry import Retry
 from shardq.errors import QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_store
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, tell_of_others
 from shardq.settling.dead_letters import (
     REFUSED,
     check_dead_letter_chain,
@@ -23,8 +22,6 @@ from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
 __all__ = ["create_queue", "delete_queue"]
-
-_log = logging.getLogger(__name__)
 
 
 def create_queue(
@@ -53,7 +50,8 @@ def create_queue(
             context = contexts.of(name)
             live = context.live
             live.use()
-            _tell_of_others(name, live.known, given)
+            kept = msgspec.structs.asdict(live.known)
+            tell_of_others(f"queue {name!r}", kept, given, "`alter` changes it")
             if live.known.has_dead_letters:
                 create_dead_letter_queue(store, retry, name, live.known)
         except REFUSED:
@@ -103,16 +101,3 @@ def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) 
     check_limits(name, chosen)
     check_store(chosen, contexts.store.capabilities)
     return chosen
-
-
-def _tell_of_others(name: str, settings: QueueSettings, given: Mapping[str, object]) -> None:
-    """Warn of settings that were given for a queue that existed with others."""
-    for setting, value in given.items():
-        if (kept := getattr(settings, setting)) != value:
-            _log.warning(
-                "queue %r exists with %s=%r: %r was not applied; `alter` changes it",
-                name,
-                setting,
-                kept,
-                value,
-            )

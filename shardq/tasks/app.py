@@ -5,21 +5,20 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
-from shardq.settings import QueueSettings
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.binding import Binding
 from shardq.tasks.bulk import send_calls
 from shardq.tasks.calling import Loop, Middleware, check_middleware, run_function
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.options import TaskKeywords, make_options
+from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
 from shardq.tasks.plans import WORKFLOW
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
@@ -115,7 +114,7 @@ class Tasks:
                         "tasks.bind(client), or set SHARDQ_URL"
                     )
                 self._own = self._own or connect(url)
-                self._binding = Binding(self._own, self.queue_settings)
+                self._binding = Binding(self._own, self.options_in)
             return self._binding
 
     def bind(self, client: Client) -> None:
@@ -123,7 +122,7 @@ class Tasks:
         check_client(client)
         with self._lock.get():
             if self._binding is None or self._binding.client is not client:
-                self._binding = Binding(client, self.queue_settings)
+                self._binding = Binding(client, self.options_in)
 
     @contextmanager
     def bound(self, client: Client) -> Iterator[None]:
@@ -207,13 +206,11 @@ class Tasks:
             return value.task.app.run_here(value.task, value.body)  # type: ignore[no-any-return]
         return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
 
-    def queue_settings(self, queue: str) -> dict[str, Any]:
-        """The settings with which a queue of tasks is created, as far as they are not the usual ones."""
-        options = [each.settings for each in self._tasks.values() if each.settings.queue == queue]
-        most = max((each.policy.attempts or 0 for each in options), default=0)
-        limits = {each.rate_limit for each in options} - {None}
-        settings: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
-        return settings | ({"rate_limit": limits.pop()} if limits else {})
+    def options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
+        """The options of the tasks whose queue this is, and then of others that are sent there, by their names."""
+        own = {name: each.settings for name, each in self._tasks.items() if each.settings.queue == queue}
+        named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}
+        return own | named
 
     def _register(self, task: Task[Any, Any, Any]) -> None:
         if task.name == WORKFLOW:

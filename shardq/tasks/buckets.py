@@ -10,7 +10,7 @@ The plans of buckets are stored behind that of the workflow, in the large body o
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ __all__ = [
     "plans_of",
     "read_plans",
     "stream",
+    "tasks_in",
 ]
 
 BUCKET_STEPS = 200  # parts of a group that are not cut further
@@ -51,6 +52,14 @@ def bucket_of(plan: Plan, buckets: Mapping[int, Bucket]) -> tuple[Step, Bucket]:
     takes = next((step.takes for step in plan.steps if step.takes is not None and not step.after), None)
     step = Step(task=WORKFLOW, queue=first.queue, body=b"", takes=takes, priority=first.priority)
     return step, Bucket(checked(write_plan(plan)), buckets)
+
+
+def tasks_in(queue: str, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -> set[str]:
+    """The tasks that are sent to a queue, of the first bucket for all of them."""
+    found = {step.task for step in steps if step.queue == queue and not step.is_bucket}
+    if (bucket := next(iter(buckets.values()), None)) is not None:
+        found |= tasks_in(queue, read_plan(bucket.plan).steps, bucket.buckets)
+    return found
 
 
 def empty_bucket(queue: str, keep: float) -> tuple[Step, Bucket]:

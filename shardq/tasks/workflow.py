@@ -13,7 +13,7 @@ from shardq.sending.prepared import prepare_options
 from shardq.settings import check_number
 from shardq.tasks import buckets
 from shardq.tasks.app import Tasks
-from shardq.tasks.buckets import Bucket, bucket_of, checked, empty_bucket, is_empty, stream
+from shardq.tasks.buckets import Bucket, bucket_of, checked, empty_bucket, is_empty, stream, tasks_in
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
@@ -80,11 +80,12 @@ class Workflow(msgspec.Struct, frozen=True):
         body = checked(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
+        tasks = tasks_in(queue, self.steps, self.buckets)
         if self.buckets:
             root = Bucket(body, self.buckets)
-            identity = binding.send_stream(queue, lambda: stream(root), message)
+            identity = binding.send_stream(queue, lambda: stream(root), message, tasks)
         else:
-            (identity,) = binding.send(queue, [message])
+            (identity,) = binding.send(queue, [message], tasks)
         return WorkflowResult(binding, identity, self.tasks, plan)
 
     def plan(self, keep: float, name: str, *, tail: bool = False) -> Plan:
