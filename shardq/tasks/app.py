@@ -81,7 +81,8 @@ class Tasks:
 
         The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for what is no function,
         and for a second task of the same name: tasks that a factory makes need a ``name=`` each. A module that is
-        reloaded or imported again replaces its tasks.
+        reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple arrives as a
+        list there.
         """
         checked = make_options(options)
 
@@ -226,6 +227,7 @@ class Tasks:
                 return
             self._check_limit(task)
             self._tasks[task.name], self._sources[task.name] = task, source
+        task.arguments.warn_of_no_types()
 
     def _check_limit(self, task: Task[Any, Any, Any]) -> None:
         options = task.settings
