@@ -206,9 +206,10 @@ class Client(Closing):
     ) -> Semaphore:
         """A semaphore: at most so many holders at a time, in all processes that use the store.
 
-        With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, and
-        :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes back after ``lease`` seconds,
-        0.05 to 600. Its permits are in the queue ``<name>.permits``; to delete that queue deletes the semaphore.
+        With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, with a
+        warning if it has others, and :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes
+        back after ``lease`` seconds, 0.05 to 600. Its permits are in the queue ``<name>.permits``; to delete that queue
+        deletes the semaphore.
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """
@@ -219,7 +220,12 @@ class Client(Closing):
                 created = create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
                 self._semaphores.pop(name, None)  # of one that was deleted
         with telling_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
-            return self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
+            found = self._semaphores.get(name)
+            if found is None:
+                found = self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
+                if permits is not None and not created:
+                    found.tell_of_others(permits, lease)
+            return found
 
     def create_topic(
         self, name: str, *, retention: float = 86_400.0, exist_ok: bool = False, codec: Codec = BYTES
@@ -227,8 +233,8 @@ class Client(Closing):
         """Create a topic: what is published to it goes to each of its subscriptions.
 
         Messages that were relayed are kept for ``retention`` seconds, for subscriptions that start earlier or are
-        rewound. With ``exist_ok`` one that exists is returned as it is. Raises InvalidName, InvalidSetting or
-        TopicExists.
+        rewound. With ``exist_ok`` one that exists is returned as it is, with a warning if its retention is another.
+        Raises InvalidName, InvalidSetting or TopicExists.
         """
         from shardq.topics.topics import create_topic  # noqa: PLC0415 - a door to what is built on queues
 

@@ -31,7 +31,11 @@ from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
-from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
+from shardq.settling.dead_letters import (
+    check_dead_letter_chain,
+    check_dead_letter_queue,
+    create_dead_letter_queue,
+)
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.storage.writing import telling_done
 from shardq.tracing import Event, trace
@@ -239,11 +243,13 @@ class Queue:
         wanted = self.settings.change(changes)
         check_dead_letter_queue(self.name, wanted)
         check_limits(self.name, wanted)
+        store, retry = self._context.store, self._context.retry
+        check_dead_letter_chain(store, retry, self.name, wanted)
+        if wanted.has_dead_letters:
+            create_dead_letter_queue(store, retry, self.name, wanted)
         settings = self._context.live.alter(changes)
         with telling_done(lambda: "the settings are changed: repeat the call"):
-            drop_logs(self._context.store, self._context.retry, self.name)
-            if settings.has_dead_letters:
-                create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
+            drop_logs(store, retry, self.name)
         return settings
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:

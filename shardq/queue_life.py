@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+import msgspec
 
 from shardq.context.queue_context import QueueContext, QueueContexts, is_same_queue
 from shardq.context.retry import Retry
-from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
+from shardq.errors import QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_store
-from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, tell_of_others
+from shardq.settling.dead_letters import (
+    REFUSED,
+    check_dead_letter_chain,
+    check_dead_letter_queue,
+    create_dead_letter_queue,
+)
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
@@ -19,13 +23,14 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["create_queue", "delete_queue"]
 
-_log = logging.getLogger(__name__)
-
 
 def create_queue(
     contexts: QueueContexts, name: str, given: QueueSettingsArguments, *, exist_ok: bool
 ) -> QueueContext:
-    """Create a queue and its dead-letter queue; one that exists is used. See :meth:`shardq.Client.create_queue`."""
+    """Create a queue and its dead-letter queue; one that exists is used. See :meth:`shardq.Client.create_queue`.
+
+    Nothing is left of a new queue that the store refuses, or whose dead-letter queue it refuses.
+    """
     store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
     chosen = _checked(contexts, name, given)
     record = QueueRecord.new(name, chosen.encode())
@@ -38,14 +43,22 @@ def create_queue(
                 f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
             )
         contexts.forget(name)
-        if created.value or unanswered:
-            _prepare(contexts, record, chosen)
-        context = contexts.of(name)
-        live = context.live
-        live.use()
-        _tell_of_others(name, live.known, given)
-        if live.known.has_dead_letters:
-            create_dead_letter_queue(store, retry, name, live.known)
+        try:
+            if created.value or unanswered:
+                check_dead_letter_chain(store, retry, name, chosen)
+                retry(store.prepare, chosen.layout.all_shards(name))
+            context = contexts.of(name)
+            live = context.live
+            live.use()
+            kept = msgspec.structs.asdict(live.known)
+            tell_of_others(f"queue {name!r}", kept, given, "`alter` changes it")
+            if live.known.has_dead_letters:
+                create_dead_letter_queue(store, retry, name, live.known)
+        except REFUSED:
+            if created.value or unanswered:
+                retry(store.drop_queue, name, record)
+                contexts.forget(name)
+            raise
     return context
 
 
@@ -88,25 +101,3 @@ def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) 
     check_limits(name, chosen)
     check_store(chosen, contexts.store.capabilities)
     return chosen
-
-
-def _tell_of_others(name: str, settings: QueueSettings, given: Mapping[str, object]) -> None:
-    """Warn of settings that were given for a queue that existed with others."""
-    for setting, value in given.items():
-        if (kept := getattr(settings, setting)) != value:
-            _log.warning(
-                "queue %r exists with %s=%r: %r was not applied; `alter` changes it",
-                name,
-                setting,
-                kept,
-                value,
-            )
-
-
-def _prepare(contexts: QueueContexts, record: QueueRecord, settings: QueueSettings) -> None:
-    """Make what the shards of a new queue need; where the store cannot, the queue is dropped again."""
-    try:
-        contexts.retry(contexts.store.prepare, settings.layout.all_shards(record.name))
-    except InvalidSetting:
-        contexts.retry(contexts.store.drop_queue, record.name, record)
-        raise

@@ -18,7 +18,7 @@ from shardq.held import HeldSlice, Selection, SettleState
 from shardq.limits.blocks import MOST_PERMITS
 from shardq.limits.permits import Permits, create_permits_queue, permits_queue
 from shardq.limits.waiting import PermitWait
-from shardq.settings import QueueSettings, check_number
+from shardq.settings import QueueSettings, check_number, tell_of_others
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.storage.per_process import PerProcess, generation
 from shardq.storage.store import Store
@@ -106,6 +106,13 @@ class Semaphore:
         self._context.live.alter({"max_in_flight": permits})
         with telling_done(lambda: "the number of permits is changed: repeat the call"):
             self._permits.make(permits)
+
+    def tell_of_others(self, permits: int, lease: float) -> None:
+        """Warn if the semaphore has another number of permits, or another lease, than a call gave that opened it."""
+        what, queue = f"semaphore {self.name!r}", self._context.name
+        tell_of_others(what, {"permits": self.permits}, {"permits": permits}, "`alter` changes it")
+        remedy = f"delete the queue {queue!r} to create it anew"
+        tell_of_others(what, {"lease": self.lease}, {"lease": float(lease)}, remedy)
 
     def state(self) -> SemaphoreState:
         """How many permits there are, and how many are held now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_args
 
@@ -22,7 +23,10 @@ __all__ = [
     "QueueSettingsArguments",
     "check_number",
     "check_store",
+    "tell_of_others",
 ]
+
+_log = logging.getLogger(__name__)
 
 _YEAR = 366 * 86_400.0
 
@@ -278,3 +282,20 @@ def _check_queue(name: str, value: object) -> None:
         check_queue_name(value)
     except InvalidName as error:
         raise InvalidSetting(f"{name}: {error}") from error
+
+
+def tell_of_others(what: str, kept: Mapping[str, object], given: Mapping[str, object], remedy: str) -> None:
+    """Warn of each setting that was given for something that exists with another one: that is never changed by this.
+
+    So it is for all that a call creates if it is missing: queues, tasks, schedules, semaphores, topics, subscriptions.
+    """
+    for name, value in given.items():
+        if kept[name] != value:
+            _log.warning(
+                "%s exists with %s=%s: %s was not applied; %s",
+                what,
+                name,
+                shown(kept[name]),
+                shown(value),
+                remedy,
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -245,5 +246,5 @@ def given_words(arguments: Sequence[str]) -> Iterator[str]:
             yield argument
             continue
         for line in sys.stdin.buffer:
-            if words := line.split(maxsplit=1):
+            if words := line.removeprefix(BOM_UTF8).split(maxsplit=1):
                 yield words[0].decode("utf-8", "replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -60,10 +61,11 @@ _PLAIN_OPTIONS = ("priority", "dedupe_key", "group", "unique_key", "on_conflict"
 def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
     """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
 
-    A line that was printed of a message is a new message like it.
+    A line that was printed of a message is a new message like it. A byte-order mark in front, as some editors write it
+    into a file, is no part of it.
     """
     try:
-        line = _decoder.decode(text)
+        line = _decoder.decode(_unmarked(text))
     except UNREADABLE as error:
         hint = '; a header is a string, a number, true or false, or {"base64": ...} for bytes'
         raise InvalidMessage(
@@ -92,8 +94,15 @@ def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMes
     elif codec == "text":
         body = TEXT.encode(TEXT.decode(text))
     else:
-        body = codec_named(codec).encode(JSON.decode(text))
+        body = codec_named(codec).encode(JSON.decode(_unmarked(text)))
     return msgspec.structs.replace(shared, body=body)
+
+
+def _unmarked(text: bytes) -> bytes:
+    """JSON without a byte-order mark. Raises InvalidMessage for UTF-16."""
+    if text.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise InvalidMessage("the line begins with the mark of UTF-16: save the file as UTF-8")
+    return text.removeprefix(BOM_UTF8)
 
 
 def encode_line(message: OutgoingMessage, codec: str) -> bytes:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 import secrets
+import select
+import stat
 import sys
+import termios
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +24,10 @@ from shardq.cli.message_view import body_text
 from shardq.cli.printing import print_line
 from shardq.message import Message, StoredMessage
 
-__all__ = ["check_output", "goes_through", "open_output", "output_option", "write_body"]
+__all__ = ["check_output", "goes_through", "open_output", "output_option", "wait_for_reader", "write_body"]
 
 _PIECE = 1 << 20
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05  # seconds, between two looks at a pipe
 _STDOUT = [Path(name) for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")]
 """Not opened by its name, as it may be a file to which others write, too."""
 
@@ -108,6 +115,41 @@ def write_body(
         print_line(text if receipt is None else _head(receipt) + _in_one_line(text))
     else:
         _print_large(open_large, receipt)
+
+
+def wait_for_reader() -> None:
+    """Wait until the reader of stdout has taken all of it, if stdout is a pipe. Raises BrokenPipeError if it will not.
+
+    What is in a pipe when its reader ends was seen by nobody. Where the system does not tell how much that is, nothing
+    is waited for.
+    """
+    sys.stdout.flush()
+    if (pipe := _pipe()) is None:
+        return
+    reader, pause = select.poll(), _SHORTEST_PAUSE
+    reader.register(pipe, 0)  # that it has ended is told unasked
+    while _unread(pipe):
+        if reader.poll(0) and _unread(pipe):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        time.sleep(pause)
+        pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+def _pipe() -> int | None:
+    """The pipe that stdout is, if it is one of which can be asked what is unread."""
+    try:
+        number = sys.stdout.fileno()
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
+            _unread(number)
+            return number
+    except (OSError, ValueError):  # no file at all, or another system
+        pass
+    return None
+
+
+def _unread(pipe: int) -> int:
+    """The bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _print_large(open_large: Callable[[], io.BufferedReader], receipt: str | None) -> None:

@@ -31,7 +31,7 @@ from shardq.schedules.timing import Timing, moment_of, timing_of
 from shardq.sending.doors import too_large
 from shardq.sending.planned_bundles import choose_shard
 from shardq.sending.prepared import prepare_options, size_of
-from shardq.settings import check_number
+from shardq.settings import check_number, tell_of_others
 from shardq.storage.writing import telling_done
 from shardq.wording import shown
 
@@ -88,6 +88,8 @@ class Schedules:
     ) -> Schedule:
         """Create a schedule. With ``exist_ok`` one that exists under the id is returned as it is.
 
+        It is never changed: a warning is logged for each option of this call that it does not have.
+
         One of: ``cron``, an expression of five fields, of six with the seconds in front, or ``@daily`` and the like,
         read in the ``time_zone``; ``every``, seconds from 1, the first time so long from now; or ``at``, an aware
         ``datetime``. It ends with the last occurrence that is not after ``until``, or after ``count`` messages.
@@ -127,7 +129,7 @@ class Schedules:
             found = self._plans.load(name)
             if found is not None and self._lives(found):
                 if exist_ok:
-                    return found.plan.shown(id)
+                    return _kept(found.plan.shown(id), plan.shown(id))
                 raise ScheduleExists(
                     f"schedule {id!r} exists already: change it with `alter`, or accept it with exist_ok"
                 )
@@ -287,6 +289,19 @@ class Schedules:
 def forget(contexts: QueueContexts, name: str) -> None:
     """Remove the record of a schedule that lives no more, as its queue is deleted."""
     Schedules(contexts)._forget(name)  # noqa: SLF001 - of this file
+
+
+def _kept(found: Schedule, wanted: Schedule) -> Schedule:
+    """The schedule that exists. Warns of what was wanted otherwise."""
+    kept, given = msgspec.structs.asdict(found), msgspec.structs.asdict(wanted)
+    tell_of_others(
+        f"schedule {found.id!r}",
+        kept,
+        {name: given[name] for name in sorted(_CHANGES)},
+        "`client.schedules.alter` changes it",
+    )
+    tell_of_others(f"schedule {found.id!r}", kept, {"queue": wanted.queue}, "delete it to create it there")
+    return found
 
 
 def _timed(timing: Timing, changes: Mapping[str, Any]) -> Timing:

@@ -27,6 +27,10 @@ _NAMED = {
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
 
+_FIELDS = (
+    ("second", 60), ("minute", 60), ("hour", 24), ("day of month", 31), ("month", 12), ("day of week", 7),
+)  # fmt: skip
+
 
 class Timing(msgspec.Struct, frozen=True):
     """Exactly one of the first three is set. Moments and periods are in microseconds."""
@@ -111,6 +115,14 @@ def _check_cron(cron: object) -> str:
             f"cron={shown(cron)} cannot be read ({error}): give minute, hour, day of month, month and day of week, "
             "such as '30 6 * * MON-FRI', or @hourly, @daily, @weekly, @monthly or @yearly"
         ) from error
+    fields = _NAMED.get(cron, cron).split()
+    for (name, count), field in zip(_FIELDS[-len(fields) :], fields, strict=True):
+        for step in (item.partition("/")[2] for item in field.split(",")):
+            if step and int(step) > count:
+                raise InvalidSetting(
+                    f"cron={shown(cron)} has a step of {step} in its {name}, which has {count} values: that would not "
+                    f"be every {step}; give a step up to {count}, or every=SECONDS in place of cron"
+                )
     return cron
 
 

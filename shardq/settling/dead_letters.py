@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
-from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers, group_of, lane_of, stored_group
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
+from shardq.unreadable import UNREADABLE
 from shardq.wording import kind_of, shown
 
 __all__ = [
@@ -18,7 +23,9 @@ __all__ = [
     "EXHAUSTED",
     "EXPIRED",
     "LONGEST_REASON",
+    "REFUSED",
     "came_from",
+    "check_dead_letter_chain",
     "check_dead_letter_queue",
     "check_reason",
     "create_dead_letter_queue",
@@ -39,8 +46,14 @@ EXPIRED = "expired"
 
 _QUEUE, _ID, _DELIVERIES, REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
 _GROUP, _LANE = "shardq-group", "shardq-lane"
+_BEFORE = "shardq-before"
+"""Of a dead letter that became one again: a JSON list of the marks that it had before, the oldest first."""
+
 LONGEST_REASON = 500  # characters
 _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
+
+REFUSED = (InvalidName, InvalidSetting, UnsupportedByStore)
+"""Errors of a store that does not take a queue, whoever asks again. Nothing is left of such a queue."""
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
@@ -68,10 +81,29 @@ def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
         dead_letter_name(queue, settings)
 
 
+def check_dead_letter_chain(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
+    """Raise InvalidSetting when a queue's dead letters would come back to it by the queues that exist.
+
+    A queue from which none goes on automatically (``max_deliveries=None``) ends the chain.
+    """
+    path = [queue]
+    while settings.has_dead_letters:
+        path.append(dead_letter_name(path[-1], settings))
+        if path[-1] == queue:
+            raise InvalidSetting(
+                f"the dead letters of {queue!r} would come back to it, {' -> '.join(path)}, and be delivered for ever: "
+                "name another dead_letter_queue, or set max_deliveries=None for one of these queues"
+            )
+        if path[-1] in path[:-1] or (record := retry(store.load_queue, path[-1])) is None:
+            return
+        settings = QueueSettings.decode(record.settings)
+
+
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
     """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own.
 
-    It expires as the queue does, when there are no dead letters, and keeps events for as long.
+    It expires as the queue does, when there are no dead letters, and keeps events for as long. Nothing is left of one
+    that the store refuses.
     """
     name = dead_letter_name(queue, settings)
     plain = QueueSettings(
@@ -82,8 +114,14 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
         expires=settings.expires,
         events=settings.events,
     )
-    retry(store.create_queue, QueueRecord.new(name, plain.encode()))
-    retry(store.prepare, plain.layout.all_shards(name))
+    record = QueueRecord.new(name, plain.encode())
+    created = retry(store.create_queue, record)
+    try:
+        retry(store.prepare, plain.layout.all_shards(name))
+    except REFUSED:
+        if created:
+            retry(store.drop_queue, name, record)
+        raise
 
 
 def existing_dead_letters(source: QueueContext) -> QueueContext | None:
@@ -103,9 +141,20 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
     return found
 
 
-def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str, group: str = "") -> Headers:
-    """What a dead letter tells of its life: queue, id, deliveries, group and lane that it had, and why it is here."""
+def dead_letter_headers(
+    before: Headers | None, queue: str, identity: str, deliveries: int, reason: str, group: str = ""
+) -> Headers:
+    """Return the headers of a dead letter: those before, and queue, id, deliveries, group, lane and the reason.
+
+    One that was a dead letter already keeps the earlier marks. Those of an earlier turn in the same queue are dropped.
+    """
+    plain = {name: value for name, value in (before or {}).items() if name not in _MARKS and name != _BEFORE}
+    earlier = _earlier(before)
+    if marks := {name: value for name, value in (before or {}).items() if name in _MARKS}:
+        earlier = [*earlier, marks]
+    turn = next((place for place, marks in enumerate(earlier) if marks.get(_QUEUE) == queue), len(earlier))
     headers: Headers = {
+        **plain,
         _QUEUE: queue,
         _ID: identity,
         _DELIVERIES: deliveries,
@@ -115,6 +164,8 @@ def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str,
         headers[_GROUP] = name
     if lane := lane_of(group):
         headers[_LANE] = lane
+    if earlier[:turn]:
+        headers[_BEFORE] = _ENCODER.encode(earlier[:turn]).decode()
     return headers
 
 
@@ -129,20 +180,20 @@ def check_reason(reason: object, name: str = "reason") -> str:
 
 
 def came_from(headers: Headers | None) -> str | None:
-    """The queue that a dead letter was in."""
+    """The queue that a dead letter was in last."""
     name = (headers or {}).get(_QUEUE)
     return name if isinstance(name, str) else None
 
 
 def origin(headers: Headers | None) -> str | None:
-    """The id that a dead letter had there."""
-    identity = (headers or {}).get(_ID)
+    """The id that a dead letter had before it became one, the first time."""
+    identity = _first_marks(headers).get(_ID)
     return identity if isinstance(identity, str) else None
 
 
 def deliveries_before(headers: Headers | None) -> int | None:
-    """How often a dead letter had been delivered there."""
-    deliveries = (headers or {}).get(_DELIVERIES)
+    """How often a dead letter had been delivered before it became one, the first time."""
+    deliveries = _first_marks(headers).get(_DELIVERIES)
     return deliveries if isinstance(deliveries, int) else None
 
 
@@ -160,6 +211,27 @@ def group_of_letters(selection: Selection) -> str:
 
 
 def original_headers(headers: Headers | None) -> Headers | None:
-    """A dead letter's headers as they were when it was sent."""
-    kept = {name: value for name, value in (headers or {}).items() if name not in _MARKS}
+    """A dead letter's headers as they were in the queue that it was in last, where it may have been one already."""
+    kept = {name: value for name, value in (headers or {}).items() if name not in _MARKS and name != _BEFORE}
+    if earlier := _earlier(headers):
+        kept |= earlier[-1]
+        if earlier[:-1]:
+            kept[_BEFORE] = _ENCODER.encode(earlier[:-1]).decode()
     return kept or None
+
+
+def _earlier(headers: Headers | None) -> Sequence[Headers]:
+    """Return the marks that a dead letter had before the present ones, the oldest first; none if they are damaged."""
+    try:
+        return _DECODER.decode((headers or {}).get(_BEFORE) or "[]")  # type: ignore[arg-type]
+    except (*UNREADABLE, TypeError):
+        return []
+
+
+def _first_marks(headers: Headers | None) -> Headers:
+    earlier = _earlier(headers)
+    return earlier[0] if earlier else headers or {}
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(list[dict[str, str | int]])

@@ -263,8 +263,8 @@ class DeadLetters(Move):
         messages, held = _chosen(selection), selection.held
         before: Sequence[Headers | None] = messages.headers or [None] * len(messages.bodies)
         headers: list[Headers | None] = [
-            (original_headers(old) or {})
-            | dead_letter_headers(
+            dead_letter_headers(
+                old,
                 self._source.name,
                 str(held.message_id(position)),
                 held.deliveries,
@@ -287,7 +287,7 @@ class BackToSource(Move):
         super().__init__(source, target, REDRIVE)
 
     def changed(self, selection: Selection) -> BundleData:
-        """The letters as they were sent."""
+        """The letters as they were there."""
         return unmarked(_chosen(selection))
 
     def group(self, selection: Selection) -> str:
@@ -296,7 +296,7 @@ class BackToSource(Move):
 
 
 def unmarked(messages: BundleData) -> BundleData:
-    """Dead letters as they were when they were sent."""
+    """Dead letters as they were in the queue that they were in last."""
     headers = [original_headers(marked) for marked in messages.headers or ()]
     return msgspec.structs.replace(messages, headers=headers if any(headers) else None)
 

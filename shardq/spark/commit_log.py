@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -58,7 +57,8 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or a URL of Hadoop, and the path there."""
     scheme, _, rest = location.partition(":")
     if scheme == "file":
-        return fs.LocalFileSystem(), urlsplit(location).path
+        place = f"/{rest[2:].partition('/')[2]}" if rest.startswith("//") else rest
+        return fs.LocalFileSystem(), place  # a path of Hadoop: neither '#' nor '?' ends it
     if "://" not in location:
         return fs.LocalFileSystem(), str(Path(location).absolute())
     try:

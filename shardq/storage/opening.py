@@ -44,6 +44,10 @@ _OPTION = "signals="
 def open_store(url: str, clock: Clock) -> Store:
     """The store that a URL names; raises InvalidSetting when there is none for it."""
     own, of_line = _split(url)
+    if wrong := next((each for each in own if not each.isprintable() and each.isascii()), None):
+        raise InvalidSetting(
+            f"the URL of the store has the character {wrong!r}: leave it out, or write %{ord(wrong):02X} in its place"
+        )
     opener: Callable[[str, Clock], Store] = _load(_STORES, _scheme(own))
     store = opener(own, clock)
     return store if of_line is None else _signalled(store, of_line)

@@ -86,7 +86,8 @@ def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int,
     for number in bodies:
         by_queue.setdefault(plan.steps[number].queue, []).append(number)
     for queue, numbers in by_queue.items():
-        if len(numbers) > 1 and binding.settings(queue).is_bounded:
+        tasks = {plan.steps[number].task for number in numbers}
+        if len(numbers) > 1 and binding.settings(queue, tasks).is_bounded:
             numbers = open_steps(binding, workflow, numbers)  # noqa: PLW2901
         binding.send(
             queue,
@@ -190,7 +191,7 @@ def _fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
 
 def _room(binding: Binding, step: Step) -> int:
     """The bytes that there are in the message of a step for what it takes."""
-    return binding.settings(step.queue).max_message_bytes - len(step.body) - HEADER_BYTES
+    return binding.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
 def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:

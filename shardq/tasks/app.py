@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
-from shardq.settings import QueueSettings
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.binding import Binding
 from shardq.tasks.bulk import send_calls
@@ -17,6 +19,7 @@ from shardq.tasks.calling import Loop, Middleware, check_middleware, run_functio
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
+from shardq.tasks.plans import WORKFLOW
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
 from shardq.tasks.workflow_result import WorkflowResult
@@ -52,6 +55,7 @@ class Tasks:
     def __init__(self, url: str | None = None, *, middleware: Sequence[Middleware] = ()) -> None:
         self.url, self.middleware = url, check_middleware(middleware)
         self._tasks: dict[str, Task[Any, Any, Any]] = {}
+        self._sources: dict[str, _Source] = {}  # of the same names
         self._binding: Binding | None = None
         self._own: Client | None = None
         self._lock = OwnLock()
@@ -76,7 +80,9 @@ class Tasks:
         """Make a function a task, plain or async: ``@tasks.task`` or ``@tasks.task(queue="mail")``.
 
         The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for what is no function,
-        and for a second task of the same name.
+        and for a second task of the same name: tasks that a factory makes need a ``name=`` each. A module that is
+        reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple arrives as a
+        list there.
         """
         checked = make_options(options)
 
@@ -109,7 +115,7 @@ class Tasks:
                         "tasks.bind(client), or set SHARDQ_URL"
                     )
                 self._own = self._own or connect(url)
-                self._binding = Binding(self._own, self.queue_settings)
+                self._binding = Binding(self._own, self.options_in)
             return self._binding
 
     def bind(self, client: Client) -> None:
@@ -117,7 +123,7 @@ class Tasks:
         check_client(client)
         with self._lock.get():
             if self._binding is None or self._binding.client is not client:
-                self._binding = Binding(client, self.queue_settings)
+                self._binding = Binding(client, self.options_in)
 
     @contextmanager
     def bound(self, client: Client) -> Iterator[None]:
@@ -201,29 +207,32 @@ class Tasks:
             return value.task.app.run_here(value.task, value.body)  # type: ignore[no-any-return]
         return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
 
-    def queue_settings(self, queue: str) -> dict[str, Any]:
-        """The settings with which a queue of tasks is created, as far as they are not the usual ones."""
-        options = [each.settings for each in self._tasks.values() if each.settings.queue == queue]
-        most = max((each.policy.attempts or 0 for each in options), default=0)
-        limits = {each.rate_limit for each in options} - {None}
-        settings: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
-        return settings | ({"rate_limit": limits.pop()} if limits else {})
+    def options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
+        """The options of the tasks whose queue this is, and then of others that are sent there, by their names."""
+        own = {name: each.settings for name, each in self._tasks.items() if each.settings.queue == queue}
+        named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}
+        return own | named
 
     def _register(self, task: Task[Any, Any, Any]) -> None:
+        if task.name == WORKFLOW:
+            raise InvalidSetting(
+                f"name={task.name!r} is what shardq calls workflows: give the task another name"
+            )
+        source = _source_of(task.function)
         with self._lock.get():
             before = self._tasks.get(task.name)
-            if before is not None and _place(before) != _place(task):
-                raise InvalidSetting(
-                    f"there are two tasks {task.name!r}, {_place(before)} and {_place(task)}: give one of them a name, "
-                    "as in @tasks.task(name=...)"
-                )
-            self._check_limit(task.settings)
-            self._tasks[task.name] = task
+            if before is not None and not source.may_replace(self._sources[task.name]):
+                if before.function is not task.function or before.settings != task.settings:
+                    raise InvalidSetting(_collision(task.name, self._sources[task.name], source))
+                return
+            self._check_limit(task)
+            self._tasks[task.name], self._sources[task.name] = task, source
+        task.arguments.warn_of_no_types()
 
-    def _check_limit(self, options: TaskOptions) -> None:
-        limits = {
-            each.settings.rate_limit for each in self._tasks.values() if each.settings.queue == options.queue
-        }
+    def _check_limit(self, task: Task[Any, Any, Any]) -> None:
+        options = task.settings
+        others = [each.settings for each in self._tasks.values() if each.name != task.name]
+        limits = {each.rate_limit for each in others if each.queue == options.queue}
         different = limits - {options.rate_limit, None}
         if different and options.rate_limit is not None:
             raise InvalidSetting(
@@ -235,5 +244,43 @@ class Tasks:
         return f"<Tasks {', '.join(sorted(self._tasks))}>"
 
 
-def _place(task: Task[Any, Any, Any]) -> str:
-    return f"{task.function.__module__}:{task.function.__qualname__}"
+class _Source(NamedTuple):
+    """Where a task was defined, and in which execution of which module. It tells a reload from a second task."""
+
+    code: CodeType
+    place: str  # of the function
+    module: str  # whose execution made the task
+    execution: object  # another one after a reload
+    body: CodeType | None  # of the module, or of the cell of a notebook
+
+    def may_replace(self, before: _Source) -> bool:
+        """True when the module was loaded again, or an interactive session has defined the function again."""
+        if self.module != before.module:
+            return False
+        if self.execution is not before.execution:
+            return True
+        return self.place == before.place and self.body is not before.body and self.code is not before.code
+
+
+def _source_of(function: Any) -> _Source:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect has none that costs as little
+    while frame is not None and not _is_module(frame):
+        frame = frame.f_back
+    code, place = function.__code__, f"{function.__module__}:{function.__qualname__}"
+    if frame is None:  # in a thread
+        return _Source(code, place, "", None, None)
+    names = frame.f_globals
+    module = str(names.get("__file__") or names.get("__name__"))
+    return _Source(code, place, module, names.get("__spec__") or names, frame.f_code)
+
+
+def _is_module(frame: FrameType) -> bool:
+    return not frame.f_code.co_flags & inspect.CO_OPTIMIZED and frame.f_locals is frame.f_globals
+
+
+def _collision(name: str, before: _Source, source: _Source) -> str:
+    first, second = (f"{each.place} (line {each.code.co_firstlineno})" for each in (before, source))
+    return (
+        f"there are two tasks {name!r}, {first} and {second}: a worker could not tell them apart; give each a name, as "
+        "in @tasks.task(name=...), or use task.options(...) for calls with other options"
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments, Parameter
@@ -40,6 +41,20 @@ class Arguments:
         self._name, self._function, self._value_of = name, function, value_of
         self._signature = inspect.signature(function)
         self._decoders: _Decoders | None = None
+
+    def warn_of_no_types(self) -> None:
+        """Warn, at the place of the function, of parameters without an annotation: these arrive as plain values."""
+        names = [
+            each.name for each in self._signature.parameters.values() if each.annotation is Parameter.empty
+        ]
+        if not names:
+            return
+        text = (
+            f"task {self._name!r} has parameters without a type, {', '.join(names)}: a tuple or a set arrives as a list, "
+            f"and an object as a dict; annotate what it takes, such as {names[0]}: int, or {names[0]}: Any"
+        )
+        code = self._function.__code__
+        warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""

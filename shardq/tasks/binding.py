@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from shardq.client import Client
 from shardq.errors import (
@@ -21,14 +20,15 @@ from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of
+from shardq.rate import Rate
 from shardq.receipt import MessageId
 from shardq.schedules.schedule import Schedule
-from shardq.settings import QueueSettings
+from shardq.settings import QueueSettings, tell_of_others
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
-from shardq.tasks.options import ScheduleKeywords
+from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
@@ -40,51 +40,74 @@ if TYPE_CHECKING:
 
 __all__ = ["Binding"]
 
-_log = logging.getLogger(__name__)
-
 MOST_PLANS = 100
 MOST_QUEUES = 1_000  # that are kept open
 
 
-class Binding:
-    """One client, with what is opened once for all tasks. ``settings`` are those with which a queue is created."""
+class _Opened(NamedTuple):
+    """A queue that is kept open, and the tasks whose options were compared with its settings."""
 
-    def __init__(self, client: Client, settings: Callable[[str], dict[str, Any]]) -> None:
+    queue: Queue
+    producer: Producer
+    tasks: set[str]
+
+
+class Binding:
+    """One client, with what is opened once for all tasks.
+
+    ``options`` gives those of the tasks of a queue, and of others that are sent there: a queue that is missing is
+    created with their limits.
+    """
+
+    def __init__(
+        self, client: Client, options: Callable[[str, Collection[str]], Mapping[str, TaskOptions]]
+    ) -> None:
         self.client, self.results = client, ResultLog(client)
-        self._settings = settings
+        self._options = options
         self._lock = OwnLock()
-        self._opened_queues: dict[str, tuple[Queue, Producer]] = {}
-        self._told: set[str] = set()  # the queues of which was told that they deliver too seldom
+        self._opened_queues: dict[str, _Opened] = {}
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
         self._places: dict[str, Places] = {}  # of the same
 
-    def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[str]:
-        """Store messages, and return their ids. A queue that is missing is created."""
-        producer = self._producer(queue)
+    def send(
+        self, queue: str, messages: Sequence[OutgoingMessage], tasks: Collection[str] = ()
+    ) -> Sequence[str]:
+        """Store messages, and return their ids. A queue that is missing is created.
+
+        ``tasks`` are those that follow in this queue from a message that begins a workflow.
+        """
+        names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
+        producer = self._opened_queue(queue, names).producer
         try:
             return _sent(producer, messages)
         except QueueNotFound:  # it was deleted
             self._opened_queues.pop(queue, None)
-            return _sent(self._producer(queue), messages)
+            return _sent(self._opened_queue(queue, names).producer, messages)
         except MessageTooLarge as error:
             raise self._too_large(queue, messages) from error
 
-    def settings(self, queue: str) -> QueueSettings:
+    def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
         """The settings of a queue of tasks, at most a second old. One that is missing is created."""
         try:
-            return self._queue_and_producer(queue)[0].settings
+            return self._opened_queue(queue, tasks).queue.settings
         except QueueNotFound:  # it was deleted
             self._opened_queues.pop(queue, None)
-            return self._queue_and_producer(queue)[0].settings
+            return self._opened_queue(queue, tasks).queue.settings
 
-    def send_stream(self, queue: str, body: Callable[[], BinaryIO], message: OutgoingMessage) -> str:
-        """Store a message whose body is what a file gives, and return its id. A queue that is missing is created."""
+    def send_stream(
+        self,
+        queue: str,
+        body: Callable[[], BinaryIO],
+        message: OutgoingMessage,
+        tasks: Collection[str] = (),
+    ) -> str:
+        """Store a message whose body is what a file gives, and return its id. The rest is as in :meth:`send`."""
         options: Any = {"headers": message.headers, "delay": message.delay}
         try:
-            return self._producer(queue).send_stream(body(), **options)
+            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
         except QueueNotFound:  # it was deleted
             self._opened_queues.pop(queue, None)
-            return self._producer(queue).send_stream(body(), **options)
+            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
 
     def schedule(self, schedule: str, call: Signature[Any], timing: ScheduleKeywords) -> Schedule:
         """Send a call at each occurrence of a schedule. A queue that is missing is created."""
@@ -96,7 +119,7 @@ class Binding:
                 "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
                 f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
             )
-        self._producer(queue)
+        self._opened_queue(queue, [call.task.name])
         return self.client.schedules.create(
             schedule,
             queue=queue,
@@ -108,28 +131,15 @@ class Binding:
             **timing,
         )
 
-    def queue(self, name: str) -> Queue:
-        """A queue of tasks; created if it is missing."""
-        wanted = self._settings(name)
+    def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
+        """A queue of tasks, of these among others; created with their limits if it is missing."""
+        options = self._options(name, tasks)
         try:
             found = self.client.queue(name)
         except (QueueNotFound, SchemaMismatch):  # or nothing is in the database yet
-            return self.client.create_queue(name, exist_ok=True, **wanted)
-        self._tell_of_fewer(name, found.settings.max_deliveries, wanted.get("max_deliveries", 0))
+            found = self.client.create_queue(name, exist_ok=True, **_wanted(options))
+        _tell_of_limits(found, options)
         return found
-
-    def _tell_of_fewer(self, name: str, most: int | None, wanted: int) -> None:
-        if most is not None and most < wanted and name not in self._told:
-            self._told.add(name)
-            _log.warning(
-                "queue %r has max_deliveries=%r, so a task with retry=%r is tried less often: "
-                "`shardq alter %s --max-deliveries %r`",
-                name,
-                most,
-                wanted,
-                name,
-                wanted,
-            )
 
     def find(self, task: str) -> StoredMessage | None:
         """The message of a task, or of a step of a workflow, if it waits or runs in its queue."""
@@ -258,18 +268,21 @@ class Binding:
         """The queue of the messages that begin a workflow, and its runs."""
         return self._opened(in_run(workflow, 0))
 
-    def _producer(self, queue: str) -> Producer:
-        return self._queue_and_producer(queue)[1]
-
-    def _queue_and_producer(self, queue: str) -> tuple[Queue, Producer]:
-        if (known := self._opened_queues.get(queue)) is not None:  # another thread may take it out
+    def _opened_queue(self, queue: str, tasks: Collection[str]) -> _Opened:
+        known = self._opened_queues.get(queue)  # another thread may take it out
+        if known is not None and known.tasks.issuperset(tasks):
             return known
         with self._lock.get():
-            if (known := self._opened_queues.get(queue)) is None:
-                opened = self.queue(queue)
+            known = self._opened_queues.get(queue)
+            if known is None:
+                opened = self.queue(queue, tasks)
                 if len(self._opened_queues) >= MOST_QUEUES:  # others may have deleted them
-                    self._opened_queues, self._told = {}, set()
-                known = self._opened_queues[queue] = opened, opened.producer()
+                    self._opened_queues = {}
+                known = self._opened_queues[queue] = _Opened(opened, opened.producer(), set(tasks))
+            elif new := set(tasks) - known.tasks:
+                own, options = self._options(queue, ()), self._options(queue, new)
+                _tell_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
+                known.tasks.update(new)
         return known
 
 
@@ -287,6 +300,41 @@ def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int
     stored = found_in(queue, [each for each in holders.values() if each])
     found = {keys[key]: stored.get(each) or queue.get(unique_key=key) for key, each in holders.items()}
     return {number: each for number, each in found.items() if each is not None}
+
+
+def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
+    """The settings with which a queue of these tasks is created; of several limits the first."""
+    most = max((each.policy.attempts or 0 for each in options.values()), default=0)
+    wanted: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
+    limit = next((each.rate_limit for each in options.values() if each.rate_limit is not None), None)
+    return wanted if limit is None else wanted | {"rate_limit": limit}
+
+
+def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
+    """Warn of tasks whose queue has another rate limit, or delivers more seldom than they are to be tried."""
+    kept, name = queue.settings, queue.name
+    for task, each in options.items():
+        what = f"queue {name!r} of task {task!r}"
+        if each.rate_limit is not None and not _is_same_rate(each.rate_limit, kept.rate_limit):
+            tell_of_others(
+                what,
+                {"rate_limit": kept.rate_limit},
+                {"rate_limit": each.rate_limit},
+                f"`shardq alter {name} --rate-limit {each.rate_limit}` changes it",
+            )
+        attempts = each.policy.attempts or 0
+        if kept.max_deliveries is not None and kept.max_deliveries < attempts:
+            tell_of_others(
+                what,
+                {"max_deliveries": kept.max_deliveries},
+                {"max_deliveries": attempts},
+                f"the task is tried less often than retry={attempts}; `shardq alter {name} --max-deliveries "
+                f"{attempts}` changes it",
+            )
+
+
+def _is_same_rate(first: str, second: str | None) -> bool:
+    return second is not None and Rate.parse(first) == Rate.parse(second)
 
 
 def _sent(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[str]:

@@ -10,12 +10,13 @@ The plans of buckets are stored behind that of the workflow, in the large body o
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from shardq.errors import MessageTooLarge
+from shardq.outgoing_message import DEFAULT_PRIORITY
 from shardq.tasks.plans import WORKFLOW, Plan, Step, read_plan, write_plan
 
 __all__ = [
@@ -24,9 +25,12 @@ __all__ = [
     "MAX_PLAN_BYTES",
     "Bucket",
     "bucket_of",
+    "empty_bucket",
+    "is_empty",
     "plans_of",
     "read_plans",
     "stream",
+    "tasks_in",
 ]
 
 BUCKET_STEPS = 200  # parts of a group that are not cut further
@@ -48,6 +52,25 @@ def bucket_of(plan: Plan, buckets: Mapping[int, Bucket]) -> tuple[Step, Bucket]:
     takes = next((step.takes for step in plan.steps if step.takes is not None and not step.after), None)
     step = Step(task=WORKFLOW, queue=first.queue, body=b"", takes=takes, priority=first.priority)
     return step, Bucket(checked(write_plan(plan)), buckets)
+
+
+def tasks_in(queue: str, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -> set[str]:
+    """The tasks that are sent to a queue, of the first bucket for all of them."""
+    found = {step.task for step in steps if step.queue == queue and not step.is_bucket}
+    if (bucket := next(iter(buckets.values()), None)) is not None:
+        found |= tasks_in(queue, read_plan(bucket.plan).steps, bucket.buckets)
+    return found
+
+
+def empty_bucket(queue: str, keep: float) -> tuple[Step, Bucket]:
+    """A bucket without steps, and the step that it is: it has ended when its message is received."""
+    step = Step(task=WORKFLOW, queue=queue, body=b"", priority=DEFAULT_PRIORITY)
+    return step, Bucket(write_plan(Plan((), keep, (), many=True)), {})
+
+
+def is_empty(bucket: Bucket | None) -> bool:
+    """True for :func:`empty_bucket`."""
+    return bucket is not None and not read_plan(bucket.plan).steps
 
 
 def checked(plan: bytes) -> bytes:

@@ -57,6 +57,8 @@ def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, En
 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
     """What a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
+    if step.collected and step.is_bucket:  # only an empty one is collected
+        return
     if step.collected:
         value = b"" if entry.failure is not None else binding.results.value(identity, entry)
         yield Value(step.task, as_collected(value, entry.failure), collected=True)

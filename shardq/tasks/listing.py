@@ -146,7 +146,9 @@ def _looked_up(binding: Binding, found: _Begun, run: str) -> WorkflowView:
         return msgspec.structs.replace(view, state=entry.state, ended=when, failure=_text(entry))
     if len(ended) < len(entries):
         return view
-    return msgspec.structs.replace(view, state="done", ended=max(when for _, when in ended))
+    return msgspec.structs.replace(
+        view, state="done", ended=max((when for _, when in ended), default=view.begun)
+    )
 
 
 def _text(entry: Entry) -> str | None:

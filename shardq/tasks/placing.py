@@ -55,7 +55,10 @@ def _is_worth_it(binding: Binding, plan: Plan, bodies: Mapping[int, bytes | None
         are_enough(bodies)
         and sum(len(body or plan.steps[number].body) for number, body in bodies.items()) <= MOST_BYTES
         and all(plan.steps[number].group is None for number in bodies)
-        and not any(binding.settings(queue).is_bounded for queue in _by_queue(plan, list(bodies)))
+        and not any(
+            binding.settings(queue, {plan.steps[number].task for number in numbers}).is_bounded
+            for queue, numbers in _by_queue(plan, list(bodies)).items()
+        )
     )
 
 

@@ -87,7 +87,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps of a workflow, and for how many seconds what became of each is kept."""
+    """The steps of a workflow, and for how many seconds what became of each is kept. An empty bucket has no steps."""
 
     steps: tuple[Step, ...]
     keep: float
@@ -99,7 +99,9 @@ class Plan(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         count = len(self.steps)
         named = [(self.ends, count), *((step.after, number) for number, step in enumerate(self.steps))]
-        if not self.ends or not all(_are_before(number, steps) for steps, number in named):
+        if bool(self.ends) != bool(self.steps) or not all(
+            _are_before(number, steps) for steps, number in named
+        ):
             raise ValueError(f"a plan of {count} steps names others")  # which is a failure to read it
 
     @property

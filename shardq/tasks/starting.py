@@ -16,7 +16,7 @@ from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.gathering import entries_of
 from shardq.tasks.ids import in_run, run_of, split_step, step_id
 from shardq.tasks.placing import sent_in_places
-from shardq.tasks.plans import Plan, read_plan, write_plan
+from shardq.tasks.plans import Plan, joined, read_plan, write_plan
 from shardq.tasks.results import Decided, Entry
 
 __all__ = ["give_up", "start_bucket", "start_run", "start_workflow"]
@@ -40,9 +40,13 @@ def start_workflow(binding: Binding, message: Message) -> None:
 def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
     """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated.
 
-    Without a value, which is too large for a message, their workers read it.
+    Without a value, which is too large for a message, their workers read it. An empty bucket ends at once.
     """
     plan = _plan(binding, bucket)
+    if not plan.steps:
+        binding.results.decide([Decided(bucket, Entry("done", joined([])), plan.keep)])
+        advance(binding, bucket, Seen({}))
+        return
     if run_of(bucket):
         _start_rest(binding, bucket, plan, value)
         return

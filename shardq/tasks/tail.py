@@ -11,10 +11,11 @@ import io
 from typing import TYPE_CHECKING
 
 from shardq.errors import InvalidSetting
+from shardq.receipt import MessageId
 from shardq.tasks.buckets import Bucket, checked, read_plans, stream
 from shardq.tasks.ids import in_run
 from shardq.tasks.plans import write_plan
-from shardq.tasks.workflow import KEEP_SECONDS, Workflow, workflow_of
+from shardq.tasks.workflow import KEEP_SECONDS, Workflow, placed, workflow_of
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -45,7 +46,8 @@ def enter_tail(
             f"task {name!r} returned a call, as {DEEPEST} before it did, each in place of the one before: return a "
             "value, or send the next call by itself"
         )
-    workflow, first = workflow_of(given), in_run(task, 0)
+    first = in_run(task, 0)
+    workflow = placed(workflow_of(given), None, MessageId.parse(first.partition("#")[0]).shard.queue)
     plan = workflow.plan(keep if "#" in task else max(keep, KEEP_SECONDS), name, tail=keep > 0)
     root = checked(write_plan(plan))
     if workflow.buckets or again:

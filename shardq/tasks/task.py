@@ -128,7 +128,7 @@ class Task(Generic[P, R, T]):
         self.name = options.name or function.__name__
         self.arguments = Arguments(self.name, function, _value_of)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
@@ -146,13 +146,13 @@ class Task(Generic[P, R, T]):
         changed.__dict__ |= {**self.__dict__, "_options": self._options.change(changes)}
         return changed
 
-    def signature(self, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
+    def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
         """A call that is not sent yet. Raises ArgumentsRejected for arguments that the function does not take."""
         body = self.arguments.encode(args, kwargs)
         group = self._made("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
 
-    def then(self, *args: Any, **kwargs: Any) -> Signature[T]:
+    def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
         """A step of a workflow whose first argument is what the step before it returned; the others are given here.
 
         Raises ArgumentsRejected for arguments that the function does not take.
@@ -169,14 +169,18 @@ class Task(Generic[P, R, T]):
     def map(
         self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop"
     ) -> shardq.tasks.Workflow:
-        """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
-        from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
+        """A workflow of one call for each value, which do not wait for each other: see :func:`group`.
+
+        Without values it is done at once, and its result is an empty list.
+        """
+        from shardq.tasks.workflow import group_of, placed  # noqa: PLC0415 - it is built on this
 
         if not isinstance(values, Iterable):
             raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
-        return group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
+        found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
+        return placed(found, self.app, self._options.queue, self)
 
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
 
         Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
@@ -199,7 +203,7 @@ class Task(Generic[P, R, T]):
         """
         return self.signature().schedule(schedule_id, **timing)  # type: ignore[call-arg]
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the task here as a worker would: its arguments are written and read, an async function is awaited.
 
         Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected, TaskTimeout,
@@ -272,6 +276,8 @@ def _value_of(kind: Any) -> Any:
 
 def _check_function(function: object) -> None:
     if not inspect.isfunction(function):
-        raise InvalidSetting(f"{shown(function)} is {kind_of(function)}: make a task of a function")
+        raise InvalidSetting(
+            f"{shown(function)} is {kind_of(function)}: make a task of a function, such as a def that calls it"
+        )
     if not inspect.iscoroutinefunction(function):
         check_runs("task", function)

@@ -13,14 +13,25 @@ from shardq.sending.prepared import prepare_options
 from shardq.settings import check_number
 from shardq.tasks import buckets
 from shardq.tasks.app import Tasks
-from shardq.tasks.buckets import Bucket, bucket_of, checked, stream
+from shardq.tasks.buckets import Bucket, bucket_of, checked, empty_bucket, is_empty, stream, tasks_in
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
-from shardq.tasks.workflow_result import WorkflowResult
+from shardq.tasks.workflow_result import NothingSent, WorkflowResult
 from shardq.wording import shown
 
-__all__ = ["KEEP_SECONDS", "Errors", "Part", "Workflow", "chain", "chord", "group", "group_of", "workflow_of"]
+__all__ = [
+    "KEEP_SECONDS",
+    "Errors",
+    "Part",
+    "Workflow",
+    "chain",
+    "chord",
+    "group",
+    "group_of",
+    "placed",
+    "workflow_of",
+]
 
 KEEP_SECONDS = 86_400.0
 MAX_NAME = 200
@@ -30,7 +41,8 @@ _SOME_ID = f"tasks:0:0:{0:032x}:0"  # a workflow gets its own when it is sent
 class Workflow(msgspec.Struct, frozen=True):
     """Steps that wait for others. Made by :func:`chain`, :func:`group` and :func:`chord`, and put together by them.
 
-    ``ends`` are the steps that none waits for. It is a value: it can be sent any number of times.
+    ``ends`` are the steps that none waits for. It is a value: it can be sent any number of times. One of an empty list
+    is done as soon as a worker has received it, and its result is an empty list.
 
     >>> import shardq.tasks
     >>> tasks = shardq.tasks.Tasks(url)
@@ -45,7 +57,7 @@ class Workflow(msgspec.Struct, frozen=True):
     (0, 91)
     """
 
-    app: Tasks
+    app: Tasks | None  # None: nothing in it names a task
     steps: tuple[Step, ...]
     tasks: Mapping[str, Task[Any, Any, Any]]  # by their names
     ends: tuple[int, ...]
@@ -62,15 +74,18 @@ class Workflow(msgspec.Struct, frozen=True):
         which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
         :meth:`Task.send` raises; nothing is stored then.
         """
-        plan = self.plan(keep, next(iter(self.tasks)) if name is None else _checked_name(name))
+        plan = self.plan(keep, next(iter(self.tasks), WORKFLOW) if name is None else _checked_name(name))
+        if self.app is None:
+            return NothingSent(cast("Any", None), _SOME_ID, {}, plan)
         body = checked(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
+        tasks = tasks_in(queue, self.steps, self.buckets)
         if self.buckets:
             root = Bucket(body, self.buckets)
-            identity = binding.send_stream(queue, lambda: stream(root), message)
+            identity = binding.send_stream(queue, lambda: stream(root), message, tasks)
         else:
-            (identity,) = binding.send(queue, [message])
+            (identity,) = binding.send(queue, [message], tasks)
         return WorkflowResult(binding, identity, self.tasks, plan)
 
     def plan(self, keep: float, name: str, *, tail: bool = False) -> Plan:
@@ -78,7 +93,7 @@ class Workflow(msgspec.Struct, frozen=True):
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
-        return Plan(self.steps, keep, self.ends, self.many, name, tail)
+        return Plan(self.steps, keep, self.ends, self.many or not self.steps, name, tail)
 
 
 Part = Signature[Any] | Workflow
@@ -118,9 +133,10 @@ def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
         if steps >= buckets.BUCKET_STEPS or size >= buckets.BUCKET_BYTES:
             cut.append(_bucket(some))
             some, steps, size = [], 0, 0
-        some.append(_member(part, errors))
-        steps += len(some[-1].steps)
-        size += sum(len(step.body) for step in some[-1].steps)
+        if (member := _member(part, errors)).steps:
+            some.append(member)
+            steps += len(member.steps)
+            size += sum(len(step.body) for step in member.steps)
     if not cut:
         return _beside(some)
     return group_of([*cut, _bucket(some)])
@@ -131,7 +147,10 @@ def _member(part: Part, errors: Errors) -> Workflow:
     member = workflow_of(_checked(part))
     if errors == "stop":
         return member
-    if any(member.steps[end].is_bucket or member.steps[end].collected for end in member.ends):
+    if any(
+        member.steps[end].collected or (member.steps[end].is_bucket and not is_empty(member.buckets.get(end)))
+        for end in member.ends
+    ):
         raise InvalidSetting(
             "a group that collects errors has a large group, or one that collects errors itself, as the end of a part: "
             "let a step follow that within the part, or give errors='collect' to the inner group only"
@@ -146,7 +165,7 @@ def _member(part: Part, errors: Errors) -> Workflow:
 def _beside(parts: Sequence[Workflow]) -> Workflow:
     """Steps that do not wait for each other."""
     if not parts:
-        raise InvalidSetting("a workflow without steps: give one at least")
+        return Workflow(None, (), {}, (), many=True)
     steps: list[Step] = []
     tasks: dict[str, Task[Any, Any, Any]] = {}
     ends: list[int] = []
@@ -172,11 +191,17 @@ def _bucket(parts: Sequence[Workflow]) -> Workflow:
 def chain(*parts: Part) -> Workflow:
     """Steps of which each waits for the one before. One that is made by :meth:`Task.then` takes what that returned.
 
-    A part may be a workflow. What follows a group waits for all of it, and takes a list.
+    A part may be a workflow. What follows a group waits for all of it, and takes a list: an empty one after an empty
+    group. An empty chain is no step of the chain that it is in.
     """
-    if not parts:
-        raise InvalidSetting("a workflow without steps: give one at least")
-    first, *others = [workflow_of(_checked(part)) for part in parts]
+    given = [workflow_of(_checked(part)) for part in parts]
+    known = next((each for each in given if each.steps), None)
+    if known is not None:
+        queue = known.steps[0].queue
+        given = [placed(each, known.app, queue) for each in given if each.steps or each.many]
+    if known is None or not given:
+        return Workflow(None, (), {}, (), many=any(each.many for each in given))
+    first, *others = given
     for each in others:
         steps = tuple(
             step if step.after else msgspec.structs.replace(step, after=first.ends, many=first.many)
@@ -197,6 +222,17 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
     if not isinstance(parts, Iterable):
         raise InvalidSetting(f"chord: {shown(parts)} is no list of steps: give chord([...], callback)")
     return chain(group_of(parts, errors), callback)
+
+
+def placed(
+    workflow: Workflow, app: Tasks | None, queue: str, task: Task[Any, Any, Any] | None = None
+) -> Workflow:
+    """The workflow, where it has steps; an empty one with a step in this queue that ends as soon as it is received."""
+    if workflow.steps:
+        return workflow
+    step, bucket = empty_bucket(queue, KEEP_SECONDS)
+    tasks = {} if task is None else {task.name: task}
+    return Workflow(app, (step,), tasks, (0,), many=True, buckets={0: bucket})
 
 
 def _checked_name(name: object) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import shardq.tasks.binding
     import shardq.tasks.task
 
-__all__ = ["WorkflowResult"]
+__all__ = ["NothingSent", "WorkflowResult"]
 
 
 class WorkflowResult:
@@ -212,6 +212,35 @@ class WorkflowResult:
 
     def __repr__(self) -> str:
         return f"<WorkflowResult {self.id}>"
+
+
+class NothingSent(WorkflowResult):
+    """The result of an empty workflow that names no task, and so no store: done, and an empty list.
+
+    Nothing is stored for it, so no other program finds its ``id``.
+    """
+
+    @property
+    def state(self) -> TaskState:
+        """Always "done"."""
+        return "done"
+
+    def steps(self, bucket: str | None = None) -> list[TaskView]:
+        """Return no steps. Raises InvalidReceipt for what is no id."""
+        if bucket is not None:
+            check_task_id(bucket)
+        return []
+
+    def cancel(self) -> bool:
+        """Return False: it has ended."""
+        return False
+
+    def retry(self) -> bool:
+        """Return False: nothing has failed."""
+        return False
+
+    def _run(self) -> str:
+        return self.id
 
 
 _LOOK_SECONDS = 1.0

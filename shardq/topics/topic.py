@@ -13,7 +13,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, tell_of_others
 from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
@@ -130,7 +130,7 @@ class Topic:
         start: Start = "latest",
         **settings: Unpack[QueueSettingsArguments],
     ) -> Subscription:
-        """Make a durable subscription, or open the one of that name as it is.
+        """Make a durable subscription, or open the one of that name as it is, with a warning for other settings.
 
         ``filter`` is a pattern of subjects, several, or a :class:`Filter`; None takes everything. A new one gets what
         is published from now on; with ``start="earliest"`` or an aware datetime also what was published before, or
@@ -146,6 +146,10 @@ class Topic:
         with self._there():
             while True:
                 opened = self._opened(name, wanted)
+                if opened is not None:
+                    kept = msgspec.structs.asdict(opened.queue.settings)
+                    what = f"subscription {name!r} of topic {self.name!r}"
+                    tell_of_others(what, kept, settings, "`subscription.queue.alter` changes it")
                 made = opened or self._made(name, wanted or EVERYTHING, since, {**_SMALL, **settings})
                 if made is not None:
                     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardq.client import Client
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.errors import QueueExists
-from shardq.settings import check_number
+from shardq.settings import check_number, tell_of_others
 from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.errors import TopicExists
@@ -32,6 +32,11 @@ def create_topic(
     existed = client.exists(log_of(name))
     if not existed:
         drop_leftovers(client, name)
+    if existed and exist_ok:
+        topic = Topic(client, name, codec=codec)
+        kept, given = {"retention": topic.retention}, {"retention": float(retention)}
+        tell_of_others(f"topic {name!r}", kept, given, "`topic.alter` changes it")
+        return topic
     try:
         client.create_queue(
             log_of(name),
@@ -46,9 +51,7 @@ def create_topic(
         raise TopicExists(
             f"topic {name!r} exists already: open it, accept it with exist_ok, or delete it first"
         ) from error
-    with telling_done(
-        lambda: "" if existed else f"topic {name!r} is created: call it again with exist_ok=True"
-    ):
+    with telling_done(lambda: f"topic {name!r} is created: call it again with exist_ok=True"):
         return Topic(client, name, codec=codec)
 
 

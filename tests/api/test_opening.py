@@ -49,3 +49,31 @@ def test_an_older_queue_with_equal_settings_is_not_taken_for_one_whose_creation_
         with pytest.raises(shardq.QueueExists):  # its shards are not touched either
             client.create_queue("q")
         assert client.queue("q").counts().ready == 1
+
+
+@pytest.mark.parametrize("method", ["create_queue", "prepare"])
+@pytest.mark.parametrize("error", [shardq.InvalidName, shardq.InvalidSetting, shardq.UnsupportedByStore])
+def test_a_queue_whose_dead_letter_queue_is_refused_leaves_nothing(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
+) -> None:
+    store = open_store(url, clock)
+    own = getattr(store, method)
+
+    def refuse(given: object) -> object:
+        first = given[0] if isinstance(given, tuple) else given
+        if "q.dead" in (getattr(first, "name", ""), getattr(first, "queue", "")):
+            raise error("not this one")
+        return own(given)
+
+    monkeypatch.setattr(store, method, refuse)
+    with shardq.Client(store) as client:
+        with pytest.raises(error):
+            client.create_queue("q")
+        assert client.queues() == ()
+        kept = client.create_queue("q", max_deliveries=None)
+        with pytest.raises(error):
+            kept.alter(max_deliveries=3)
+        assert kept.settings.max_deliveries is None
+        with pytest.raises(error):
+            client.create_queue("r", dead_letter_queue="q.dead", exist_ok=True)
+        assert client.queues() == ("q",)

@@ -14,6 +14,7 @@ import pytest
 from bson.binary import Binary
 from pymongo.database import Database
 
+import shardq
 from shardq.errors import (
     InvalidName,
     InvalidSetting,
@@ -296,3 +297,29 @@ def test_the_schema_is_json_that_names_every_collection() -> None:
     files = sorted((Path(__file__).parents[2] / "schema" / "mongodb").iterdir())
     named = {each["name"] for file in files for each in msgspec.json.decode(file.read_bytes())["collections"]}
     assert {"shardq.queue", "shardq.shard", "shardq.signal", "{shard}"} <= named
+
+
+def test_a_queue_whose_dead_letter_queue_cannot_have_its_name_leaves_nothing(mongodb_url: str) -> None:
+    with shardq.connect(mongodb_url) as client:
+        kept = client.create_queue("kept")
+        longest = next(
+            each for each in ("a" * count for count in range(40, 300)) if not _can_have(client, each)
+        )
+        for name in ("system", longest):
+            with pytest.raises(InvalidName):
+                client.create_queue(name)
+        with pytest.raises(InvalidName):
+            kept.alter(dead_letter_queue="system.dead")
+        assert kept.settings.dead_letter_queue is None
+        assert client.queues() == ("kept", "kept.dead")
+        client.create_queue("system", max_deliveries=None)
+
+
+def _can_have(client: shardq.Client, name: str) -> bool:
+    try:
+        client.create_queue(name)
+    except InvalidName:
+        return False
+    client.delete_queue(name)
+    client.delete_queue(f"{name}.dead")
+    return True

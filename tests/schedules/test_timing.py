@@ -76,6 +76,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cron": "61 * * * *"}, "cron='61 \\* \\* \\* \\*' cannot be read"),
     ({"cron": "0 0 30 2 *"}, "cannot be read"),
     ({"cron": ""}, "cannot be read"),
+    ({"cron": "*/61 * * * *"}, "a step of 61 in its minute, which has 60 values"),
+    ({"cron": "1,*/90 * * * *"}, "a step of 90 in its minute"),
+    ({"cron": "10-20/100 * * * *"}, "a step of 100 in its minute"),
+    ({"cron": "*/61 * * * * *"}, "a step of 61 in its second"),
+    ({"cron": "0 */25 * * *"}, "a step of 25 in its hour, which has 24 values"),
+    ({"cron": "0 0 */32 * *"}, "a step of 32 in its day of month"),
+    ({"cron": "0 0 1 */13 *"}, "a step of 13 in its month"),
+    ({"cron": "0 0 * * */8"}, "a step of 8 in its day of week"),
     ({"cron": 5}, "is an int"),
     ({"every": 0.5}, "every=0.5 is out of range"),
     ({"every": "5"}, "every='5' is a str"),
@@ -85,6 +93,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"every": 5, "time_zone": "Europe"}, "is not known"),
     ({"every": 5, "time_zone": None}, "is not known"),
 ]
+
+
+@pytest.mark.parametrize(
+    "cron", ["*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7", "*/60 * * * * *"]
+)
+def test_a_step_over_all_values_of_a_field_is_once(cron: str) -> None:
+    assert timing_of(cron, None, None, "UTC").after(0) is not None
 
 
 @pytest.mark.parametrize(("given", "text"), BAD)

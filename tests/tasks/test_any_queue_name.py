@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Collection
 
 import pytest
 from click.testing import CliRunner
@@ -82,8 +83,8 @@ def test_an_app_that_sends_to_ever_new_queues_remembers_some_of_them(
     opened = list[weakref.ref[object]]()
     queue_of = binding.Binding.queue
 
-    def noted(self: binding.Binding, name: str) -> shardq.Queue:
-        queue = queue_of(self, name)
+    def noted(self: binding.Binding, name: str, tasks: Collection[str]) -> shardq.Queue:
+        queue = queue_of(self, name, tasks)
         opened.append(weakref.ref(queue))
         return queue
 

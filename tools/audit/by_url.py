@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from shardq.storage.sqlite.url import path_in
 from shardq.testing import RawQueue
 
 from .cassandra_rows import read_cassandra
@@ -21,7 +22,7 @@ def read_by_url(url: str, queue: str) -> RawQueue:
 
 
 def _sqlite(url: str, queue: str) -> RawQueue:
-    return read_sqlite(Path(unquote(urlsplit(url).path).removeprefix("/")), queue)
+    return read_sqlite(Path(path_in(url)), queue)
 
 
 def _mongodb(url: str, queue: str) -> RawQueue:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 import shardq
+from shardq.storage.sqlite.url import path_in
 
 __all__ = ["GROUPS", "KINDS", "PLAIN", "Kind", "Place", "Times", "measure"]
 
@@ -171,8 +172,7 @@ Transaction = Callable[[Callable[[shardq.Client], object]], object]
 def application(where: Where) -> Iterator[Transaction]:
     """The application's own connection: what does something in a transaction of it."""
     if urlsplit(where.url).scheme == "sqlite":
-        path = unquote(urlsplit(where.url).path).removeprefix("/")
-        connection = sqlite3.connect(path, isolation_level=None, timeout=60)
+        connection = sqlite3.connect(path_in(where.url), isolation_level=None, timeout=60)
         try:
             yield lambda do: _in_sqlite(where.client, connection, do)
         finally:

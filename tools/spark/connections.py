@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import psutil
 from clusters import local_cluster
@@ -32,6 +32,7 @@ import shardq
 from shardq.spark.connection import IDLE_SECONDS
 from shardq.spark.jobs.drain import drain
 from shardq.spark.jobs.place import Place
+from shardq.storage.sqlite.url import path_in
 
 NAME = "connections"
 WORKER = "pyspark.worker"  # of tasks; what plans are others
@@ -131,8 +132,8 @@ def count_of_process(process: int, url: str) -> int:
 
 
 def _file_of(url: str) -> str:
-    """The file that a URL of SQLite names; its path begins with a slash of the URL's own."""
-    return str(Path(unquote(urlsplit(url).path)[1:]).resolve())
+    """The file that a URL of SQLite names."""
+    return str(Path(path_in(url)).resolve())
 
 
 _ask: dict[str, Callable[[], int]] = {}

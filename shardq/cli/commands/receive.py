@@ -13,7 +13,7 @@ import click
 from shardq.batch import Batch
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
 from shardq.cli.message_view import view_of
-from shardq.cli.output import output_option, write_body
+from shardq.cli.output import output_option, wait_for_reader, write_body
 from shardq.cli.printing import note, print_json
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
@@ -70,7 +70,8 @@ def receive(
     """Receive messages and print them.
 
     Prints the body of each message on a line, however large it is, or with --json all properties. Messages are acked
-    after they are printed. If printing fails, they are redelivered when their leases expire.
+    after they are printed; in a pipe, such as `shardq receive orders -n 100 | head -3`, after the reader has taken
+    them. If it ends before that, the messages that it did not take are returned to the queue.
 
     At a body that the codec cannot read the command ends with exit code 2. What was printed before it is acked, what
     comes behind it is given back, and the message itself is redelivered when its lease expires. With --pop, where all
@@ -129,15 +130,23 @@ def receive_messages(
 
 
 def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) -> None:
-    """Show messages up to one that cannot be read: those before it are settled, those behind it are given back."""
+    """Show messages up to one that cannot be read: those before it are settled, those behind it are given back.
+
+    So is the first that the reader of a pipe has not taken when it ends.
+    """
     for position, message in enumerate(batch):
         try:
             show(message)
-        except ShardqError:
-            sys.stdout.flush()
+            if settle is Settle.AFTER:
+                wait_for_reader()
+        except (ShardqError, BrokenPipeError) as error:
+            rest = batch[position:]
+            if isinstance(error, ShardqError):
+                sys.stdout.flush()
+                rest = batch[position + 1 :]
             if settle is Settle.AFTER:
                 batch.part(batch[:position]).ack()
-            batch.part(batch[position + 1 :]).give_back()
+            batch.part(rest).give_back()
             raise
 
 

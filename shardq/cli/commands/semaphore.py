@@ -9,7 +9,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.times import duration
 from shardq.client import Client
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.semaphore import PERMIT_LEASE_SECONDS, Semaphore
 
 __all__ = ["opened", "semaphore"]
@@ -41,7 +41,14 @@ def semaphore(
 
 def opened(client: Client, name: str, permits: int | None, lease: float | None) -> Semaphore:
     """Open a semaphore, with so many permits if they are given. Raises InvalidSetting if it has another lease."""
-    found = client.semaphore(name, permits=permits, lease=PERMIT_LEASE_SECONDS if lease is None else lease)
+    try:
+        found = client.semaphore(name)
+    except QueueNotFound:
+        if permits is None:
+            raise
+        found = client.semaphore(
+            name, permits=permits, lease=PERMIT_LEASE_SECONDS if lease is None else lease
+        )
     if lease not in (None, found.lease):
         raise InvalidSetting(
             f"lease={lease:g}: semaphore {name!r} is there with a lease of {found.lease:g} seconds, which stays: "

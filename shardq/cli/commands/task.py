@@ -259,7 +259,7 @@ def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
 
 
 def _binding(session: Session) -> Binding:
-    return Binding(session.client, lambda _: {})
+    return Binding(session.client, lambda _queue, _tasks: {})
 
 
 def _in_last_run(binding: Binding, identity: str) -> str:

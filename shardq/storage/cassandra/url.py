@@ -43,6 +43,8 @@ def parse(url: str) -> Address:
         raise InvalidSetting(
             "user or password of the Cassandra URL has a '/', '?' or '#': write %2F, %3F or %23 in their place"
         )
+    if "#" in url:  # what follows it would be left out
+        raise InvalidSetting("the Cassandra URL has a '#': write %23 in user, password and options")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for unknown in options.keys() - set(_OPTIONS):
         raise InvalidSetting(

@@ -29,6 +29,8 @@ def open_mongodb(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time i
 
 def parse(url: str) -> Address:
     """What the URL says, without a request to anything. Errors do not repeat it: it may hold a password."""
+    if "#" in url:  # what follows it would be left out
+        raise InvalidSetting("the MongoDB URL has a '#': write %23 in user, password and options")
     parts = urlsplit(url)
     database = unquote(parts.path).strip("/")
     if not _DATABASE.fullmatch(database) or database in ("admin", "local", "config"):

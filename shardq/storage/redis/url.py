@@ -107,7 +107,7 @@ def open_redis(url: str) -> OpenLine:
     """
     try:
         place = urlsplit(url)
-        if not place.hostname:
+        if not place.hostname or "#" in url:  # what follows a # would be left out
             raise ValueError("no host")  # noqa: TRY301 -- told as all that is wrong with it
         pool = _pool(url)
         pool.make_connection()  # which connects to nothing yet, but knows its options

@@ -1,36 +1,48 @@
-"""``sqlite:///queue.db?synchronous=full&busy_timeout=10``."""
+"""``sqlite:///queue.db?synchronous=full&busy_timeout=10``.
+
+The path ends at the first ``?``. In it ``%XX`` is a byte of the file's name, so ``?`` is written as ``%3F``, and ``%``
+as ``%25`` before two hexadecimal digits. Every other character stands for itself, also ``#`` and spaces.
+"""
 
 from __future__ import annotations
 
 from typing import Any, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.store import Store
 
-__all__ = ["open_sqlite"]
+__all__ = ["open_sqlite", "path_in"]
 
 
 def open_sqlite(url: str, clock: Clock) -> Store:
     """The store in the file that the URL names; raises InvalidSetting for a URL that names none."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path:
+    path, (place, mark, query) = path_in(url), url.partition("?")
+    if not path or "\0" in path:
         raise InvalidSetting(
-            f"{url.partition('?')[0]!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an "
-            "absolute path"
+            f"{place!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute path"
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if mark and not query:
+        raise InvalidSetting(
+            f"{url!r} ends with '?', and no options follow: leave it out, or write %3F for a '?' of the path"
+        )
+    options = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full")
     busy_timeout = _seconds(options.pop("busy_timeout", "10"))
     if options:
         raise InvalidSetting(
             f"option {next(iter(options))!r} of the SQLite URL is unknown: use synchronous=full|normal, "
-            "busy_timeout=SECONDS, signals=URL"
+            "busy_timeout=SECONDS, signals=URL; write %3F for a '?' of the path"
         )
     return SqliteStore(path, clock=clock, synchronous=cast("Any", synchronous), busy_timeout=busy_timeout)
+
+
+def path_in(url: str) -> str:
+    """The path of the file that a URL names; empty when it names none, or a host."""
+    rest = url.partition("://")[2].partition("?")[0]
+    return unquote(rest[1:], errors="surrogateescape") if rest.startswith("/") else ""
 
 
 def _seconds(text: str) -> float:

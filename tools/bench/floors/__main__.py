@@ -23,6 +23,7 @@ import click
 import psutil
 
 from shardq.bench.report import this_machine
+from shardq.storage.sqlite.url import path_in
 
 from ..database import Running
 from ..group import CASSANDRA, FILES, MONGODB, Group
@@ -91,7 +92,7 @@ def running(group: Group, url: str | None) -> Iterator[Running | None]:
 
 
 def _folder(group: Group, url: str | None) -> Path | None:
-    return Path(urlsplit(url).path[1:]).parent if url and group.database is None else None
+    return Path(path_in(url)).parent if url and group.database is None else None
 
 
 def serving(url: str) -> tuple[int, ...]:
