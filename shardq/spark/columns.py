@@ -34,10 +34,11 @@ from shardq.sending.prepared import (
     MIN_TTL_SECONDS,
     prepare_options,
 )
+from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
 from shardq.unreadable import UNREADABLE
 
-__all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of", "numbers_of"]
+__all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
 
 NOTHING = np.iinfo(np.int64).min
 """Stands for null among due times, delays and ttls."""
@@ -64,7 +65,8 @@ _ROLES = {  # default name, types, what to do about another type
     "dedupe_key": (_NAMES, "cast it to string"),
     "unique_key": (_NAMES, "cast it to string"),
 }
-_ONLY_IF_NAMED = {"dedupe_key"}  # readers make it: rows that are sent on would be taken for repetitions
+# Readers make them, and tables often have an `id` of other things: rows would be taken for repetitions, and be lost.
+_ONLY_IF_NAMED = {"dedupe_key", "id"}
 _YEAR = 31_556_952_000_000  # microseconds
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -158,7 +160,7 @@ class Columns(msgspec.Struct, frozen=True):
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
         """A batch as arrays; raises InvalidMessage for a null body or what a message cannot have."""
-        bodies = _objects(batch.column(self.body))
+        bodies = objects(batch.column(self.body))
         if batch.column(self.body).null_count:
             raise InvalidMessage(f"column {self.body!r} is null in a row: filter such rows out")
         headers = self._headers(batch)
@@ -171,13 +173,13 @@ class Columns(msgspec.Struct, frozen=True):
             self._check_moments(delays, dues)
         names = self._names(batch)
         lanes = (
-            None if self.key is None else (_hash(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
+            None if self.key is None else (hash_of(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
         )
         ids = None if self.id is None else batch.column(self.id)
-        identities = None if ids is None else _hash(ids)
-        if ids is None or ids.null_count:  # a row without an id is known by its content
-            whole = _mix(numbers_of(bodies), headers, priorities, dues, delays, ttls, names, lanes)
-            identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
+        identities = None if ids is None else hash_of(ids)
+        if ids is None or ids.null_count:  # a row without an id is identified by its content
+            whole = mixed(numbers_of(bodies), headers, priorities, dues, delays, ttls, names, lanes)
+            identities = whole if ids is None else np.where(nulls(ids), whole, identities)
         return Rows(bodies, identities, headers, priorities, dues, lanes, delays, ttls, names)
 
     def _headers(self, batch: pa.RecordBatch) -> Any:
@@ -196,11 +198,11 @@ class Columns(msgspec.Struct, frozen=True):
         if name is None:
             return None
         column, (least, most) = batch.column(name), _BOUNDS[role]
-        seconds, nulls = column.cast(pa.float64()).to_numpy(zero_copy_only=False), _nulls(column)
-        for wrong in seconds[~nulls & ~((seconds >= least) & (seconds <= most))][:1].tolist():
+        seconds, missing = column.cast(pa.float64()).to_numpy(zero_copy_only=False), nulls(column)
+        for wrong in seconds[~missing & ~((seconds >= least) & (seconds <= most))][:1].tolist():
             _check_one(name, role, wrong, self.queue)
-        micros = np.rint(np.where(nulls, 0, seconds) * 1_000_000).astype(np.int64)
-        return np.where(nulls, NOTHING, micros)
+        micros = np.rint(np.where(missing, 0, seconds) * 1_000_000).astype(np.int64)
+        return np.where(missing, NOTHING, micros)
 
     def _check_moments(self, delays: Any, dues: Any) -> None:
         for place in np.flatnonzero((delays > 0) & (dues != NOTHING))[:1].tolist():
@@ -294,40 +296,6 @@ def _check_rest(schema: StructType, used: set[str]) -> None:
             )
 
 
-def _objects(column: pa.Array) -> Any:
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _hash(column: pa.Array) -> Any:
-    """A number for each value, the same in every process; null counts as a value."""
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())
-    return numbers_of(_objects(column))
-
-
-def numbers_of(values: Any) -> Any:
-    """A number for each value, the same in every process."""
-    from pandas.util import hash_array  # noqa: PLC0415 - slow, and for tasks that send only
-
-    return hash_array(values, categorize=False)
-
-
-def _nulls(column: pa.Array) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)
-
-
-def _mix(identities: Any, *columns: Any) -> Any:
-    for column in columns:
-        if column is not None:
-            other = numbers_of(column)
-            identities = identities * np.uint64(0x9E3779B97F4A7C15) ^ other
-    return identities
-
-
 def _priorities(column: pa.Array, name: str) -> Any:
     priorities = column.cast(pa.int64()).fill_null(DEFAULT_PRIORITY).to_numpy()
     wrong = priorities[(priorities < 0) | (priorities > 9)]
@@ -362,4 +330,4 @@ def _dictionaries(column: pa.MapArray, name: str) -> list[dict[str, Any] | None]
 
 
 def _unpacked(column: pa.Array) -> list[dict[str, Any] | None]:
-    return [headers_of(packed) if packed else None for packed in _objects(column)]
+    return [headers_of(packed) if packed else None for packed in objects(column)]

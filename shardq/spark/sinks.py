@@ -111,6 +111,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task.getLocalProperty("sql.streaming.queryId"),
             task.getLocalProperty("streaming.sql.batchId"),
         )
+        if query is None or batch is None:
+            raise InvalidSetting(
+                "Spark does not name the micro-batch of this task, so its rows could not be told from those of another "
+                "batch: write them in foreachBatch, with option runId"
+            )
         return self._sender.send(iterator, f"{query}.{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -12,10 +12,11 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import shardq
@@ -25,6 +26,11 @@ pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not instal
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
+
+from shardq.spark.ddl import columns_of  # noqa: E402
+from shardq.spark.row_schema import arrow_schema  # noqa: E402
+from shardq.spark.sinks import TaskReport  # noqa: E402
+from shardq.spark.source import ShardqDataSource  # noqa: E402
 
 SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
 """Their fixtures."""
@@ -162,6 +168,42 @@ class Pipes:
 @pytest.fixture
 def pipes(spark: SparkSession, url: str, tmp_path: Path) -> Pipes:
     return Pipes(spark, url, tmp_path)
+
+
+@pytest.fixture
+def open_sink(url: str) -> Callable[..., Callable[[Iterable[tuple[Any, ...]]], int]]:
+    """Begin a job that sends rows, as its only task.
+
+    A call of what this returns is an attempt at the task; it returns how many rows were stored now.
+    """
+
+    def opened(
+        queue: shardq.Queue, columns: str, **options: Any
+    ) -> Callable[[Iterable[tuple[Any, ...]]], int]:
+        schema = columns_of("rows", columns)
+        given = {"url": url, "queue": queue.name} | {name.lower(): f"{one}" for name, one in options.items()}
+        writer = ShardqDataSource(given).writer(schema, overwrite=False)
+
+        def attempt(rows: Iterable[tuple[Any, ...]]) -> int:
+            named = [dict(zip(schema.fieldNames(), row, strict=True)) for row in rows]
+            table = pa.Table.from_pylist(named, schema=arrow_schema(schema))
+            report = writer.write(iter(table.to_batches(max_chunksize=7)))
+            assert isinstance(report, TaskReport)
+            return report.done
+
+        return attempt
+
+    return opened
+
+
+@pytest.fixture
+def send(open_sink: Callable[..., Any]) -> Callable[..., int]:
+    """Send rows as the only task of a job does; returns how many were stored now."""
+
+    def sent(queue: shardq.Queue, columns: str, rows: Iterable[tuple[Any, ...]], **options: Any) -> int:
+        return int(open_sink(queue, columns, **options)(rows))
+
+    return sent
 
 
 def numbers(queue: shardq.Queue) -> list[int]:

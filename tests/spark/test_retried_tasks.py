@@ -32,10 +32,10 @@ def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 @pytest.mark.every_store
-def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(
+def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows_whose_ids_repeat(
     spark, pipes, queue, numbers_in
 ) -> None:
-    rows = pipes.bodies(COUNT, size=100).repartition(2)
+    rows = pipes.bodies(COUNT, size=100).selectExpr("substr(body, 1, 1) AS id", "body").repartition(2)
     rows = rows.mapInArrow(another_order_in_every_attempt, rows.schema)
     killed: list[int] = []
 
