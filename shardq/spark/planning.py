@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -51,6 +51,7 @@ class Planner:
         self._few_since: int | None = None  # since when there is something, but too little for a batch
         self._count_at = 0  # until then it is not counted again
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
+        self._left_out: set[Shard] = set()
 
     def plan(self, most: int, last: int | None, *, patient: bool = False) -> Plan:
         """What each task is to claim, what is due longest first; empty: nothing is due.
@@ -76,6 +77,10 @@ class Planner:
         if patient and self._are_too_few(shards):
             return {}
         return _divided(shards, most, self._sizes)
+
+    def leave_out(self, shards: Iterable[Shard]) -> None:
+        """Plan nothing more from these shards in a query with AvailableNow."""
+        self._left_out.update(shards)
 
     def _are_too_few(self, shards: Sequence[Shard]) -> bool:
         """Tell whether the batch is to wait; it counts no more often than every second."""
@@ -130,6 +135,8 @@ class Planner:
 
         A shard that has nothing of it will not have any later, so it is looked through in vain only once.
         """
+        if offer.shard in self._left_out:
+            return False
         if offer.due is not None and offer.due <= last:
             return True
         if offer.shard in self._done:

@@ -102,7 +102,9 @@ def test_an_id_that_two_rows_have_is_refused_by_name_where_idcolumn_names_it(
     rows = [(f"{number}", body) for number, (_, body) in enumerate(ROWS)]
     rows[10 + distance] = ("10", "another one")
     attempt = open_sink(queue, COLUMNS, idColumn="id", inputOrder=order)
-    with pytest.raises(InvalidMessage, match=r"column 'id' is '10' in two rows of a task.*leave idColumn out"):
+    with pytest.raises(
+        InvalidMessage, match=r"column 'id' is '10' in two rows of a task.*leave idColumn out"
+    ):
         attempt(rows)
     if order == "any":
         assert bodies(queue) == []
