@@ -8,22 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
@@ -36,6 +21,8 @@ from shardq.sending.prepared import (
 )
 from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
+from shardq.spark.publishing import with_subject
+from shardq.spark.roles import columns_by_role
 from shardq.unreadable import UNREADABLE
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
@@ -43,30 +30,6 @@ __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
 NOTHING = np.iinfo(np.int64).min
 """Stands for null among due times, delays and ttls."""
 
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_BYTES = (StringType, BinaryType)
-_NAMES = (StringType, *_WHOLE)
-_SECONDS = (FloatType, DoubleType, DecimalType, *_WHOLE)
-_HEADER = (StringType, BinaryType, BooleanType, FloatType, DoubleType, *_WHOLE)
-_MADE_BY_READERS = frozenset(
-    {"id", "receipt", "state", "shard", "enqueued_at", "deliveries", "processed_at", "dedupe_key", "lease_until",
-     "corrupt_body"}
-)  # fmt: skip
-_ROLES = {  # default name, types, what to do about another type
-    "body": (_BYTES, "cast it to string or binary, or use to_json(struct(...))"),
-    "id": ((*_BYTES, *_WHOLE), "cast it to string"),
-    "priority": (_WHOLE, "cast it to int"),
-    "due": ((TimestampType,), "cast it to timestamp"),
-    "headers": ((MapType, BinaryType), "use a map of string to string, numbers, booleans or binary"),
-    "key": ((*_BYTES, *_WHOLE), "cast it to string"),
-    "delay": (_SECONDS, "give seconds: cast it to double"),
-    "ttl": (_SECONDS, "give seconds: cast it to double"),
-    "group": (_NAMES, "cast it to string"),
-    "dedupe_key": (_NAMES, "cast it to string"),
-    "unique_key": (_NAMES, "cast it to string"),
-}
-# Readers make them, and tables often have an `id` of other things: rows would be taken for repetitions, and be lost.
-_ONLY_IF_NAMED = {"dedupe_key", "id"}
 _YEAR = 31_556_952_000_000  # microseconds
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -136,6 +99,7 @@ class Columns(msgspec.Struct, frozen=True):
     group: str | None = None
     dedupe_key: str | None = None
     unique_key: str | None = None
+    subject: str | None = None
 
     @classmethod
     def of(cls, schema: StructType, options: SendOptions) -> Columns:
@@ -145,8 +109,13 @@ class Columns(msgspec.Struct, frozen=True):
             "due": options.due_column, "headers": options.headers_column, "key": options.key_column,
             "delay": options.delay_column, "ttl": options.ttl_column, "group": options.group_column,
             "dedupe_key": options.dedupe_key_column, "unique_key": options.unique_key_column,
+            "subject": options.subject_column,
         }  # fmt: skip
-        names = {role: _find(schema, role, chosen[role]) for role in _ROLES}
+        names = columns_by_role(schema, chosen, topic=options.topic)
+        if options.shard_by == "key" and options.topic is not None:
+            raise InvalidSetting(
+                "option shardBy='key' is for queues, and a topic has no shards: leave it out"
+            )
         if options.shard_by == "key" and names["key"] is None:
             raise InvalidSetting("shardBy=key needs a column 'key': name one with keyColumn")
         if options.shard_by == "key" and names["group"] is not None:
@@ -154,7 +123,6 @@ class Columns(msgspec.Struct, frozen=True):
                 f"shardBy=key and column {names['group']!r} both decide on the shard: leave shardBy out, as a group "
                 "keeps its order by itself, or drop the column"
             )
-        _check_rest(schema, {name for name in names.values() if name})
         lane = names["key"] if options.shard_by == "key" else None
         return cls(**(names | {"key": lane}), queue=options.queue)  # type: ignore[arg-type]
 
@@ -183,13 +151,18 @@ class Columns(msgspec.Struct, frozen=True):
         return Rows(bodies, identities, headers, priorities, dues, lanes, delays, ttls, names)
 
     def _headers(self, batch: pa.RecordBatch) -> Any:
-        if self.headers is None:
-            return None
-        column = batch.column(self.headers)
-        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
-        for one in made:
-            if one:
+        made: list[dict[str, Any] | None] = [None] * batch.num_rows
+        if self.headers is not None:
+            column = batch.column(self.headers)
+            made = (
+                _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
+            )
+            for one in filter(None, made):
                 _check_one(self.headers, "headers", one, self.queue)
+        elif self.subject is None:
+            return None
+        if self.subject is not None:
+            made = list(map(with_subject, made, _texts(batch, self.subject)))
         return _packed([one or None for one in made])
 
     def _seconds(self, batch: pa.RecordBatch, role: str) -> Any:
@@ -263,37 +236,6 @@ def _texts(batch: pa.RecordBatch, name: str | None) -> list[str | None]:
         return [None] * batch.num_rows
     texts: list[str | None] = batch.column(name).cast(pa.string()).to_pylist()
     return texts
-
-
-def _find(schema: StructType, role: str, chosen: str | None) -> str | None:
-    if chosen is None and role in _ONLY_IF_NAMED:
-        return None
-    name = chosen or role
-    types, remedy = _ROLES[role]
-    if name not in schema.fieldNames():
-        if chosen is None:
-            return None
-        have = ", ".join(schema.fieldNames())
-        raise InvalidSetting(f"the rows have no column {name!r} for the {role}: they have {have}")
-    kind = schema[name].dataType
-    if not isinstance(kind, types) or not _is_header(role, kind):
-        raise InvalidSetting(f"column {name!r} is {kind.simpleString()}, it cannot be the {role}: {remedy}")
-    return name
-
-
-def _is_header(role: str, kind: DataType) -> bool:
-    if role != "headers" or not isinstance(kind, MapType):
-        return True
-    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _HEADER)
-
-
-def _check_rest(schema: StructType, used: set[str]) -> None:
-    for name in schema.fieldNames():
-        if name not in used and name not in _MADE_BY_READERS and name not in _ROLES:
-            raise InvalidSetting(
-                f"column {name!r} would be lost: a queue takes {', '.join(_ROLES)}; drop it, "
-                "name it by an option such as bodyColumn, or put it into the body with to_json(struct(...))"
-            )
 
 
 def _priorities(column: pa.Array, name: str) -> Any:

@@ -73,6 +73,10 @@ class BatchWriter(DataSourceArrowWriter):
                 'mode("overwrite") would remove every message of the queue: write mode("append"), '
                 'or allow it with option("truncate", "true")'
             )
+        if overwrite and options.topic is not None:
+            raise InvalidSetting(
+                f"topic {options.topic!r} cannot be overwritten: publish with mode('append')"
+            )
         self._sender = _Sender(schema, options, strict=True)
         self._run = options.run_id or secrets.token_hex(8)
         if overwrite:

@@ -178,10 +178,11 @@ def open_sink(url: str) -> Callable[..., Callable[[Iterable[tuple[Any, ...]]], i
     """
 
     def opened(
-        queue: shardq.Queue, columns: str, **options: Any
+        queue: shardq.Queue | None, columns: str, **options: Any
     ) -> Callable[[Iterable[tuple[Any, ...]]], int]:
         schema = columns_of("rows", columns)
-        given = {"url": url, "queue": queue.name} | {name.lower(): f"{one}" for name, one in options.items()}
+        given = {"url": url} if queue is None else {"url": url, "queue": queue.name}
+        given |= {name.lower(): f"{one}" for name, one in options.items()}
         writer = ShardqDataSource(given).writer(schema, overwrite=False)
 
         def attempt(rows: Iterable[tuple[Any, ...]]) -> int:
