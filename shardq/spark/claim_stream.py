@@ -45,6 +45,7 @@ from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of, piece_of_claim
+from shardq.spark.slots import task_slots
 
 __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 
@@ -205,6 +206,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_delay=microseconds(options.max_trigger_delay_seconds),
             min_tasks=options.min_partitions,
             max_tasks=options.max_partitions,
+            slots=task_slots(),
         )
         return Planner(context_of(options), f"spark-{options.group}", sizes)
 

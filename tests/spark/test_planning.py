@@ -9,6 +9,7 @@ import pytest
 import shardq
 from shardq.sharding.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
+from shardq.spark.slots import slots_of
 
 
 @pytest.fixture
@@ -119,6 +120,51 @@ def test_the_tasks_of_a_batch_are_bounded_and_claim_all_of_it(
     planned = planner(wide, min_tasks=least_tasks, max_tasks=most_tasks).plan(most, None)
     assert (len(planned), sum(planned.values())) == (tasks, most)
     assert len({shard for shards in planned for shard in shards}) == min(16, most)
+
+
+@pytest.mark.parametrize(
+    ("due", "most", "slots", "tasks"),
+    [
+        (1_024, 100_000, 2, 1),
+        (12_000, 100_000, 2, 2),
+        (12_000, 100_000, 64, 2),
+        (30_000, 100_000, 4, 4),
+        (30_000, 6_000, 4, 1),
+        (250_000, 2_000_000, 2, 2),
+        (250_000, 2_000_000, 1, 2),
+    ],
+)
+def test_the_tasks_of_a_batch_follow_what_runs_at_a_time_and_what_is_due(
+    connect, clock, due, most, slots, tasks
+) -> None:
+    queue = connect().create_queue("wide", shards=16, time_shards=1)
+    with queue.producer(bundle_messages=500) as producer:
+        producer.send_many([b""] * due)
+    planned = planner(queue, slots=slots).plan(most, None)
+    assert (len(planned), sum(planned.values())) == (tasks, most)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"), [({"min_tasks": 6}, 6), ({"max_tasks": 1}, 1), ({"min_tasks": 3, "max_tasks": 3}, 3)]
+)
+def test_the_tasks_that_were_asked_for_go_before_those_that_are_worth_it(wide, sizes, tasks) -> None:
+    assert len(planner(wide, slots=4, **sizes).plan(100_000, None)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slots"),
+    [
+        (["--conf", "spark.master=local[2]", "pyspark-shell"], 2),
+        (["--conf", "spark.master=local[2,4]", "pyspark-shell"], 2),
+        (["--master", "local[8]", "job.py"], 8),
+        (["--master=local", "job.py"], 1),
+        (["--conf", "spark.master=local[*]", "pyspark-shell"], None),
+        (["--master", "spark://host:7077", "local[3].py"], None),
+        (["--conf", "spark.master=local-cluster[2,1,1024]"], None),
+    ],
+)
+def test_the_threads_of_a_local_master_are_found_in_its_command(arguments, slots) -> None:
+    assert slots_of("\0".join(["java", "SparkSubmit", *arguments]).encode() + b"\0") == slots
 
 
 def test_a_batch_waits_until_there_is_enough_for_it(narrow, clock) -> None:
