@@ -57,14 +57,17 @@ def connect(
 
     ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
     ``memory://`` is of this client alone, and ``memory://name`` of this process: both end with their clients. Calls
-    that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
-    tests. Raises InvalidSetting.
+    that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. One attempt to
+    connect takes at most half of that, but no less than 2 and no more than 10 seconds, unless the URL has timeouts.
+    ``clock`` is for tests. Raises InvalidSetting.
     """
+    check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
     if clock is not None and not callable(getattr(clock, "now", None)):
         raise InvalidSetting(
             f"clock={shown(clock)} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
         )
-    return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
+    store = open_store(url, clock or SystemClock(), retry_seconds=retry_seconds)
+    return Client(store, hooks=hooks, retry_seconds=retry_seconds)
 
 
 class Client(Closing):

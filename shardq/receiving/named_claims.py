@@ -93,6 +93,10 @@ class NamedClaims:
         self.context.counters.add(received=count_of(held))
         return Taking(held, got)
 
+    def is_any_made(self, claims: Sequence[ClaimName]) -> bool:
+        """Return True if an attempt at any of the claims has been made, whether it got messages or not."""
+        return any(entry is not None for entry in self._decisions.read([claim.key for claim in claims]))
+
     def extend(self, claims: Sequence[ClaimName]) -> int:
         """Hold for another lease what the claims got; returns how many messages are somebody else's.
 

@@ -215,8 +215,8 @@ class Run:
     def _conflict(self, part: RunPart) -> ReplayConflict:
         return ReplayConflict(
             f"part {part.name} of run {self._name!r} to queue {self._context.name!r} holds other messages than in an "
-            "earlier attempt, which may have stored some: make the input the same in every attempt, "
-            "name the column that identifies a row, or send it as another run"
+            "earlier attempt, which may have stored some: make the input the same in every attempt, name a column that "
+            "identifies each row with idColumn, or send it as another run"
         )
 
 

@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
-from shardq.spark.browsing import ShardPartition, batches_in, moment_of
+from shardq.spark.browsing import ShardPartition, batches_in
 from shardq.spark.connection import context_of, task_context
+from shardq.spark.moments import FOREVER, moment_of
 from shardq.spark.options import BrowseStreamOptions
 from shardq.spark.row_schema import check_schema, schema_of
 
-__all__ = ["BrowseStream"]
+__all__ = ["BrowseStream", "check_history"]
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -31,12 +32,9 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._since = moment_of("since", options.since, -1)
+        self._until = moment_of("until", options.until, FOREVER)
         self._last: int | None = None
-        settings = context_of(options).settings
-        if options.view == "history" and settings.history_retention == 0:
-            raise InvalidSetting(
-                f"queue {options.queue!r} keeps no history: `shardq alter {options.queue} --history-retention 7d`"
-            )
+        check_history(options)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -70,4 +68,14 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from batches_in(partition, context, self._options, self._schema)
 
     def _ripe(self) -> int:
-        return context_of(self._options).store.now() - microseconds(self._options.lag_seconds)
+        ripe = context_of(self._options).store.now() - microseconds(self._options.lag_seconds)
+        return min(ripe, self._until)
+
+
+def check_history(options: BrowseStreamOptions) -> None:
+    """Raise InvalidSetting when a stream is to look at a history that its queue does not keep."""
+    if options.view == "history" and context_of(options).settings.history_retention == 0:
+        raise InvalidSetting(
+            f"option view=history: queue {options.queue!r} keeps no history: `shardq alter {options.queue} "
+            "--history-retention 7d`, or give option view=messages"
+        )

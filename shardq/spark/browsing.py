@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from shardq.clock import from_datetime, seconds
+from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.errors import QueueNotFound
 from shardq.settling.dead_letters import dead_letter_name
 from shardq.sharding.shard import Shard
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.filters import Pruning
+from shardq.spark.moments import FOREVER, moment_of
 from shardq.spark.options import BrowseOptions, BrowseStreamOptions
 from shardq.spark.peeking import pieces_of_shard
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of
 from shardq.storage.requests import StoredSlice
 
-__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "batches_in", "moment_of"]
-
-FOREVER = 2**62
+__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "batches_in"]
 
 
 @dataclass
@@ -118,21 +116,6 @@ class FilteringBrowser(Browser):
         """Look only where the filters may find something; all of them are left to Spark, too."""
         self._pruning = Pruning(filters)
         return filters
-
-
-def moment_of(name: str, text: str | None, default: int) -> int:
-    """A moment in ISO 8601 as microseconds; raises InvalidSetting."""
-    if text is None:
-        return default
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidSetting(
-            f"option {name}={text!r} is no moment: give ISO 8601, such as 2026-01-31T08:00:00Z"
-        ) from error
-    if moment.tzinfo is None:
-        raise InvalidSetting(f"option {name}={text!r} has no time zone: end it with Z for UTC")
-    return from_datetime(moment)
 
 
 def _queue_of(options: BrowseOptions) -> str:

@@ -45,6 +45,7 @@ from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of, piece_of_claim
+from shardq.spark.slots import task_slots
 
 __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 
@@ -91,6 +92,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finished = -1  # the batch that was finished last, by its number
         self._lost: LeaseLost | None = None  # what fails the query at its next trigger
         self._last: int | None = None  # with AvailableNow: what is due later is left alone
+        self._planned = -1  # the batch that was planned last, by its number
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first batch of a new query."""
@@ -103,6 +105,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
+        self._leave_out_unread(start)
         self._looking_after.attend()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
@@ -114,9 +117,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._planner.plan(most, self._last, patient=patient)
         if not plan:
             return start
+        self._planned = start["seq"] + 1
         return {
             "incarnation": start["incarnation"],
-            "seq": start["seq"] + 1,
+            "seq": self._planned,
             "plan": {",".join(map(_place, shards)): count for shards, count in plan.items()},
         }
 
@@ -202,6 +206,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_delay=microseconds(options.max_trigger_delay_seconds),
             min_tasks=options.min_partitions,
             max_tasks=options.max_partitions,
+            slots=task_slots(),
         )
         return Planner(context_of(options), f"spark-{options.group}", sizes)
 
@@ -220,6 +225,24 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ack(start)
         if self._lost is not None:
             raise self._lost
+
+    def _leave_out_unread(self, end: dict[str, Any]) -> None:
+        """Let a query with AvailableNow end though the function of its foreachBatch did not read the batch.
+
+        Otherwise each batch would be planned over the same messages, which stay in the queue.
+        """
+        if self._last is None or end["seq"] != self._planned:
+            return
+        self._planned = -1
+        tasks = partitions_of(end, self._options)
+        first = [task.claim(shard, 0) for task in tasks for shard in task.shards]
+        if not claims_for(self._options, context_of(self._options)).is_any_made(first):
+            _log.warning(
+                "batch %d from queue %r was committed, but nothing has read it: its messages stay in the queue, and "
+                "this query leaves its %d shards out; run an action on the batch in foreachBatch, such as a write",
+                end["seq"], self._options.queue, len(first),
+            )  # fmt: skip
+            self._planner.leave_out(claim.shard for claim in first)
 
     def _finish_if_committed(self, log: CommitLog, end: dict[str, Any]) -> bool:
         """Ack the batch that ends here, if Spark has committed it."""

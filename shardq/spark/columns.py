@@ -8,22 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
@@ -34,37 +19,17 @@ from shardq.sending.prepared import (
     MIN_TTL_SECONDS,
     prepare_options,
 )
+from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
+from shardq.spark.publishing import with_subject
+from shardq.spark.roles import columns_by_role
 from shardq.unreadable import UNREADABLE
 
-__all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of", "numbers_of"]
+__all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
 
 NOTHING = np.iinfo(np.int64).min
 """Stands for null among due times, delays and ttls."""
 
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_BYTES = (StringType, BinaryType)
-_NAMES = (StringType, *_WHOLE)
-_SECONDS = (FloatType, DoubleType, DecimalType, *_WHOLE)
-_HEADER = (StringType, BinaryType, BooleanType, FloatType, DoubleType, *_WHOLE)
-_MADE_BY_READERS = frozenset(
-    {"id", "receipt", "state", "shard", "enqueued_at", "deliveries", "processed_at", "dedupe_key", "lease_until",
-     "corrupt_body"}
-)  # fmt: skip
-_ROLES = {  # default name, types, what to do about another type
-    "body": (_BYTES, "cast it to string or binary, or use to_json(struct(...))"),
-    "id": ((*_BYTES, *_WHOLE), "cast it to string"),
-    "priority": (_WHOLE, "cast it to int"),
-    "due": ((TimestampType,), "cast it to timestamp"),
-    "headers": ((MapType, BinaryType), "use a map of string to string, numbers, booleans or binary"),
-    "key": ((*_BYTES, *_WHOLE), "cast it to string"),
-    "delay": (_SECONDS, "give seconds: cast it to double"),
-    "ttl": (_SECONDS, "give seconds: cast it to double"),
-    "group": (_NAMES, "cast it to string"),
-    "dedupe_key": (_NAMES, "cast it to string"),
-    "unique_key": (_NAMES, "cast it to string"),
-}
-_ONLY_IF_NAMED = {"dedupe_key"}  # readers make it: rows that are sent on would be taken for repetitions
 _YEAR = 31_556_952_000_000  # microseconds
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -134,6 +99,7 @@ class Columns(msgspec.Struct, frozen=True):
     group: str | None = None
     dedupe_key: str | None = None
     unique_key: str | None = None
+    subject: str | None = None
 
     @classmethod
     def of(cls, schema: StructType, options: SendOptions) -> Columns:
@@ -143,8 +109,13 @@ class Columns(msgspec.Struct, frozen=True):
             "due": options.due_column, "headers": options.headers_column, "key": options.key_column,
             "delay": options.delay_column, "ttl": options.ttl_column, "group": options.group_column,
             "dedupe_key": options.dedupe_key_column, "unique_key": options.unique_key_column,
+            "subject": options.subject_column,
         }  # fmt: skip
-        names = {role: _find(schema, role, chosen[role]) for role in _ROLES}
+        names = columns_by_role(schema, chosen, topic=options.topic)
+        if options.shard_by == "key" and options.topic is not None:
+            raise InvalidSetting(
+                "option shardBy='key' is for queues, and a topic has no shards: leave it out"
+            )
         if options.shard_by == "key" and names["key"] is None:
             raise InvalidSetting("shardBy=key needs a column 'key': name one with keyColumn")
         if options.shard_by == "key" and names["group"] is not None:
@@ -152,13 +123,12 @@ class Columns(msgspec.Struct, frozen=True):
                 f"shardBy=key and column {names['group']!r} both decide on the shard: leave shardBy out, as a group "
                 "keeps its order by itself, or drop the column"
             )
-        _check_rest(schema, {name for name in names.values() if name})
         lane = names["key"] if options.shard_by == "key" else None
         return cls(**(names | {"key": lane}), queue=options.queue)  # type: ignore[arg-type]
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
         """A batch as arrays; raises InvalidMessage for a null body or what a message cannot have."""
-        bodies = _objects(batch.column(self.body))
+        bodies = objects(batch.column(self.body))
         if batch.column(self.body).null_count:
             raise InvalidMessage(f"column {self.body!r} is null in a row: filter such rows out")
         headers = self._headers(batch)
@@ -171,23 +141,28 @@ class Columns(msgspec.Struct, frozen=True):
             self._check_moments(delays, dues)
         names = self._names(batch)
         lanes = (
-            None if self.key is None else (_hash(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
+            None if self.key is None else (hash_of(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
         )
         ids = None if self.id is None else batch.column(self.id)
-        identities = None if ids is None else _hash(ids)
-        if ids is None or ids.null_count:  # a row without an id is known by its content
-            whole = _mix(numbers_of(bodies), headers, priorities, dues, delays, ttls, names, lanes)
-            identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
+        identities = None if ids is None else hash_of(ids)
+        if ids is None or ids.null_count:  # a row without an id is identified by its content
+            whole = mixed(numbers_of(bodies), headers, priorities, dues, delays, ttls, names, lanes)
+            identities = whole if ids is None else np.where(nulls(ids), whole, identities)
         return Rows(bodies, identities, headers, priorities, dues, lanes, delays, ttls, names)
 
     def _headers(self, batch: pa.RecordBatch) -> Any:
-        if self.headers is None:
-            return None
-        column = batch.column(self.headers)
-        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
-        for one in made:
-            if one:
+        made: list[dict[str, Any] | None] = [None] * batch.num_rows
+        if self.headers is not None:
+            column = batch.column(self.headers)
+            made = (
+                _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
+            )
+            for one in filter(None, made):
                 _check_one(self.headers, "headers", one, self.queue)
+        elif self.subject is None:
+            return None
+        if self.subject is not None:
+            made = list(map(with_subject, made, _texts(batch, self.subject)))
         return _packed([one or None for one in made])
 
     def _seconds(self, batch: pa.RecordBatch, role: str) -> Any:
@@ -196,11 +171,11 @@ class Columns(msgspec.Struct, frozen=True):
         if name is None:
             return None
         column, (least, most) = batch.column(name), _BOUNDS[role]
-        seconds, nulls = column.cast(pa.float64()).to_numpy(zero_copy_only=False), _nulls(column)
-        for wrong in seconds[~nulls & ~((seconds >= least) & (seconds <= most))][:1].tolist():
+        seconds, missing = column.cast(pa.float64()).to_numpy(zero_copy_only=False), nulls(column)
+        for wrong in seconds[~missing & ~((seconds >= least) & (seconds <= most))][:1].tolist():
             _check_one(name, role, wrong, self.queue)
-        micros = np.rint(np.where(nulls, 0, seconds) * 1_000_000).astype(np.int64)
-        return np.where(nulls, NOTHING, micros)
+        micros = np.rint(np.where(missing, 0, seconds) * 1_000_000).astype(np.int64)
+        return np.where(missing, NOTHING, micros)
 
     def _check_moments(self, delays: Any, dues: Any) -> None:
         for place in np.flatnonzero((delays > 0) & (dues != NOTHING))[:1].tolist():
@@ -263,71 +238,6 @@ def _texts(batch: pa.RecordBatch, name: str | None) -> list[str | None]:
     return texts
 
 
-def _find(schema: StructType, role: str, chosen: str | None) -> str | None:
-    if chosen is None and role in _ONLY_IF_NAMED:
-        return None
-    name = chosen or role
-    types, remedy = _ROLES[role]
-    if name not in schema.fieldNames():
-        if chosen is None:
-            return None
-        have = ", ".join(schema.fieldNames())
-        raise InvalidSetting(f"the rows have no column {name!r} for the {role}: they have {have}")
-    kind = schema[name].dataType
-    if not isinstance(kind, types) or not _is_header(role, kind):
-        raise InvalidSetting(f"column {name!r} is {kind.simpleString()}, it cannot be the {role}: {remedy}")
-    return name
-
-
-def _is_header(role: str, kind: DataType) -> bool:
-    if role != "headers" or not isinstance(kind, MapType):
-        return True
-    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _HEADER)
-
-
-def _check_rest(schema: StructType, used: set[str]) -> None:
-    for name in schema.fieldNames():
-        if name not in used and name not in _MADE_BY_READERS and name not in _ROLES:
-            raise InvalidSetting(
-                f"column {name!r} would be lost: a queue takes {', '.join(_ROLES)}; drop it, "
-                "name it by an option such as bodyColumn, or put it into the body with to_json(struct(...))"
-            )
-
-
-def _objects(column: pa.Array) -> Any:
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _hash(column: pa.Array) -> Any:
-    """A number for each value, the same in every process; null counts as a value."""
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())
-    return numbers_of(_objects(column))
-
-
-def numbers_of(values: Any) -> Any:
-    """A number for each value, the same in every process."""
-    from pandas.util import hash_array  # noqa: PLC0415 - slow, and for tasks that send only
-
-    return hash_array(values, categorize=False)
-
-
-def _nulls(column: pa.Array) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)
-
-
-def _mix(identities: Any, *columns: Any) -> Any:
-    for column in columns:
-        if column is not None:
-            other = numbers_of(column)
-            identities = identities * np.uint64(0x9E3779B97F4A7C15) ^ other
-    return identities
-
-
 def _priorities(column: pa.Array, name: str) -> Any:
     priorities = column.cast(pa.int64()).fill_null(DEFAULT_PRIORITY).to_numpy()
     wrong = priorities[(priorities < 0) | (priorities > 9)]
@@ -362,4 +272,4 @@ def _dictionaries(column: pa.MapArray, name: str) -> list[dict[str, Any] | None]
 
 
 def _unpacked(column: pa.Array) -> list[dict[str, Any] | None]:
-    return [headers_of(packed) if packed else None for packed in _objects(column)]
+    return [headers_of(packed) if packed else None for packed in objects(column)]

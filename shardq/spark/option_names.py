@@ -23,7 +23,6 @@ _ELSEWHERE = {  # in Spark's sources for Kafka, Kinesis and files, and in SQS: l
     "queueurl": "url",
     "endpoint": "url",
     "subscribe": "queue",
-    "topic": "queue",
     "path": "queue",
     "table": "queue",
     "streamname": "queue",

@@ -5,12 +5,15 @@ Spark hands every option over as text and with its name in lower case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.sharding.shard import check_queue_name
+from shardq.spark.moments import FOREVER, moment_of
 from shardq.spark.option_names import nearest
 from shardq.storage.opening import check_between_processes
 
@@ -23,11 +26,11 @@ __all__ = [
     "RowOptions",
     "SendOptions",
     "SettleOptions",
-    "StreamOptions",
     "check_reader",
     "choose",
     "for_a_sink",
     "parse",
+    "stream_kind",
 ]
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
@@ -38,15 +41,22 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 KEPT_WITH_BODIES = frozenset({"body", "corrupt_body", "dedupe_key", "headers"})
 """Columns for which a store reads the bodies."""
 
+_REMEDIES = {
+    "bool": "give true or false",
+    "int": "give a whole number",
+    "float": "give a number",
+}
 _SPARKS_OWN = frozenset({"queryname"})
 _DAY = 86_400.0
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which queue of which store."""
+    """Which queue of which store, or which topic."""
 
     url: _Text
-    queue: _Text
+    queue: _Text = ""  # empty where there is a topic, until `located` fills it in
+    topic: _Text | None = None
+    subscription: _Text | None = None
     retry_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3_600.0)] = 15.0
     checkpoint_location: _Text | None = None  # Spark's own; a stream that receives looks there for commits
 
@@ -78,19 +88,14 @@ class BrowseOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
     """Looking at a queue without receiving anything."""
 
     view: Literal["messages", "shards", "dead", "history"] = "messages"
-    since: str | None = None  # ISO 8601; of the history: acked then or later
-    until: str | None = None  # of the history: acked before
+    since: str | None = None  # ISO 8601; of the history: acked then or later, of messages: sent then or later
+    until: str | None = None  # before
 
 
-class StreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
-    """What all streams out of a queue have."""
-
-    mode: Literal["claim", "browse"] = "claim"
-
-
-class ClaimStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel"):
+class ClaimStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
     """Receiving messages as a stream."""
 
+    mode: Literal["claim", "browse"] = "claim"
     group: _Text = "spark"
     max_messages_per_trigger: _Count = 100_000
     min_messages_per_trigger: _Count = 1  # with fewer a batch waits
@@ -104,12 +109,14 @@ class ClaimStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel
     replay_window_seconds: Annotated[float, msgspec.Meta(ge=3_600.0, le=3.2e8)] = _DAY  # above any batch
 
 
-class BrowseStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel"):
+class BrowseStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
     """Looking at what comes in, or at what was acked, as a stream."""
 
+    mode: Literal["claim", "browse"] = "browse"
     view: Literal["messages", "history"] = "history"
     lag_seconds: _Seconds = 5.0  # nothing younger is read: what is stored late must not be missed
     since: str | None = None  # where a new query begins; None: at its start
+    until: str | None = None  # where it has nothing more to read; None: never
 
 
 class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
@@ -117,21 +124,22 @@ class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
 
     operation: Literal["send"] = "send"
     body_column: _Text = "body"
-    id_column: str | None = None
-    priority_column: str | None = None
-    due_column: str | None = None
-    headers_column: str | None = None
-    key_column: str | None = None
-    delay_column: str | None = None
-    ttl_column: str | None = None
-    group_column: str | None = None
-    dedupe_key_column: str | None = None  # a column of that name alone is passed over: readers make one
-    unique_key_column: str | None = None
+    id_column: _Text | None = None
+    priority_column: _Text | None = None
+    due_column: _Text | None = None
+    headers_column: _Text | None = None
+    key_column: _Text | None = None
+    delay_column: _Text | None = None
+    ttl_column: _Text | None = None
+    group_column: _Text | None = None
+    dedupe_key_column: _Text | None = None  # a column of that name alone is passed over: readers make one
+    unique_key_column: _Text | None = None
+    subject_column: _Text | None = None  # of topics
     shard_by: Literal["rotate", "key"] = "rotate"
     input_order: Literal["any", "stable"] = "any"
     bundle_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
     concurrent_writes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
-    throughput_rows_per_sec: Annotated[float, msgspec.Meta(gt=0.0)] | None = None  # of each task
+    throughput_rows_per_sec: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None  # of each task
     run_id: Annotated[str, msgspec.Meta(min_length=1, max_length=120)] | None = None
     replay_window_seconds: _Seconds = _DAY
     fail_on_replay_conflict: bool | None = None  # by default a job fails, and a stream goes on
@@ -150,9 +158,15 @@ class SettleOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
 
 
 Kind = TypeVar("Kind", bound=QueueOptions)
-_KINDS = (BrowseOptions, ClaimStreamOptions, BrowseStreamOptions, SendOptions, SettleOptions)
+_USES: dict[type[QueueOptions], str] = {
+    BrowseOptions: "tables (spark.read)",
+    ClaimStreamOptions: "streams with mode=claim",
+    BrowseStreamOptions: "streams with mode=browse",
+    SendOptions: "sinks that send",
+    SettleOptions: "sinks with an operation",
+}
 _SPELLED = {
-    field.encode_name.lower(): field.encode_name for kind in _KINDS for field in msgspec.structs.fields(kind)
+    field.encode_name.lower(): field.encode_name for kind in _USES for field in msgspec.structs.fields(kind)
 }
 
 
@@ -161,36 +175,50 @@ def choose(given: Mapping[str, str], name: str, default: str) -> str:
     return _lower(given).get(name.lower(), default).lower()
 
 
-def for_a_sink(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table without those that only its readers have, such as ``bodyFormat``."""
+def for_a_sink(given: Mapping[str, str], *, sends: bool) -> dict[str, str]:
+    """Return the options of a table without those that only its readers have, such as ``bodyFormat``.
+
+    The table of a subscription is one, too: what is sent there is published to its topic.
+    """
     only_for_readers = _fields(BrowseOptions).keys() - _fields(SendOptions).keys()
+    if sends:
+        only_for_readers |= {"subscription"}
     return {name: value for name, value in given.items() if name.lower() not in only_for_readers}
 
 
 def check_reader(given: Mapping[str, str]) -> RowOptions:
-    """The options of a reader; raises InvalidSetting when neither a stream nor a table can be read with these options.
+    """Return the options of a reader; raises InvalidSetting when neither a stream nor a table can have these.
 
-    When Spark asks for the columns of a reader it does not say which of the two it is for.
+    When Spark asks for the columns of a reader it does not say which of the two it is for: a ``mode`` is that of a
+    stream, and what both could have is checked as that of the stream.
     """
-    stream = BrowseStreamOptions if choose(given, "mode", "claim") == "browse" else ClaimStreamOptions
-    kinds: tuple[type[RowOptions], ...] = (stream, BrowseOptions)
+    stream = stream_kind(given)
+    kinds: tuple[type[RowOptions], ...] = (stream,) if "mode" in _lower(given) else (stream, BrowseOptions)
     _check_names(given, {name for kind in kinds for name in _fields(kind)})
     fitting = [kind for kind in kinds if _lower(given).keys() <= _fields(kind).keys()]
-    # Where both fit they differ in nothing that is given.
-    return parse(fitting[0] if fitting else stream, given)
+    return parse(fitting[0] if fitting else kinds[0], given)
+
+
+def stream_kind(given: Mapping[str, str]) -> type[ClaimStreamOptions] | type[BrowseStreamOptions]:
+    """Return what a stream with these options does: without a mode it looks if a ``view`` says at what."""
+    names = _lower(given).keys()
+    implied = (
+        choose(given, "view", "") in ("messages", "history") and names <= _fields(BrowseStreamOptions).keys()
+    )
+    mode = choose(given, "mode", "browse" if implied else "claim")
+    return BrowseStreamOptions if mode == "browse" else ClaimStreamOptions
 
 
 def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
-    """The options for one use; raises InvalidSetting naming the first that is missing, unknown or wrong."""
+    """Return the options for one use; raises InvalidSetting naming the first that is missing, unknown or wrong."""
     fields = _fields(kind)
     _check_names(given, fields)
     for name, field in fields.items():
         if field.required and name not in _lower(given):
-            raise InvalidSetting(
-                f"option {field.encode_name!r} is missing: give .option({field.encode_name!r}, ...)"
-            )
+            raise _missing(field.encode_name)
     chosen = _convert(kind, {fields[name].encode_name: value for name, value in _lower(given).items()})
     check_between_processes(chosen.url, "the workers of Spark are processes of their own")
+    _check_place(chosen)
     if isinstance(chosen, ClaimStreamOptions):
         _check_bounds("MessagesPerTrigger", chosen.min_messages_per_trigger, chosen.max_messages_per_trigger)
         _check_bounds("Partitions", chosen.min_partitions, chosen.max_partitions)
@@ -198,7 +226,66 @@ def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
             raise InvalidSetting(
                 "option columns is without 'receipt', by which ackMode=manual settles: add it"
             )
+    if isinstance(chosen, BrowseOptions | BrowseStreamOptions):
+        _check_period(chosen, given)
+    if isinstance(chosen, RowOptions) and chosen.body_schema and chosen.body_format in ("binary", "text"):
+        raise InvalidSetting(
+            f"option bodySchema={chosen.body_schema!r} is not used with bodyFormat={chosen.body_format}: "
+            "add option bodyFormat=json or avro, or leave it out"
+        )
     return chosen
+
+
+def _missing(name: str, why: str = "") -> InvalidSetting:
+    return InvalidSetting(f"option {name!r} is missing{why}: give .option({name!r}, ...)")
+
+
+def _check_place(chosen: QueueOptions) -> None:
+    """Raise InvalidSetting unless one queue, subscription or, for a sink, topic is named; InvalidName for no name."""
+    if chosen.queue:
+        check_queue_name(chosen.queue)
+    for name in ("topic", "subscription"):
+        if chosen.queue and getattr(chosen, name) is not None:
+            raise InvalidSetting(
+                f"options queue={chosen.queue!r} and {name}={getattr(chosen, name)!r} are both given: leave one of "
+                "them out"
+            )
+    if chosen.topic is None:
+        if chosen.subscription is not None:
+            raise _missing("topic", f" beside subscription={chosen.subscription!r}")
+        if not chosen.queue:
+            raise _missing("queue")
+    elif isinstance(chosen, SendOptions):
+        if chosen.subscription is not None:
+            raise InvalidSetting(
+                f"option subscription={chosen.subscription!r} cannot be used to send: rows that are published to topic "
+                f"{chosen.topic!r} go to all of its subscriptions; leave subscription out"
+            )
+    elif chosen.subscription is None:
+        why = (
+            f" beside topic={chosen.topic!r} (did you mean 'queue'?), as a topic is read by its subscriptions"
+        )
+        raise _missing("subscription", why)
+
+
+def _check_period(chosen: BrowseOptions | BrowseStreamOptions, given: Mapping[str, str]) -> None:
+    """Raise InvalidSetting for moments that are none, or that the view does not have."""
+    since, until = moment_of("since", chosen.since, -1), moment_of("until", chosen.until, FOREVER)
+    if since >= until:
+        raise InvalidSetting(
+            f"option since={chosen.since!r} is not before until={chosen.until!r}: give an earlier moment"
+        )
+    for name in ("since", "until"):
+        value = getattr(chosen, name)
+        if value is None:
+            continue
+        if chosen.view == "shards":
+            raise InvalidSetting(f"option {name}={value!r} is not used with view=shards: leave it out")
+        if not {"view", "mode"} & _lower(given).keys():
+            raise InvalidSetting(
+                f"option {name}={value!r} does not say of what: add option view=history (what was acked) or "
+                "view=messages (what was sent), which only looks and receives nothing"
+            )
 
 
 def _check_bounds(name: str, least: int, most: int) -> None:
@@ -212,12 +299,23 @@ def _fields(kind: type[QueueOptions]) -> dict[str, msgspec.structs.FieldInfo]:
 
 
 def _check_names(given: Mapping[str, str], known: Collection[str]) -> None:
-    for name in _lower(given):
+    for name, value in _lower(given).items():
         if name not in known:
             spelled = [_SPELLED[one] for one in sorted(known)]
             near = nearest(name, spelled)
             meant = "" if near is None else f" (did you mean {near!r}?)"
-            raise InvalidSetting(f"option {name!r} is not known here{meant}: use {', '.join(spelled)}")
+            uses = [use for kind, use in _USES.items() if name in _fields(kind)]
+            elsewhere = f", which is for {' and '.join(uses)}" if uses else ""
+            raise InvalidSetting(
+                f"option {name!r} is not known here{meant}: leave out {name}={_shown(name, value)}{elsewhere}; "
+                f"use {', '.join(spelled)}"
+            )
+
+
+def _shown(name: str, value: str) -> str:
+    """The value of an option, unless it may hold a password."""
+    is_secret = re.search("url|uri|server|endpoint|pass|secret|token|key|user|login", name.lower())
+    return "..." if is_secret else repr(value[:100])
 
 
 def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
@@ -235,6 +333,10 @@ def _explain(kind: type[QueueOptions], name: str, text: str) -> str:
         values = getattr(field.type, "__args__", ())
         if field.encode_name == name and values and all(isinstance(value, str) for value in values):
             return f"use one of {', '.join(values)}"
+        if field.encode_name == name:
+            for kind_of_value, remedy in _REMEDIES.items():
+                if f"Expected `{kind_of_value}" in text and ", got" in text:
+                    return remedy
     return text[:1].lower() + text[1:]
 
 

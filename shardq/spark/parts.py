@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardq.sending.run_parts import RunPart
-from shardq.spark.columns import NOTHING, Columns, Rows, headers_of, names_of, numbers_of
+from shardq.spark.columns import NOTHING, Columns, Rows, headers_of, names_of
+from shardq.spark.identities import numbers_of, with_different_ids
 from shardq.spark.options import SendOptions
 from shardq.spark.spool import Spool, cut
 
@@ -24,7 +25,7 @@ def parts_of(
     batches: Iterable[pa.RecordBatch], columns: Columns, options: SendOptions, *, partition: int, start: int
 ) -> Iterator[RunPart]:
     """Cut the rows of a partition into parts; the first shard to write is ``start`` plus the partition's number."""
-    rows = (columns.rows(batch) for batch in batches if batch.num_rows)
+    rows = (columns.rows(batch) for batch in with_different_ids(batches, columns.id) if batch.num_rows)
     ordered = _as_they_come(rows) if options.input_order == "stable" else _sorted(rows)
     for number, part in enumerate(ordered):
         turn = (start + partition + number * BUNDLES_TO_A_PART) % _MAX_BUNDLES
@@ -82,9 +83,12 @@ def _texts(column: list[str | None]) -> list[str | None] | None:
 
 
 def _fingerprint(rows: Rows) -> str:
-    """Of who the rows are, and of what decides which of them share a bundle."""
+    """The digest of who the rows are, and of what decides which of them share a bundle."""
     names = None if rows.names is None else numbers_of(rows.names)
     digest = blake2b(digest_size=16)
-    for column in (rows.identities, rows.priorities, rows.dues, rows.lanes, rows.delays, rows.ttls, names):
+    for column in (rows.identities, rows.priorities, rows.dues, rows.lanes):
         digest.update(b"" if column is None else column.tobytes())
+    for role, column in (("delay", rows.delays), ("ttl", rows.ttls), ("names", names)):
+        if column is not None:  # seconds of one role are not those of another
+            digest.update(role.encode() + column.tobytes())
     return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,6 +20,8 @@ __all__ = ["Plan", "Planner", "Sizes"]
 PAGE_MESSAGES = 10_000
 COUNT_AGAIN = 1_000_000  # microseconds
 LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
+# A task costs about as much as 5,000 rows. More tasks than Spark runs at a time are worth it only when they are long:
+LEAST_FOR_A_SLOT, MOST_FOR_A_TASK = 5_000, 100_000  # messages
 LOOK_AGAIN = 1.0  # seconds without a signal until an idle stream looks all the same
 # Where the store does not signal, looks in vain are further and further apart, twice as far each time:
 FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds
@@ -36,10 +38,11 @@ class Sizes(msgspec.Struct, frozen=True):
     max_delay: int = 0  # microseconds for which a batch waits for that many
     min_tasks: int = 1
     max_tasks: int = 10_000_000
+    slots: int | None = None  # tasks that run at a time; None: the limit alone decides, without counting
 
 
 class Planner:
-    """Plans by what the shards offer, without counting what waits: a plan costs the same for any backlog."""
+    """Plans by what the shards offer. It counts what is due up to the limit of a batch, for the number of its tasks."""
 
     def __init__(self, context: QueueContext, name: str, sizes: Sizes | None = None) -> None:
         self._context, self._sizes = context, sizes or Sizes()
@@ -51,6 +54,7 @@ class Planner:
         self._few_since: int | None = None  # since when there is something, but too little for a batch
         self._count_at = 0  # until then it is not counted again
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
+        self._left_out: set[Shard] = set()
 
     def plan(self, most: int, last: int | None, *, patient: bool = False) -> Plan:
         """What each task is to claim, what is due longest first; empty: nothing is due.
@@ -75,7 +79,21 @@ class Planner:
         self._note_look()
         if patient and self._are_too_few(shards):
             return {}
-        return _divided(shards, most, self._sizes)
+        return _divided(shards, most, self._sizes, self._wanted_tasks(shards, most))
+
+    def _wanted_tasks(self, shards: Sequence[Shard], most: int) -> int:
+        """How many tasks are worth their cost."""
+        sizes = self._sizes
+        if sizes.slots is None:
+            return most // LEAST_FOR_A_TASK
+        if len(shards) <= sizes.min_tasks or sizes.max_tasks <= sizes.min_tasks:
+            return sizes.min_tasks
+        due = self._count_ready(shards, most)
+        return max(min(sizes.slots, due // LEAST_FOR_A_SLOT), due // MOST_FOR_A_TASK)
+
+    def leave_out(self, shards: Iterable[Shard]) -> None:
+        """Plan nothing more from these shards in a query with AvailableNow."""
+        self._left_out.update(shards)
 
     def _are_too_few(self, shards: Sequence[Shard]) -> bool:
         """Tell whether the batch is to wait; it counts no more often than every second."""
@@ -84,19 +102,20 @@ class Planner:
             return False
         since = now if self._few_since is None else self._few_since
         left = since + sizes.max_delay - now
-        if left <= 0 or self._hold_enough(shards):
+        if left <= 0 or self._count_ready(shards, sizes.min_messages) == sizes.min_messages:
             self._few_since = None
             return False
         self._few_since, self._count_at = since, now + min(left, COUNT_AGAIN)
         return True
 
-    def _hold_enough(self, shards: Sequence[Shard]) -> bool:
-        missing = self._sizes.min_messages
+    def _count_ready(self, shards: Sequence[Shard], enough: int) -> int:
+        """Count what the shards hold, one after the other until it is enough; returns no more than that."""
+        found = 0
         for shard in shards:
-            missing -= self._context.retry(self._context.store.count, shard).ready
-            if missing <= 0:
-                return True
-        return False
+            found += self._context.retry(self._context.store.count, shard).ready
+            if found >= enough:
+                return enough
+        return found
 
     def _listen(self) -> None:
         """Note whether a signal came; before a look, so that none is missed that comes while it looks."""
@@ -130,6 +149,8 @@ class Planner:
 
         A shard that has nothing of it will not have any later, so it is looked through in vain only once.
         """
+        if offer.shard in self._left_out:
+            return False
         if offer.due is not None and offer.due <= last:
             return True
         if offer.shard in self._done:
@@ -141,9 +162,9 @@ class Planner:
         return found
 
 
-def _divided(shards: Sequence[Shard], most: int, sizes: Sizes) -> Plan:
+def _divided(shards: Sequence[Shard], most: int, sizes: Sizes, wanted: int) -> Plan:
     """Deal shards to tasks in turn: each may be the only one that holds much."""
-    wanted = max(most // LEAST_FOR_A_TASK, sizes.min_tasks)
+    wanted = max(wanted, sizes.min_tasks)
     chosen = shards[: min(most, max(wanted, MOST_SHARDS))]
     tasks = min(max(wanted, 1), sizes.max_tasks, len(chosen))
     return {tuple(chosen[place::tasks]): _share(most, tasks, place) for place in range(tasks)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,6 +17,7 @@ from shardq.spark.connection import task_context
 from shardq.spark.lifeline import check_lifeline
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
+from shardq.spark.publishing import in_envelopes
 from shardq.spark.throttle import Throttle
 
 __all__ = ["send_partition"]
@@ -36,17 +38,20 @@ def send_partition(
     parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
     in_order = options.shard_by == "key" or columns.group is not None
     in_flight = 1 if in_order else options.concurrent_writes
+    throttle = Throttle(options.throughput_rows_per_sec)
+    publishes = options.topic is not None
     with task_context(options) as context:
         sender = Run(
             context,
             run,
             window=microseconds(options.replay_window_seconds),
-            bundle_messages=options.bundle_messages,
+            bundle_messages=1 if publishes else options.bundle_messages,
             bundle_bytes=BUNDLE_BYTES,
-            pace=Throttle(options.throughput_rows_per_sec).pass_through,
+            pace=_at_once if publishes else throttle.pass_through,
             execution=execution,
         )
-        return _send_all(sender, _while_wanted(parts), in_flight)
+        send = partial(_publish, sender, throttle) if publishes else sender.send
+        return _send_all(send, _while_wanted(parts), in_flight)
 
 
 def _start(run: str) -> int:
@@ -60,7 +65,17 @@ def _while_wanted(parts: Iterator[RunPart]) -> Iterator[RunPart]:
         yield part
 
 
-def _send_all(sender: Run, parts: Iterator[RunPart], in_flight: int) -> tuple[int, int]:
+def _at_once(_: int) -> None:
+    """Not wait: what the run has to send are envelopes, and a rate is one of rows."""
+
+
+def _publish(run: Run, throttle: Throttle, part: RunPart) -> int:
+    """Store a part in the log of a topic; returns how many rows were stored now."""
+    throttle.pass_through(len(part.bodies))
+    return len(part.bodies) if run.send(in_envelopes(part)) else 0
+
+
+def _send_all(send: Callable[[RunPart], int], parts: Iterator[RunPart], in_flight: int) -> tuple[int, int]:
     rows = stored = 0
     waiting: set[Future[int]] = set()
     with ThreadPoolExecutor(in_flight, thread_name_prefix="shardq-send") as pool:
@@ -69,6 +84,6 @@ def _send_all(sender: Run, parts: Iterator[RunPart], in_flight: int) -> tuple[in
             if len(waiting) >= in_flight:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 stored += sum(future.result() for future in done)
-            waiting.add(pool.submit(sender.send, part))
+            waiting.add(pool.submit(send, part))
         stored += sum(future.result() for future in waiting)
     return rows, stored

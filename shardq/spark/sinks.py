@@ -73,6 +73,10 @@ class BatchWriter(DataSourceArrowWriter):
                 'mode("overwrite") would remove every message of the queue: write mode("append"), '
                 'or allow it with option("truncate", "true")'
             )
+        if overwrite and options.topic is not None:
+            raise InvalidSetting(
+                f"topic {options.topic!r} cannot be overwritten: publish with mode('append')"
+            )
         self._sender = _Sender(schema, options, strict=True)
         self._run = options.run_id or secrets.token_hex(8)
         if overwrite:
@@ -111,6 +115,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task.getLocalProperty("sql.streaming.queryId"),
             task.getLocalProperty("streaming.sql.batchId"),
         )
+        if query is None or batch is None:
+            raise InvalidSetting(
+                "Spark does not name the micro-batch of this task, so its rows could not be told from those of another "
+                "batch: write them in foreachBatch, with option runId"
+            )
         return self._sender.send(iterator, f"{query}.{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,9 +14,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.errors import InvalidSetting
-from shardq.spark.browse_stream import BrowseStream
+from shardq.spark.browse_stream import BrowseStream, check_history
 from shardq.spark.browsing import Browser, FilteringBrowser
 from shardq.spark.claim_stream import ClaimStream
+from shardq.spark.commit_log import CommitLog
 from shardq.spark.options import (
     BrowseOptions,
     BrowseStreamOptions,
@@ -28,10 +28,11 @@ from shardq.spark.options import (
     choose,
     for_a_sink,
     parse,
+    stream_kind,
 )
 from shardq.spark.row_schema import schema_of
 from shardq.spark.sinks import BatchSettler, BatchWriter, StreamSettler, StreamWriter
-from shardq.spark.subscriptions import with_queue
+from shardq.spark.subscriptions import located
 from shardq.spark.tables import of_the_user, remember, remembered
 
 __all__ = ["ShardqDataSource"]
@@ -54,48 +55,49 @@ class ShardqDataSource(DataSource):
         return "shardq"
 
     def schema(self) -> StructType:
-        """The columns of a reader with these options; raises InvalidSetting in ``load()`` for what none can take."""
+        """Return the columns of a reader with these options; raises InvalidSetting in ``load()`` for wrong ones."""
         given = of_the_user(self.options)
-        columns = schema_of(check_reader(with_queue(given)))
+        options = located(check_reader(given))
+        if isinstance(options, ClaimStreamOptions) and options.checkpoint_location is not None:
+            CommitLog(options.checkpoint_location)  # refuses a place that Python cannot read
+        if isinstance(options, BrowseStreamOptions) and choose(given, "mode", ""):  # it cannot be for a table
+            check_history(options)
+        columns = schema_of(options)
         return remember(columns, given) if given != dict(self.options) else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Looks at the queue."""
+        """Look at the queue."""
         browser = FilteringBrowser if _PUSHDOWN in sys.modules else Browser
-        return browser(parse(BrowseOptions, self._options(schema)), schema)
+        return browser(located(parse(BrowseOptions, self._options(schema))), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Receives messages, or looks at what comes in."""
+        """Receive messages, or look at what comes in."""
         given = self._options(schema)
-        if _browses(given):
-            return BrowseStream(parse(BrowseStreamOptions, given), schema)
-        return ClaimStream(parse(ClaimStreamOptions, given), schema)
+        if stream_kind(given) is BrowseStreamOptions:
+            return BrowseStream(located(parse(BrowseStreamOptions, given)), schema)
+        return ClaimStream(located(parse(ClaimStreamOptions, given)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Sends rows, or settles receipts."""
+        """Send rows, or settle receipts."""
         given = self._options_to_write(schema)
         if choose(given, "operation", "send") != "send":
-            return BatchSettler(schema, parse(SettleOptions, given), overwrite=overwrite)
-        return BatchWriter(schema, parse(SendOptions, given), overwrite=overwrite)
+            return BatchSettler(schema, located(parse(SettleOptions, given)), overwrite=overwrite)
+        return BatchWriter(schema, located(parse(SendOptions, given)), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Sends rows, or settles receipts, micro-batch by micro-batch."""
+        """Send rows, or settle receipts, micro-batch by micro-batch."""
         if overwrite:
             raise InvalidSetting('a queue is written with outputMode("append")')
         given = self._options_to_write(schema)
         if choose(given, "operation", "send") != "send":
-            return StreamSettler(schema, parse(SettleOptions, given))
-        return StreamWriter(schema, parse(SendOptions, given))
+            return StreamSettler(schema, located(parse(SettleOptions, given)))
+        return StreamWriter(schema, located(parse(SendOptions, given)))
 
     def _options(self, schema: StructType) -> dict[str, str]:
         """The options that were given here, and those with which the table was made."""
-        return with_queue(remembered(schema) | of_the_user(self.options))
+        return remembered(schema) | of_the_user(self.options)
 
     def _options_to_write(self, schema: StructType) -> dict[str, str]:
         """The options that were given here, and those of the table that are not for its readers."""
-        kept = for_a_sink(remembered(schema))
-        return with_queue(kept | of_the_user(self.options))
-
-
-def _browses(given: Mapping[str, str]) -> bool:
-    return choose(given, "mode", "claim") == "browse"
+        given, kept = of_the_user(self.options), remembered(schema)
+        return for_a_sink(kept, sends=choose(given, "operation", "send") == "send") | given

@@ -1,30 +1,32 @@
-"""Subscriptions of topics as sources."""
+"""Topics as sinks, and their subscriptions as sources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from shardq.client import connect
-from shardq.errors import InvalidSetting
+from shardq.spark.options import QueueOptions
+from shardq.topics.names import log_of
 
-__all__ = ["with_queue"]
+__all__ = ["located"]
+
+Options = TypeVar("Options", bound=QueueOptions)
 
 
-def with_queue(given: Mapping[str, str]) -> dict[str, str]:
-    """The options with the queue of the subscription that they name, if any.
+def located(options: Options) -> Options:
+    """Return the options with the queue of the subscription that they name, or with the log of the topic, if any.
 
-    Raises InvalidSetting, TopicNotFound or SubscriptionNotFound. The queue is looked up for each use: it has another
-    name when the subscription was deleted and made again.
+    Raises TopicNotFound or SubscriptionNotFound. The queue is looked up for each use: it has another name when the
+    subscription was deleted and made again.
     """
-    lower = {name.lower(): value for name, value in given.items()}
-    if "subscription" not in lower:
-        return dict(given)
-    if "topic" not in lower:
-        raise InvalidSetting("option 'topic' is missing: give .option('topic', ...) beside 'subscription'")
-    if "queue" in lower:
-        raise InvalidSetting("options 'queue' and 'subscription' are both given: leave one of them out")
-    if "url" not in lower:
-        raise InvalidSetting("option 'url' is missing: give .option('url', ...)")
-    with connect(lower["url"]) as client:
-        queue = client.topic(lower.pop("topic")).subscription(lower.pop("subscription")).queue.name
-    return lower | {"queue": queue}
+    if options.topic is None:
+        return options
+    with connect(options.url, retry_seconds=options.retry_seconds) as client:
+        topic = client.topic(options.topic)
+        if options.subscription is None:
+            queue = log_of(topic.name)
+        else:
+            queue = topic.subscription(options.subscription).queue.name
+    return msgspec.structs.replace(options, queue=queue)

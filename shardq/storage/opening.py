@@ -38,18 +38,28 @@ _OWN = {
     },
 }
 _OF_ONE_PROCESS = {"memory"}
+_ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv"}
 _OPTION = "signals="
+_LEAST_TO_CONNECT, _MOST_TO_CONNECT = 2.0, 10.0  # seconds; a busy server needs the least, too
 
 
-def open_store(url: str, clock: Clock) -> Store:
-    """The store that a URL names; raises InvalidSetting when there is none for it."""
+def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) -> Store:
+    """Return the store that a URL names; raises InvalidSetting when there is none for it.
+
+    With ``retry_seconds`` an attempt to connect takes at most half of them, but no less than 2 and no more than 10
+    seconds, unless the URL has timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
+    """
     own, of_line = _split(url)
     if wrong := next((each for each in own if not each.isprintable() and each.isascii()), None):
         raise InvalidSetting(
             f"the URL of the store has the character {wrong!r}: leave it out, or write %{ord(wrong):02X} in its place"
         )
-    opener: Callable[[str, Clock], Store] = _load(_STORES, _scheme(own))
-    store = opener(own, clock)
+    scheme = _scheme(own)
+    opener: Callable[..., Store] = _load(_STORES, scheme)
+    limits = {}
+    if retry_seconds is not None and scheme in _ON_A_NETWORK:
+        limits["connect_seconds"] = min(max(retry_seconds / 2, _LEAST_TO_CONNECT), _MOST_TO_CONNECT)
+    store = opener(own, clock, **limits)
     return store if of_line is None else _signalled(store, of_line)
 
 

@@ -6,7 +6,7 @@ An envelope's body is laid out as the data of a bundle. So a subscription that t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeGuard
 
@@ -31,6 +31,7 @@ __all__ = [
     "envelope",
     "envelopes",
     "is_envelope",
+    "packed",
 ]
 
 _log = logging.getLogger(__name__)
@@ -118,15 +119,24 @@ def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iter
     What comes before a message that is refused is handed out first. Raises InvalidMessage at once for what they share.
     """
     check_bodies(bodies, "publish one body with `publish`")
-    return _pack(bodies, _headers(shared), codec)
+    headers = _headers(shared)
+    return _pack(bodies, lambda item: None if is_envelope(item) else _of(item, headers, codec))
 
 
-def _pack(bodies: Iterable[Any], headers: Headers | None, codec: Codec) -> Iterator[OutgoingMessage]:
+def packed(messages: Iterable[tuple[bytes, Headers | None]]) -> Iterator[OutgoingMessage]:
+    """Bodies and headers that are fit to be published, in envelopes; raises MessageTooLarge."""
+    return _pack(messages, lambda message: _checked(*message))
+
+
+def _pack(
+    items: Iterable[Any], read: Callable[[Any], tuple[bytes, Headers | None] | None]
+) -> Iterator[OutgoingMessage]:
+    """Put items into envelopes, but for those that are one: nothing is read of them."""
     waiting: list[tuple[bytes, Headers | None]] = []
     size = 0
-    for position, item in enumerate(bodies):
+    for position, item in enumerate(items):
         try:
-            message = None if is_envelope(item) else _of(item, headers, codec)
+            message = read(item)
         except InvalidMessage as error:
             if waiting:
                 yield _packed(waiting)

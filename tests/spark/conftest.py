@@ -1,26 +1,25 @@
 """One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
 
-Each test has a fresh SQLite file. Those that are marked ``every_store`` run once more on one of the servers, in turn.
-With ``make test-spark`` they run on each. Those that are marked ``every_store(sample="sqlite")`` run on SQLite alone
-until then: other tests try what the servers add to them.
+Each test has a fresh SQLite file. Those that are marked with ``on_every_store`` run on each server, too.
 """
 
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import shardq
+from tests.spark.every_store import SERVERS
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
@@ -29,10 +28,13 @@ from pyspark.java_gateway import launch_gateway  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
-SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
-"""Their fixtures."""
+from shardq.spark.ddl import columns_of  # noqa: E402
+from shardq.spark.row_schema import arrow_schema  # noqa: E402
+from shardq.spark.sinks import TaskReport  # noqa: E402
+from shardq.spark.source import ShardqDataSource  # noqa: E402
 
-_turns = itertools.cycle(SERVERS)
+SAMPLE = {"test_retried_tasks.py", "test_writing_and_browsing.py"}
+"""Files that `make test` runs: on SQLite, with one Spark."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
@@ -40,14 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            if item.path.name not in SAMPLE:
+                item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("every_store")
-    if marker is not None:
-        sample = () if marker.kwargs.get("sample") == "sqlite" else (next(_turns),)
-        metafunc.parametrize("url", ("sqlite", *(SERVERS if WIDE else sample)), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -185,6 +182,43 @@ class Pipes:
 @pytest.fixture
 def pipes(spark: SparkSession, url: str, tmp_path: Path) -> Pipes:
     return Pipes(spark, url, tmp_path)
+
+
+@pytest.fixture
+def open_sink(url: str) -> Callable[..., Callable[[Iterable[tuple[Any, ...]]], int]]:
+    """Begin a job that sends rows, as its only task.
+
+    A call of what this returns is an attempt at the task; it returns how many rows were stored now.
+    """
+
+    def opened(
+        queue: shardq.Queue | None, columns: str, **options: Any
+    ) -> Callable[[Iterable[tuple[Any, ...]]], int]:
+        schema = columns_of("rows", columns)
+        given = {"url": url} if queue is None else {"url": url, "queue": queue.name}
+        given |= {name.lower(): f"{one}" for name, one in options.items()}
+        writer = ShardqDataSource(given).writer(schema, overwrite=False)
+
+        def attempt(rows: Iterable[tuple[Any, ...]]) -> int:
+            named = [dict(zip(schema.fieldNames(), row, strict=True)) for row in rows]
+            table = pa.Table.from_pylist(named, schema=arrow_schema(schema))
+            report = writer.write(iter(table.to_batches(max_chunksize=7)))
+            assert isinstance(report, TaskReport)
+            return report.done
+
+        return attempt
+
+    return opened
+
+
+@pytest.fixture
+def send(open_sink: Callable[..., Any]) -> Callable[..., int]:
+    """Send rows as the only task of a job does; returns how many were stored now."""
+
+    def sent(queue: shardq.Queue, columns: str, rows: Iterable[tuple[Any, ...]], **options: Any) -> int:
+        return int(open_sink(queue, columns, **options)(rows))
+
+    return sent
 
 
 def numbers(queue: shardq.Queue) -> list[int]:

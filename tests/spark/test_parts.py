@@ -141,7 +141,7 @@ def test_other_rows_have_another_fingerprint() -> None:
 
 def test_rows_with_an_id_are_known_by_it_whatever_else_changes() -> None:
     schema = StructType().add("body", StringType()).add("id", StringType())
-    send = options()
+    send = options(id_column="id")
 
     def fingerprint(bodies: list[str]) -> str:
         batch = pa.RecordBatch.from_pydict({"body": bodies, "id": ["1", "2"]})
@@ -153,7 +153,7 @@ def test_rows_with_an_id_are_known_by_it_whatever_else_changes() -> None:
 
 def test_rows_without_an_id_are_known_by_their_content() -> None:
     schema = StructType().add("body", StringType()).add("id", StringType())
-    send = options()
+    send = options(id_column="id")
 
     def fingerprint(bodies: list[str], ids: list[str | None]) -> str:
         columns = {"body": pa.array(bodies), "id": pa.array(ids, pa.string())}

@@ -9,7 +9,7 @@ import pytest
 import shardq
 from shardq.sharding.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
-from shardq.testing.seam import context_of, expire_caches, store_of
+from shardq.spark.slots import slots_of
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_what_was_due_in_time_is_planned_also_behind_what_is_newer_and_goes_firs
     last = clock.now()
     clock.advance(10)
     send(narrow, 50, priority=0)
-    planner = Planner(context_of(narrow), "test")
+    planner = Planner(narrow._context, "test")
     assert sum(planner.plan(1_000, last).values()) == 1_000
     narrow.consumer().receive(150).ack()
     send(narrow, 50, priority=0)
@@ -39,10 +39,10 @@ def test_a_shard_is_looked_through_in_vain_only_once(narrow, clock, monkeypatch)
     last = clock.now()
     clock.advance(10)
     send(narrow, 50)
-    planner = Planner(context_of(narrow), "test")
+    planner = Planner(narrow._context, "test")
     looks = []
-    peek = store_of(narrow).peek
-    monkeypatch.setattr(store_of(narrow), "peek", lambda request: looks.append(request) or peek(request))
+    peek = narrow._context.store.peek
+    monkeypatch.setattr(narrow._context.store, "peek", lambda request: looks.append(request) or peek(request))
     for _ in range(3):
         assert planner.plan(1_000, last) == {}
     assert len(looks) == 1
@@ -55,7 +55,7 @@ def test_what_another_consumer_holds_or_is_delayed_is_not_waited_for(narrow, clo
     assert len(narrow.consumer().receive(20)) == 20
     last = clock.now()
     clock.advance(6)
-    assert Planner(context_of(narrow), "test").plan(1_000, last) == {}
+    assert Planner(narrow._context, "test").plan(1_000, last) == {}
 
 
 @pytest.mark.parametrize("how", ["in flight", "blocked", "put off"])
@@ -72,8 +72,8 @@ def test_what_waits_behind_a_message_of_its_group_is_not_waited_for(connect, clo
     shard = group_shard(queue.name, "a")
     beside = next(group for group in map(str, range(1_000)) if group_shard(queue.name, group) == shard)
     send(queue, 3, group=beside)
-    assert Planner(context_of(queue), "test").plan(1_000, last) == {}
-    assert list(Planner(context_of(queue), "test").plan(1_000, None)) == [(shard,)]
+    assert Planner(queue._context, "test").plan(1_000, last) == {}
+    assert list(Planner(queue._context, "test").plan(1_000, None)) == [(shard,)]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def wide(connect) -> shardq.Queue:
 
 
 def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
-    planned = Planner(context_of(wide), "test").plan(3_500, None)
+    planned = Planner(wide._context, "test").plan(3_500, None)
     assert sorted(len(shards) for shards in planned) == [5, 5, 6]
     assert len({shard for shards in planned for shard in shards}) == 16
     assert sum(planned.values()) == 3_500
@@ -95,12 +95,12 @@ def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
 
 @pytest.mark.parametrize(("most", "shards", "tasks"), [(1, 1, 1), (5, 5, 1), (2_000, 16, 2), (10**7, 16, 16)])
 def test_a_task_has_no_more_shards_than_messages(wide, most, shards, tasks) -> None:
-    planned = Planner(context_of(wide), "test").plan(most, None)
+    planned = Planner(wide._context, "test").plan(most, None)
     assert (sum(map(len, planned)), len(planned), sum(planned.values())) == (shards, tasks, most)
 
 
 def planner(queue: shardq.Queue, **sizes: int) -> Planner:
-    return Planner(context_of(queue), "test", Sizes(**sizes))
+    return Planner(queue._context, "test", Sizes(**sizes))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,51 @@ def test_the_tasks_of_a_batch_are_bounded_and_claim_all_of_it(
     planned = planner(wide, min_tasks=least_tasks, max_tasks=most_tasks).plan(most, None)
     assert (len(planned), sum(planned.values())) == (tasks, most)
     assert len({shard for shards in planned for shard in shards}) == min(16, most)
+
+
+@pytest.mark.parametrize(
+    ("due", "most", "slots", "tasks"),
+    [
+        (1_024, 100_000, 2, 1),
+        (12_000, 100_000, 2, 2),
+        (12_000, 100_000, 64, 2),
+        (30_000, 100_000, 4, 4),
+        (30_000, 6_000, 4, 1),
+        (250_000, 2_000_000, 2, 2),
+        (250_000, 2_000_000, 1, 2),
+    ],
+)
+def test_the_tasks_of_a_batch_follow_what_runs_at_a_time_and_what_is_due(
+    connect, clock, due, most, slots, tasks
+) -> None:
+    queue = connect().create_queue("wide", shards=16, time_shards=1)
+    with queue.producer(bundle_messages=500) as producer:
+        producer.send_many([b""] * due)
+    planned = planner(queue, slots=slots).plan(most, None)
+    assert (len(planned), sum(planned.values())) == (tasks, most)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"), [({"min_tasks": 6}, 6), ({"max_tasks": 1}, 1), ({"min_tasks": 3, "max_tasks": 3}, 3)]
+)
+def test_the_tasks_that_were_asked_for_go_before_those_that_are_worth_it(wide, sizes, tasks) -> None:
+    assert len(planner(wide, slots=4, **sizes).plan(100_000, None)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slots"),
+    [
+        (["--conf", "spark.master=local[2]", "pyspark-shell"], 2),
+        (["--conf", "spark.master=local[2,4]", "pyspark-shell"], 2),
+        (["--master", "local[8]", "job.py"], 8),
+        (["--master=local", "job.py"], 1),
+        (["--conf", "spark.master=local[*]", "pyspark-shell"], None),
+        (["--master", "spark://host:7077", "local[3].py"], None),
+        (["--conf", "spark.master=local-cluster[2,1,1024]"], None),
+    ],
+)
+def test_the_threads_of_a_local_master_are_found_in_its_command(arguments, slots) -> None:
+    assert slots_of("\0".join(["java", "SparkSubmit", *arguments]).encode() + b"\0") == slots
 
 
 def test_a_batch_waits_until_there_is_enough_for_it(narrow, clock) -> None:
@@ -148,8 +193,8 @@ def test_what_waits_for_more_is_counted_no_more_often_than_every_second(narrow, 
     planning = planner(narrow, min_messages=100, max_delay=60_000_000)
     send(narrow, 10)
     counted = []
-    count = store_of(narrow).count
-    monkeypatch.setattr(store_of(narrow), "count", lambda shard: counted.append(shard) or count(shard))
+    count = narrow._context.store.count
+    monkeypatch.setattr(narrow._context.store, "count", lambda shard: counted.append(shard) or count(shard))
     for _ in range(20):
         assert planning.plan(1_000, None, patient=True) == {}
         clock.advance(0.1)
@@ -163,7 +208,7 @@ def test_a_stream_that_waits_uses_its_queue(connect, clock) -> None:
     for _ in range(5):
         assert queue.name not in client.delete_expired_queues("a/")
         clock.advance(61)
-        expire_caches(queue)
+        queue._context.live._read_at -= 10  # the settings are read again
         assert planning.plan(1_000, None) == {}
 
 

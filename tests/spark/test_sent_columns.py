@@ -13,17 +13,12 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 import shardq
 from shardq.clock import from_datetime
 from shardq.errors import InvalidMessage, InvalidSetting, ShardqError, UnsupportedByStore
 from shardq.spark import spool
-from shardq.spark.ddl import columns_of
-from shardq.spark.row_schema import arrow_schema
-from shardq.spark.sinks import TaskReport
-from shardq.spark.source import ShardqDataSource
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing.seam import store_of
 from tests.spark.every_store import on_every_store
@@ -33,23 +28,6 @@ LAST = from_datetime(datetime.max.replace(tzinfo=UTC))
 """The end of the year 9999. Spark's own moments go on, and are given in microseconds here."""
 
 Send = Callable[..., int]
-
-
-@pytest.fixture
-def send(url: str) -> Send:
-    """Send rows as the only task of a job does; returns how many were stored now."""
-
-    def sent(queue: shardq.Queue, columns: str, rows: Iterable[tuple[Any, ...]], **options: Any) -> int:
-        schema = columns_of("rows", columns)
-        given = {"url": url, "queue": queue.name} | {name.lower(): f"{one}" for name, one in options.items()}
-        writer = ShardqDataSource(given).writer(schema, overwrite=False)
-        named = [dict(zip(schema.fieldNames(), row, strict=True)) for row in rows]
-        table = pa.Table.from_pylist(named, schema=arrow_schema(schema))
-        report = writer.write(iter(table.to_batches(max_chunksize=7)))
-        assert isinstance(report, TaskReport)
-        return report.done
-
-    return sent
 
 
 def bodies(messages: Iterable[shardq.Message]) -> list[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import shardq
+from shardq.clock import from_datetime
+from shardq.spark.browse_stream import BrowseStream
 from shardq.spark.columns import headers_of
 from shardq.spark.ddl import columns_of
 from shardq.spark.options import (
@@ -16,6 +21,8 @@ from shardq.spark.options import (
     parse,
 )
 from shardq.spark.source import ShardqDataSource
+
+DAY = "2026-01-01T00:00:00Z"
 
 
 def message(call) -> str:
@@ -41,6 +48,15 @@ def source(url: str, queue: shardq.Queue, options: dict[str, str]) -> ShardqData
         ({"bodyColumn": "text"}, "no column 'text' for the body"),
         ({"shardBy": "key"}, "needs a column 'key'"),
         ({"throughputRowsPerSec": "0"}, "option throughputRowsPerSec='0' cannot be used"),
+        ({"throughputRowsPerSec": "inf"}, "option throughputRowsPerSec='inf' cannot be used"),
+        ({"bundleMessages": "1.5"}, "option bundleMessages='1.5' cannot be used: give a whole number"),
+        ({"retrySeconds": "soon"}, "option retrySeconds='soon' cannot be used: give a number"),
+        ({"truncate": "yes"}, "option truncate='yes' cannot be used: give true or false"),
+        ({"idColumn": ""}, "option idColumn='' cannot be used"),
+        ({"dedupeKeyColumn": ""}, "option dedupeKeyColumn='' cannot be used"),
+        ({"subjectColumn": "body"}, "column 'body' cannot be the subject of a row: a queue takes body, id,"),
+        ({"ackMode": "manual"}, "leave out ackmode='manual', which is for streams with mode=claim"),
+        ({"queue": "no name!"}, "queue name 'no name!' cannot be used"),
     ],
 )
 def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(url, queue, options, text) -> None:
@@ -158,6 +174,21 @@ def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(url, queue, options
         ({"leaseSeconds": "0"}, "option leaseSeconds='0' cannot be used"),
         ({"maxOffsetsPerTrigger": "5"}, "did you mean 'maxMessagesPerTrigger'?"),
         ({"ackMode": "manual", "view": "history"}, "option 'view' is not known here"),
+        ({"since": DAY}, f"option since='{DAY}' does not say of what: add option view=history"),
+        ({"until": DAY}, f"option until='{DAY}' does not say of what: add option view=history"),
+        ({"mode": "claim", "since": DAY}, f"leave out since='{DAY}', which is for tables (spark.read) and"),
+        ({"lagSeconds": "5"}, "leave out lagseconds='5', which is for streams with mode=browse"),
+        ({"mode": "browse", "since": "yesterday"}, "option since='yesterday' is no moment"),
+        ({"mode": "browse", "until": "2026-01-01"}, "option until='2026-01-01' has no time zone"),
+        ({"view": "messages", "since": DAY, "until": DAY}, "is not before until="),
+        ({"view": "shards", "since": DAY}, f"option since='{DAY}' is not used with view=shards"),
+        ({"mode": "browse", "view": "history"}, "option view=history: queue"),
+        ({"mode": "watch"}, "use one of claim, browse"),
+        ({"bodySchema": "a int"}, "option bodySchema='a int' is not used with bodyFormat=binary"),
+        ({"checkpointLocation": "nope://a/b"}, "option checkpointLocation='nope://a/b' cannot be read"),
+        ({"queue": "no name!"}, "queue name 'no name!' cannot be used"),
+        ({"maxPartitions": "2.5"}, "option maxPartitions='2.5' cannot be used: give a whole number"),
+        ({"failOnLeaseLoss": "maybe"}, "option failOnLeaseLoss='maybe' cannot be used: give true or false"),
     ],
 )
 def test_a_wrong_option_of_a_stream_is_named_with_its_remedy_when_it_is_loaded(
@@ -172,8 +203,30 @@ def test_a_stream_of_a_queue_with_limits_is_refused_when_it_starts(url, make_que
 
 
 def test_a_stream_of_a_history_that_is_not_kept_is_refused(pipes, queue) -> None:
-    stream = pipes.stream(queue, mode="browse").writeStream.format("noop")
-    assert "keeps no history" in message(lambda: pipes.run(stream))
+    assert "keeps no history" in message(lambda: pipes.stream(queue, mode="browse"))
+
+
+@pytest.mark.parametrize(
+    "options", [{"view": "messages"}, {"view": "messages", "since": DAY, "until": "2027-01-01T00:00:00Z"}]
+)
+def test_a_stream_that_is_told_what_to_look_at_receives_nothing(url, queue, options) -> None:
+    given = source(url, queue, options)
+    assert isinstance(given.streamReader(given.schema()), BrowseStream)
+
+
+def test_a_stream_that_looks_ends_where_it_is_told_to(url, queue) -> None:
+    queue.producer().send(b"x")
+    given = source(
+        url, queue, {"view": "messages", "since": "2020-01-01T00:00:00Z", "until": "2021-01-01T00:00:00Z"}
+    )
+    reader = given.streamReader(given.schema())
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end == {"until": from_datetime(datetime(2021, 1, 1, tzinfo=UTC))}
+    assert [
+        batch.num_rows
+        for task in reader.partitions(reader.initialOffset(), end)
+        for batch in reader.read(task)
+    ] == []
 
 
 @pytest.mark.parametrize(

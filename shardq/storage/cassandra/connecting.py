@@ -30,6 +30,7 @@ from shardq.errors import InvalidSetting
 __all__ = ["Address", "SuspectNodes"]
 
 _SECONDS = 15.0
+_LEAST = 1.0  # seconds for each host
 _LONGEST_WAIT = 15.0  # seconds until a node that is down is tried again; the driver's are 600 and it gives up
 
 
@@ -46,6 +47,7 @@ class Address(msgspec.Struct, frozen=True):
     serial_consistency: str = "LOCAL_SERIAL"
     replication: tuple[tuple[str, int], ...] = ()  # copies in each data centre, for a new keyspace
     timeout: float = 10.0
+    connect_seconds: float = 10.0  # the most that connecting may take, over all hosts
     ssl: bool = False
     ca: str = ""
     cert: str = ""
@@ -115,6 +117,8 @@ def _cluster(address: Address, nodes: SuspectNodes) -> Cluster:
         request_timeout=address.timeout,
         row_factory=tuple_factory,
     )
+    # The driver tries one host after the other, each for this long.
+    patience = min(5.0, address.timeout, max(address.connect_seconds / len(address.hosts), _LEAST))
     login = PlainTextAuthProvider(address.user, address.password) if address.user else None
     return Cluster(
         list(address.hosts),
@@ -123,8 +127,8 @@ def _cluster(address: Address, nodes: SuspectNodes) -> Cluster:
         ssl_context=_ssl_context(address) if address.ssl else None,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        connect_timeout=min(5.0, address.timeout),
-        control_connection_timeout=min(5.0, address.timeout),
+        connect_timeout=patience,
+        control_connection_timeout=patience,
         protocol_version=5,
         idle_heartbeat_interval=10,
         idle_heartbeat_timeout=5,

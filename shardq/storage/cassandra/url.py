@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
+
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.connecting import Address
@@ -31,9 +33,17 @@ _OPTIONS = (
 )
 
 
-def open_cassandra(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time is the server's
+def open_cassandra(
+    url: str,
+    clock: Clock,  # noqa: ARG001 -- the time is the server's
+    *,
+    connect_seconds: float | None = None,
+) -> Store:
     """The store in the keyspace that the URL names; raises InvalidSetting for a URL that names none."""
-    return CassandraStore(parse(url))
+    address = parse(url)
+    if connect_seconds is not None:
+        address = msgspec.structs.replace(address, connect_seconds=connect_seconds)
+    return CassandraStore(address)
 
 
 def parse(url: str) -> Address:

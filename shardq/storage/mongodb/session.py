@@ -15,7 +15,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
@@ -27,7 +27,7 @@ from shardq.storage.per_process import PerProcess
 
 __all__ = ["Address", "Session", "clock_leads"]
 
-_PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
+_ANSWER_SECONDS = 30.0
 
 _SAMPLES = 8
 _NEAR = 300  # microseconds; a single answer may be a thousand behind
@@ -42,6 +42,7 @@ class Address(msgspec.Struct, frozen=True):
     uri: str  # for the driver; it may hold a password
     database: str
     hosts: tuple[str, ...]
+    connect_seconds: float = 10.0  # the most that finding a server, or connecting to it, may take
 
     def __str__(self) -> str:
         return f"MongoDB at {','.join(self.hosts)}, database {self.database!r},"
@@ -171,6 +172,8 @@ class Session:
         with self.client.start_session(causal_consistency=False) as own:
             try:
                 cursor = self._ask(command, own)
+            except ServerSelectionTimeoutError:  # there is no server to ask again
+                raise
             except AutoReconnect:
                 cursor = self._ask(command, own)
             return self._all(cursor, own)
@@ -210,8 +213,15 @@ class _Translated(msgspec.Struct, frozen=True):
 
 
 def _client(address: Address) -> MongoClient[Document]:
+    """The driver's client. Timeouts in the URL go before those of the address."""
     given = address.uri.partition("?")[2].lower()
-    patience: Document = {name: value for name, value in _PATIENCE.items() if f"{name.lower()}=" not in given}
+    connect = round(address.connect_seconds * 1_000)
+    patience: Document = {
+        "serverSelectionTimeoutMS": connect,
+        "connectTimeoutMS": connect,
+        "socketTimeoutMS": round(_ANSWER_SECONDS * 1_000),
+    }
+    patience = {name: value for name, value in patience.items() if f"{name.lower()}=" not in given}
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+import msgspec
 from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.uri_parser import parse_uri
 
@@ -22,9 +23,17 @@ _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _SRV = "mongodb+srv"
 
 
-def open_mongodb(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time is the server's
+def open_mongodb(
+    url: str,
+    clock: Clock,  # noqa: ARG001 -- the time is the server's
+    *,
+    connect_seconds: float | None = None,
+) -> Store:
     """The store in the database that the URL names; raises InvalidSetting for a URL that names none."""
-    return MongoStore(parse(url))
+    address = parse(url)
+    if connect_seconds is not None:
+        address = msgspec.structs.replace(address, connect_seconds=connect_seconds)
+    return MongoStore(address)
 
 
 def parse(url: str) -> Address:

@@ -1,0 +1,107 @@
+"""A sink with a topic publishes: every subscription gets the rows, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import shardq
+from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
+from shardq.spark.ddl import columns_of
+from shardq.spark.source import ShardqDataSource
+from shardq.topics import TopicNotFound
+
+
+@pytest.fixture
+def topic(client: shardq.Client) -> Iterator[shardq.Topic]:
+    made = client.create_topic("events")
+    made.subscribe("all")
+    made.subscribe("orders", filter="orders.*")
+    yield made
+    client.delete_topic("events")
+
+
+def received(topic: shardq.Topic, name: str) -> list[tuple[str, dict]]:
+    topic.relay()
+    found = topic.subscription(name).queue.peek(10_000)
+    return sorted((message.body.decode(), dict(message.headers)) for message in found)
+
+
+@pytest.mark.every_store
+def test_rows_go_to_every_subscription_that_takes_them_once(topic, open_sink) -> None:
+    columns = "body string, subject string, headers map<string, bigint>"
+    rows = [
+        (f"{number:04}", "orders.new" if number % 2 else None, [("n", number)] if number % 3 == 0 else None)
+        for number in range(1_200)
+    ]
+    for _ in range(2):
+        attempt = open_sink(None, columns, topic="events", runId="nightly")
+        done = [attempt(rows), attempt(rows[::-1])]
+        assert done in ([1_200, 0], [0, 0])
+    expected = [
+        (body, ({"n": headers[0][1]} if headers else {}) | ({"shardq-subject": subject} if subject else {}))
+        for body, subject, headers in rows
+    ]
+    assert received(topic, "all") == expected
+    assert received(topic, "orders") == [row for row in expected if "shardq-subject" in row[1]]
+
+
+def test_spark_writes_to_all_subscriptions(spark, topic, url) -> None:
+    rows = spark.range(300).selectExpr("id", "lpad(cast(id AS string), 3, '0') AS body")
+    rows.write.format("shardq").option("url", url).option("topic", "events").mode("append").save()
+    assert [body for body, _ in received(topic, "all")] == [f"{number:03}" for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ("body string", {"subscription": "all"}, "subscription='all' cannot be used to send.*leave subscription out"),
+        ("body string, priority int", {}, "column 'priority' would be lost: a topic takes body, id, headers, subject"),
+        ("body string, due timestamp", {}, "column 'due' would be lost: a topic takes"),
+        ("body string, ttl int", {"ttlColumn": "ttl"}, "column 'ttl' cannot be the ttl of a row: a topic takes"),
+        ("body string, key string", {"shardBy": "key"}, "column 'key' would be lost"),
+        ("body string", {"shardBy": "key"}, "option shardBy='key' is for queues"),
+        ("body string, subject int", {}, "column 'subject' is int, it cannot be the subject"),
+    ],
+)  # fmt: skip
+def test_what_a_topic_does_not_take_is_named_with_its_remedy(
+    topic, open_sink, columns, options, text
+) -> None:
+    with pytest.raises(InvalidSetting, match=text):
+        open_sink(None, columns, topic=topic.name, **options)
+
+
+def test_a_queue_and_a_topic_are_not_written_together(queue, topic, open_sink) -> None:
+    with pytest.raises(InvalidSetting, match="and topic='events' are both given: leave one of them out"):
+        open_sink(queue, "body string", topic=topic.name)
+
+
+def test_a_topic_cannot_be_overwritten(topic, url) -> None:
+    sink = ShardqDataSource({"url": url, "topic": "events", "truncate": "true"})
+    with pytest.raises(InvalidSetting, match="topic 'events' cannot be overwritten"):
+        sink.writer(columns_of("rows", "body string"), overwrite=True)
+
+
+def test_a_topic_that_does_not_exist_is_named(client, open_sink) -> None:
+    with pytest.raises(TopicNotFound, match="'nowhere'"):
+        open_sink(None, "body string", topic="nowhere")
+
+
+def test_rows_that_a_topic_cannot_hold_are_refused(topic, open_sink) -> None:
+    with pytest.raises(InvalidMessage, match="subject='two words'"):
+        open_sink(None, "body string, subject string", topic="events")([("x", "two words")])
+    with pytest.raises(MessageTooLarge, match="a topic takes at most"):
+        open_sink(None, "body string", topic="events")([("x" * 1_000_000,)])
+    assert received(topic, "all") == []
+
+
+def test_a_table_of_a_subscription_publishes_what_is_inserted(spark, topic, url) -> None:
+    options = f"url '{url}', topic 'events', subscription 'all', columns 'body', bodyFormat 'text'"
+    spark.sql(f"CREATE TABLE published USING shardq OPTIONS ({options})")
+    try:
+        spark.sql("INSERT INTO published VALUES ('x')")
+        assert [body for body, _ in received(topic, "all")] == ["x"]
+        assert spark.sql("SELECT body FROM published").collect() == [("x",)]
+    finally:
+        spark.sql("DROP TABLE published")
