@@ -11,6 +11,7 @@ import shardq
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
+from tests.spark.every_store import on_every_store
 
 Offset = dict[str, Any]
 
@@ -49,7 +50,7 @@ def fill(queue: shardq.Queue, count: int) -> None:
             producer.send_many([b"x"] * (count // 8))
 
 
-@pytest.mark.every_store
+@on_every_store
 @pytest.mark.parametrize("ack_mode", ["commit", "manual"])
 def test_batches_that_nothing_reads_end_the_query_and_stay_in_the_queue(
     queue, stream, ack_mode, caplog
