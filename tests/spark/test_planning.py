@@ -10,6 +10,7 @@ import shardq
 from shardq.sharding.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.slots import slots_of
+from shardq.testing.seam import context_of, expire_caches, store_of
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_what_was_due_in_time_is_planned_also_behind_what_is_newer_and_goes_firs
     last = clock.now()
     clock.advance(10)
     send(narrow, 50, priority=0)
-    planner = Planner(narrow._context, "test")
+    planner = Planner(context_of(narrow), "test")
     assert sum(planner.plan(1_000, last).values()) == 1_000
     narrow.consumer().receive(150).ack()
     send(narrow, 50, priority=0)
@@ -39,10 +40,10 @@ def test_a_shard_is_looked_through_in_vain_only_once(narrow, clock, monkeypatch)
     last = clock.now()
     clock.advance(10)
     send(narrow, 50)
-    planner = Planner(narrow._context, "test")
+    planner = Planner(context_of(narrow), "test")
     looks = []
-    peek = narrow._context.store.peek
-    monkeypatch.setattr(narrow._context.store, "peek", lambda request: looks.append(request) or peek(request))
+    peek = store_of(narrow).peek
+    monkeypatch.setattr(store_of(narrow), "peek", lambda request: looks.append(request) or peek(request))
     for _ in range(3):
         assert planner.plan(1_000, last) == {}
     assert len(looks) == 1
@@ -55,7 +56,7 @@ def test_what_another_consumer_holds_or_is_delayed_is_not_waited_for(narrow, clo
     assert len(narrow.consumer().receive(20)) == 20
     last = clock.now()
     clock.advance(6)
-    assert Planner(narrow._context, "test").plan(1_000, last) == {}
+    assert Planner(context_of(narrow), "test").plan(1_000, last) == {}
 
 
 @pytest.mark.parametrize("how", ["in flight", "blocked", "put off"])
@@ -72,8 +73,8 @@ def test_what_waits_behind_a_message_of_its_group_is_not_waited_for(connect, clo
     shard = group_shard(queue.name, "a")
     beside = next(group for group in map(str, range(1_000)) if group_shard(queue.name, group) == shard)
     send(queue, 3, group=beside)
-    assert Planner(queue._context, "test").plan(1_000, last) == {}
-    assert list(Planner(queue._context, "test").plan(1_000, None)) == [(shard,)]
+    assert Planner(context_of(queue), "test").plan(1_000, last) == {}
+    assert list(Planner(context_of(queue), "test").plan(1_000, None)) == [(shard,)]
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def wide(connect) -> shardq.Queue:
 
 
 def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
-    planned = Planner(wide._context, "test").plan(3_500, None)
+    planned = Planner(context_of(wide), "test").plan(3_500, None)
     assert sorted(len(shards) for shards in planned) == [5, 5, 6]
     assert len({shard for shards in planned for shard in shards}) == 16
     assert sum(planned.values()) == 3_500
@@ -95,12 +96,12 @@ def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
 
 @pytest.mark.parametrize(("most", "shards", "tasks"), [(1, 1, 1), (5, 5, 1), (2_000, 16, 2), (10**7, 16, 16)])
 def test_a_task_has_no_more_shards_than_messages(wide, most, shards, tasks) -> None:
-    planned = Planner(wide._context, "test").plan(most, None)
+    planned = Planner(context_of(wide), "test").plan(most, None)
     assert (sum(map(len, planned)), len(planned), sum(planned.values())) == (shards, tasks, most)
 
 
 def planner(queue: shardq.Queue, **sizes: int) -> Planner:
-    return Planner(queue._context, "test", Sizes(**sizes))
+    return Planner(context_of(queue), "test", Sizes(**sizes))
 
 
 @pytest.mark.parametrize(
@@ -193,8 +194,8 @@ def test_what_waits_for_more_is_counted_no_more_often_than_every_second(narrow, 
     planning = planner(narrow, min_messages=100, max_delay=60_000_000)
     send(narrow, 10)
     counted = []
-    count = narrow._context.store.count
-    monkeypatch.setattr(narrow._context.store, "count", lambda shard: counted.append(shard) or count(shard))
+    count = store_of(narrow).count
+    monkeypatch.setattr(store_of(narrow), "count", lambda shard: counted.append(shard) or count(shard))
     for _ in range(20):
         assert planning.plan(1_000, None, patient=True) == {}
         clock.advance(0.1)
@@ -208,7 +209,7 @@ def test_a_stream_that_waits_uses_its_queue(connect, clock) -> None:
     for _ in range(5):
         assert queue.name not in client.delete_expired_queues("a/")
         clock.advance(61)
-        queue._context.live._read_at -= 10  # the settings are read again
+        expire_caches(queue)
         assert planning.plan(1_000, None) == {}
 
 

@@ -33,6 +33,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.sqlite import log, signals
 from shardq.storage.sqlite.store import SqliteStore
+from tests.forking import all_held, start
 from tests.processes import running
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -143,10 +144,10 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     spans = held(store, shard)
     other = SqliteStore(str(path))
     names = ["orders", "others", "new"]
-    before, told = other._numbers(names), []
-    monkeypatch.setattr(signals, "tell", lambda _: told.append(other._numbers(names)))
+    before, told = other.signals.numbers(names), []
+    monkeypatch.setattr(signals, "tell", lambda _: told.append(other.signals.numbers(names)))
     CHANGES[change](store, shard, spans)
-    after = other._numbers(names)
+    after = other.signals.numbers(names)
     assert after == (told[-1] if told else before)
     if change in ("claim", "claim and finish", "extend", "enlist", "settle by extensions", "sweep"):
         assert not told
@@ -183,7 +184,7 @@ def test_telling_gives_up_no_lock_of_this_process(path: Path, store: SqliteStore
     store.append(sent(Shard("orders", 0, 0)))
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
-    store._signals.announce()
+    store.signals.announce()
     asked = subprocess.run([sys.executable, "-c", WRITE, path], capture_output=True, text=True, check=True)
     assert asked.stdout.strip() == "SQLITE_BUSY"
     db.close()
@@ -198,10 +199,10 @@ def test_who_cannot_tell_has_sent_all_the_same(
     def refuse(*_: object, **__: object) -> None:
         raise refused
 
-    before = store._numbers(["orders"])
+    store.wait(["orders"], 0)
     monkeypatch.setattr(log, "FileIO", refuse)
     store.append(sent(Shard("orders", 0, 0)))
-    assert store._numbers(["orders"]) != before
+    assert store.wait(["orders"], 0) == ("orders",)
 
 
 def test_telling_leaves_no_descriptor_and_makes_no_file(path: Path, store: SqliteStore) -> None:
@@ -302,8 +303,8 @@ def test_a_transaction_that_was_rolled_back_is_looked_for_ever_less_often(
 ) -> None:
     """And the next one again at once."""
     looks: list[float] = []
-    state = store._commits._state
-    monkeypatch.setattr(store._commits, "_state", lambda: (looks.append(time.monotonic()), state())[1])
+    state = store.commits.state
+    monkeypatch.setattr(store.commits, "state", lambda: (looks.append(time.monotonic()), state())[1])
     db = sqlite3.connect(path, isolation_level=None)
     for _ in range(2):
         looks.clear()
@@ -326,12 +327,7 @@ def test_a_forked_child_closes_its_store_whatever_the_thread_that_looks_for_a_co
     db.execute("BEGIN IMMEDIATE")
     store.within(db).append(sent(Shard("orders", 0, 0)))
     db.execute("ROLLBACK")
-    with store._commits._woken._cond:  # type: ignore[attr-defined]
-        child = os.fork()
-        if not child:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the test run's
-            signal.alarm(5)
-            store.close()
-            os._exit(0)
+    with all_held(store.commits.woken):
+        child = start(store.close)
     assert os.waitpid(child, 0)[1] == 0
     db.close()
