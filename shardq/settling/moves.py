@@ -3,6 +3,8 @@
 A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first: a
 crash in between leaves the message in both places, and repeating the move completes it instead of sending again.
 A message keeps its ``enqueued_at`` wherever it is moved.
+
+What is more than a store takes in one request moves in several steps, one after the other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.context.unique_keys import Holder, UniqueKeys
-from shardq.errors import OutcomeUnknown, ShardqError, UnsupportedByStore
+from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
@@ -52,6 +54,7 @@ __all__ = [
 
 
 _PREFIX = "shardq-unblocked:"
+_ADDED_BYTES = 4096  # at most, to a message: the headers of a dead letter, and what a store keeps of a bundle
 _REMEMBERED = 900_000_000  # microseconds: for so long those that redrive a message know of each other
 
 
@@ -92,13 +95,41 @@ class Move:
         assert self.verb.door is not None
         return self.verb.door
 
-    def parts(self, selections: Sequence[Selection]) -> list[list[Selection]]:
-        """The messages that may go together: those of one shard of groups in the target, and those without a group."""
+    def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
+        """The messages that may go together, in steps that follow each other.
+
+        Together go those of one shard of groups in the target, and those without a group. A step has no more bytes than
+        the store takes in one request, or only one message.
+        """
         found: dict[Shard | None, list[Selection]] = {}
         for selection in selections:
             group = self.group(selection)
             found.setdefault(group_shard(self._target.name, group) if group else None, []).append(selection)
-        return list(found.values())
+        return list(map(self._steps, found.values()))
+
+    def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
+        most = self._source.store.capabilities.max_forward_bytes
+        steps: list[list[Selection]] = [[]]
+        room = most
+        for selection in selections:
+            start = 0
+            for number, size in enumerate(self._sizes(selection)):
+                room -= size + _ADDED_BYTES
+                if room < 0 and (steps[-1] or number > start):
+                    if number > start:
+                        steps[-1].append(Selection(selection.held, selection.positions[start:number]))
+                    steps.append([])
+                    start, room = number, most - size - _ADDED_BYTES
+            rest = Selection(selection.held, selection.positions[start:]) if start else selection
+            steps[-1].append(rest)
+        return steps
+
+    def _sizes(self, selection: Selection) -> Sequence[int]:
+        """The bytes of each message with what changes on the way; of one that is damaged that does not matter."""
+        try:
+            return sizes(self._changes.made_in(_chosen(selection)))
+        except InvalidMessage:
+            return [0] * len(selection.positions)
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         """Move selected messages of one shard and one part, all or none.
@@ -191,6 +222,10 @@ class InPlace(Move):
         """They stay in their shard."""
         shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
         return [self._planned(shard, each, self._new_id(each.selection), due) for each in moved]
+
+    def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
+        """The last messages first: the exchange of one gives back what is held behind it in its group."""
+        return super()._steps(selections)[::-1]
 
     def _new_id(self, selection: Selection) -> bytes:
         """The id of the bundle that replaces messages; made from theirs, so a repetition finds the same."""

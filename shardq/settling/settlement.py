@@ -193,13 +193,19 @@ class Settlement:
         return open_body(self._context, body, identity)
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
-        """Move messages: all that go from one shard to one, or none. If some are lost, the others are moved."""
+        """Move messages in steps: all of a step that are in one shard, or none.
+
+        If some are lost, the others are moved. When a step fails, later ones move nothing from that shard.
+        """
         self._raise_if_any(self._move(selections, move), move.verb)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
         settling = self._moving(move)
         for part in move.parts(selections):
-            settling.add(self._settle(self._moving(move), part))
+            moved = self._moving(move)
+            for step in part:
+                moved.add(self._settle(self._moving(move), moved.without_failed(step)))
+            settling.add(moved)
         self._failing = frozenset(settling.failures)
         return settling
 
