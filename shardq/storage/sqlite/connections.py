@@ -8,12 +8,21 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
 
-__all__ = ["Connection", "FileIdentity", "LogRoom", "Pool", "file_identity", "log_of"]
+__all__ = [
+    "MOST_BLOBS",
+    "BlobConnection",
+    "Connection",
+    "FileIdentity",
+    "LogRoom",
+    "Pool",
+    "file_identity",
+    "log_of",
+]
 
 FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")
@@ -34,6 +43,24 @@ _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as tha
 _SHARE = 2  # times the log's size has to be free beside it
 
 
+MOST_BLOBS = 1_000
+"""After as many handles on blobs a pooled connection is closed, and another one opened when it is needed.
+
+Python's module keeps a weak reference, about 80 bytes, to every handle for as long as the connection is open.
+"""
+
+
+class BlobConnection(sqlite3.Connection):
+    """A connection that counts the handles on blobs that were opened on it."""
+
+    blobs = 0
+
+    def blobopen(self, *args: Any, **options: Any) -> sqlite3.Blob:
+        """Open a handle."""
+        self.blobs += 1
+        return super().blobopen(*args, **options)
+
+
 def file_identity(path: Path | str) -> FileIdentity | None:
     """Return what tells this file from another one at the same path later; None when there is no file."""
     try:
@@ -49,7 +76,7 @@ class Connection:
     ``identity`` is None for the empty database in memory that answers in place of a missing file.
     """
 
-    def __init__(self, sql: sqlite3.Connection, identity: FileIdentity | None) -> None:
+    def __init__(self, sql: BlobConnection, identity: FileIdentity | None) -> None:
         self.sql = sql
         self.identity = identity
         self._durable: bool | None = None
@@ -64,6 +91,7 @@ class Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=BlobConnection,
         )
         try:
             for setting in _SETTINGS:
@@ -76,14 +104,16 @@ class Connection:
     @classmethod
     def empty(cls) -> Connection:
         """Return an empty database in memory."""
-        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        sql = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, factory=BlobConnection
+        )
         schema.apply(sql)
         return cls(sql, None)
 
     @property
     def reusable(self) -> bool:
-        """True when it leads to a file and no transaction is open on it, as an interrupt may leave one."""
-        return self.identity is not None and not self.sql.in_transaction
+        """True when it leads to a file, no transaction is open on it, as an interrupt may leave one, and it is small."""
+        return self.identity is not None and not self.sql.in_transaction and self.sql.blobs < MOST_BLOBS
 
     def begin(self, *, durable: bool) -> None:
         """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
