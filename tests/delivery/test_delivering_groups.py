@@ -29,10 +29,9 @@ def end_thread(consumer: shardq.Consumer) -> None:
     """End the thread that claims ahead: nothing more is claimed, and what waits, as something does, goes on waiting."""
     prefetcher = consumer._prefetcher
     assert prefetcher is not None
-    with prefetcher._changed:
-        assert prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
-        prefetcher._stopped = True
-        prefetcher._changed.notify_all()
+    assert prefetcher._changes.wait_for(lambda: prefetcher._waiting(()) != [], 30)
+    prefetcher._stopped = True
+    prefetcher._changes.tell()
     prefetcher._thread.join()
     prefetcher._stopped = False
 

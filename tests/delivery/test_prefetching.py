@@ -50,9 +50,8 @@ class Bench:
         """End the thread that claims ahead: its part is the test's from now on."""
         prefetcher = self.consumer._prefetcher
         assert prefetcher is not None
-        with prefetcher._changed:
-            prefetcher._stopped = True
-            prefetcher._changed.notify_all()
+        prefetcher._stopped = True
+        prefetcher._changes.tell()
         if prefetcher._thread.ident is None:
             prefetcher._thread.start()
         prefetcher._thread.join()

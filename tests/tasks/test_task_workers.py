@@ -372,8 +372,7 @@ def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_b
     take = Ended.take
 
     def take_both(ended: Ended, *, wait: bool = True) -> list[Unit]:
-        with ended._changed:
-            ended._changed.wait_for(lambda: len(ended._units) == 2 or ended._closed)
+        ended._changes.wait_for(lambda: len(ended._units) == 2 or ended._closed)
         return take(ended, wait=wait)
 
     @tasks.task(queue="gone", retry=2)
