@@ -33,6 +33,7 @@ from shardq.settling.dead_letters import (
     original_headers,
 )
 from shardq.settling.settle import settle, spans_of
+from shardq.settling.steps import in_steps
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
@@ -54,7 +55,6 @@ __all__ = [
 
 
 _PREFIX = "shardq-unblocked:"
-_ADDED_BYTES = 4096  # at most, to a message: the headers of a dead letter, and what a store keeps of a bundle
 _REMEMBERED = 900_000_000  # microseconds: for so long those that redrive a message know of each other
 
 
@@ -108,21 +108,7 @@ class Move:
         return list(map(self._steps, found.values()))
 
     def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
-        most = self._source.store.capabilities.max_forward_bytes
-        steps: list[list[Selection]] = [[]]
-        room = most
-        for selection in selections:
-            start = 0
-            for number, size in enumerate(self._sizes(selection)):
-                room -= size + _ADDED_BYTES
-                if room < 0 and (steps[-1] or number > start):
-                    if number > start:
-                        steps[-1].append(Selection(selection.held, selection.positions[start:number]))
-                    steps.append([])
-                    start, room = number, most - size - _ADDED_BYTES
-            rest = Selection(selection.held, selection.positions[start:]) if start else selection
-            steps[-1].append(rest)
-        return steps
+        return in_steps(selections, self._sizes, self._source.store.capabilities.max_forward_bytes)
 
     def _sizes(self, selection: Selection) -> Sequence[int]:
         """The bytes of each message with what changes on the way; of one that is damaged that does not matter."""
@@ -220,8 +206,14 @@ class InPlace(Move):
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
-        shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
-        return [self._planned(shard, each, self._new_id(each.selection), due) for each in moved]
+        return [
+            self._planned(each.selection.held.shard, each, self._new_id(each.selection), self.due(each))
+            for each in moved
+        ]
+
+    def due(self, moved: Moved) -> int:  # noqa: ARG002
+        """From when on they are delivered."""
+        return self._source.store.now() + self._changes.delay
 
     def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
         """The last messages first: the exchange of one gives back what is held behind it in its group."""
@@ -244,9 +236,14 @@ class InPlace(Move):
 class WithBody(InPlace):
     """With another body."""
 
-    def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
+    def __init__(self, source: QueueContext, body: bytes, delay: int, *, keeps_due: bool) -> None:
         super().__init__(source, REPLACE, Changes(body=body, delay=delay))
+        self._keeps_due = keeps_due
         admit(source, self._door, len(body))
+
+    def due(self, moved: Moved) -> int:
+        """From then on, or as before."""
+        return moved.bundle.due if self._keeps_due else super().due(moved)
 
 
 class Unblock(InPlace):

@@ -166,9 +166,10 @@ class Settlement:
         """Move messages to the dead-letter queue, or let them block their groups, as the queue asks for it."""
         self._raise_if_any(self._give_up(selections, check_reason(reason), DEAD_LETTER), DEAD_LETTER)
 
-    def replace(self, selection: Selection, value: Any, delay: float) -> None:
-        """Exchange messages for new ones with another body."""
-        self.move([selection], WithBody(self._context, self._codec.encode(value), check_delay(delay)))
+    def replace(self, selection: Selection, value: Any, delay: float, *, keeps_due: bool = False) -> None:
+        """Exchange messages for new ones with another body, which may keep their due time."""
+        body, duration = self._codec.encode(value), check_delay(delay)
+        self.move([selection], WithBody(self._context, body, duration, keeps_due=keeps_due))
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
         """Tell of messages in the log of their queue's events."""

@@ -259,7 +259,7 @@ class _Interrupted(BaseException):
 
 def starts_a_thread(thread: int) -> bool:
     """True while a thread starts another one, as a consumer may: see `_Interruption.gate`."""
-    frame = sys._current_frames().get(thread)
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - its only name
     while frame is not None:
         if frame.f_code is _START:
             return True

@@ -1,7 +1,8 @@
 """A program whose threads are interrupted again and again, at any moment of what they do with one client.
 
 It ends with 0 when all threads go on afterwards. It is a process of its own, as an interrupt may come in what else a
-thread does, such as a hook of pytest. Arguments: URL, queue, group or "", messages claimed ahead, and "thread" or "signal".
+thread does, such as a hook of pytest. Arguments: URL, queue, group or "", messages claimed ahead, and "thread" or
+"signal".
 """
 
 from __future__ import annotations
