@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from shardq.batch import Batch
-from shardq.browsing import browse, find_many
+from shardq.browsing import browse, find_many, slices
 from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
@@ -24,6 +24,8 @@ from shardq.receiving.turns import check_queues, turns_of
 from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
 from shardq.sending.storing import prepare
+from shardq.settling.clock_jumps import JUMP
+from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
     "consumer_of",
@@ -31,11 +33,15 @@ __all__ = [
     "holders_of",
     "one_by_one",
     "placed",
+    "replace_body",
+    "sent_ahead",
     "stored_in",
     "unless",
     "use",
     "wait_for",
 ]
+
+_PAGE = 1_000
 
 # ruff: noqa: SLF001 - it is of the same house
 
@@ -69,6 +75,14 @@ def consumer_of(
         keep_leases=keep_leases,
         prefetch=prefetch,
     )
+
+
+def replace_body(message: Message, body: bytes) -> None:
+    """Exchange a message that is held for one with another body, due as it was, whatever the clock says now.
+
+    Raises LeaseLost, with nothing changed, when somebody else has it.
+    """
+    message._settler.replace(message._selection, body, 0.0, keeps_due=True)
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
@@ -124,6 +138,23 @@ def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMe
 def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
     """All messages of a queue as :meth:`Queue.peek` shows them, read from each shard ``page`` at a time."""
     return browse(queue._context, BYTES, MANY, page)
+
+
+def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
+    """How many of the first ``most`` messages have come later than now, and by how many microseconds the last one.
+
+    Their clock was ahead, or this one is behind.
+    """
+    context, found, latest = queue._context, 0, 0
+    now = context.store.now()
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, min(most, _PAGE), bodies=False)):
+            if piece.bundle.enqueued_at > now + JUMP and piece.state is not EntryState.PROCESSED:
+                found, latest = found + piece.count, max(latest, piece.bundle.enqueued_at - now)
+            most -= piece.count
+            if most <= 0:
+                return found, latest
+    return found, latest
 
 
 def wait_for(queue: Queue, seconds: float) -> None:

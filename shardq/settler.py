@@ -62,8 +62,8 @@ class Settler(Protocol):
         """Move messages to the dead-letter queue."""
         ...
 
-    def replace(self, selection: Selection, value: Any, delay: float) -> None:
-        """Exchange messages for new ones with another body."""
+    def replace(self, selection: Selection, value: Any, delay: float, *, keeps_due: bool = False) -> None:
+        """Exchange messages for new ones with another body, which may keep their due time."""
         ...
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:

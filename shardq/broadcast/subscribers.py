@@ -20,6 +20,7 @@ from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.queue_internals import use
 from shardq.storage.requests import EntryState
+from shardq.storage.turns import Flag
 
 __all__ = ["LEASE_SECONDS", "Entry", "keep_alive", "live_queues"]
 
@@ -51,7 +52,7 @@ class Entry:
             raise
         self._batch: Batch = batch
         self.queue = _queue_of(broadcast, batch[0])
-        self._left, self._gap = threading.Event(), False
+        self._left, self._gap = Flag(), False
         keeping = (weakref.ref(self), self._left)
         threading.Thread(target=keep_alive, args=keeping, name="shardq-subscriber", daemon=True).start()
 

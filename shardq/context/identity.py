@@ -17,13 +17,15 @@ from shardq.errors import InvalidSetting
 from shardq.unreadable import UNREADABLE
 from shardq.wording import plain, shown
 
-__all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id"]
+__all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id", "moment_in"]
 
 ENLIST_LIFETIME = 16_000_000
 """For how long a consumer counts as live after it was seen, in microseconds."""
 
 _ID_BYTES = 8
 _RANDOM_BYTES = 8  # of a token: nobody can guess the receipt of another
+_MOMENT_BYTES = 4  # of the others, in tokens that nobody is given as a receipt
+_SECOND = 1_000_000
 _MOST_CHARACTERS = 200
 
 
@@ -57,14 +59,22 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
         """What it is enlisted as: the same for all of its life, and for no other one."""
         return msgspec.json.encode(self).decode()
 
-    def token(self) -> bytes:
-        """A token for a new claim."""
-        return bytes.fromhex(self.id) + os.urandom(_RANDOM_BYTES)
+    def token(self, moment: int | None = None) -> bytes:
+        """A token for a new claim; with a moment in microseconds one that tells its second."""
+        if moment is None:
+            return bytes.fromhex(self.id) + os.urandom(_RANDOM_BYTES)
+        told = (moment // _SECOND).to_bytes(_MOMENT_BYTES, "big")
+        return bytes.fromhex(self.id) + told + os.urandom(_RANDOM_BYTES - _MOMENT_BYTES)
 
 
 def holder_id(token: bytes) -> str:
     """The id of the consumer whose claim has this token."""
     return token[:_ID_BYTES].hex()
+
+
+def moment_in(token: bytes) -> int:
+    """The moment in microseconds of a token that tells it; any number for another one."""
+    return int.from_bytes(token[_ID_BYTES : _ID_BYTES + _MOMENT_BYTES], "big") * _SECOND
 
 
 def _check_name(name: str) -> str:

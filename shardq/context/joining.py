@@ -14,28 +14,12 @@ from typing import Generic, TypeVar
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.storage.per_process import PerProcess
+from shardq.storage.turns import Turn
 
-__all__ = ["Joining", "Pending", "Turn", "for_another_thread"]
+__all__ = ["Joining", "Pending", "for_another_thread"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Turn:
-    """What one thread waits for until another one ends it. Unlike an Event, an interrupt leaves it whole."""
-
-    def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._gate.acquire()
-
-    def wait(self, seconds: float = -1) -> None:
-        """Wait until it is ended, for so many seconds at most; -1: for ever."""
-        self._gate.acquire(timeout=seconds)
-
-    def end(self) -> None:
-        """Let the thread go on, also one that waits later."""
-        if self._gate.locked():
-            self._gate.release()
 
 
 class Pending(Generic[T, R]):

@@ -43,7 +43,8 @@ class Grant:
         """
         with self._changing:
             until = self._permits.now() + lease
-            if any(piece.lease_until < until for piece in self._held):
+            longest = until + permit_lease(lease)  # one that ends later was begun while the clock was ahead
+            if any(not until <= piece.lease_until <= longest for piece in self._held):
                 self._permits.hold(self._held, permit_lease(lease))
                 self._held = [part for piece in self._held for part in piece.held_parts]
             return count_of(self._held) >= units(self._messages, self._weight)

@@ -1,10 +1,13 @@
 """Permits of one limit: messages of one shard. Who claims a permit has it, until it is given back or its lease ends.
 
-Two rules keep the number of permits that are held within the limit:
+These rules keep the number of permits that are held within the limit:
 
 - **A permit always has the same id.** However often the permits are made, by whatever client, each is there once, as a
   store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that somebody removes while
   it is held is made again only when its lease is over.
+- **A permit that is given back has its old place again**, which is long ago. So it is free at once, though the clock was
+  ahead when it was given back. The token of a claim tells its moment. Who finds no permit shortens the lease of a claim
+  from a time that has not come, to as long from now as it was then.
 - **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
   for some seconds by whoever claims them. A permit is never finished, so that a limit can be raised again.
 """
@@ -18,7 +21,7 @@ import msgspec
 
 from shardq.browsing import slices
 from shardq.clock import seconds
-from shardq.context.identity import ConsumerIdentity
+from shardq.context.identity import ConsumerIdentity, moment_in
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import Counters, QueueContext
 from shardq.context.retry import Retry
@@ -27,10 +30,11 @@ from shardq.limits.blocks import MOST_PERMITS, Blocks
 from shardq.sending.doors import PERMIT, append
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.settings import QueueSettings
+from shardq.settling.clock_jumps import JUMP, shorten_leases
 from shardq.settling.settle import Settling
-from shardq.settling.verbs import HOLD, RELEASE
+from shardq.settling.verbs import EXTEND, GIVE_BACK, HOLD
 from shardq.sharding.shard import Shard, check_queue_name
-from shardq.storage.requests import Claim, Peek, QueueRecord
+from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
@@ -45,6 +49,7 @@ _MADE_AGAIN = 10_000_000  # until permits are made again where none is free: som
 _CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
 _PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
 _PAGE = 2 * MOST_PERMITS
+_LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longer than a message can be
 
 
 def permits_queue(limit: str) -> str:
@@ -94,7 +99,11 @@ class Permits:
         Raises QueueNotFound when their queue does not exist.
         """
         now = self._context.store.now()
-        known = {piece.bundle.id for piece in slices(self._context, Peek(self._shard, _PAGE, bodies=False))}
+        found = list(slices(self._context, Peek(self._shard, _PAGE, bodies=False)))
+        known = {piece.bundle.id for piece in found}
+        shorten_leases(
+            self._context, [(self._shard, piece) for piece in found], lambda piece: _lasted(piece, now)
+        )
         missing = [bundle for bundle in self._blocks.bundles(limit) if bundle.id not in known]
         if missing:
             append(self._context, PERMIT, [PlannedBundle(self._shard, bundle) for bundle in missing])
@@ -107,13 +116,29 @@ class Permits:
         What cannot be given back comes back when its lease is over.
         """
         with self._context.retry.within(_PATIENCE):
-            settling = Settling(self._context, RELEASE, duration=delay).run(
+            settling = Settling(self._context, GIVE_BACK, duration=delay).run(
                 [piece.select() for piece in held]
             )
         if settling.failures:
             error = settling.failures.error(f"permits of {self._context.name!r} were not given back")
             _log.warning("they come back when their lease is over: %s", error)
         return settling.lost_count
+
+    def spend(self, held: Sequence[HeldSlice], period: int) -> int:
+        """Let permits come back so many microseconds from now; returns how many come back then, or later.
+
+        They stay held, so that it is known since when.
+        """
+        until = self._context.store.now() + period
+        with self._context.retry.within(_PATIENCE):
+            settling = Settling(self._context, EXTEND, duration=period).run(
+                [piece.select() for piece in held]
+            )
+        if not settling.failures:
+            return sum(len(selection.positions) for selection in settling.done)
+        error = settling.failures.error(f"permits of {self._context.name!r} were not extended")
+        _log.warning("they come back when their lease is over: %s", error)
+        return count_of([piece for piece in held if piece.lease_until >= until])
 
     def hold(self, held: Sequence[HeldSlice], lease: int) -> int:
         """Hold permits for so many microseconds from now on, or longer; returns how many are lost.
@@ -171,10 +196,13 @@ class Permits:
         return taken
 
     def _claim(self, count: int, lease: int) -> list[HeldSlice]:
-        token = self._owner.token()
-        request = Claim(self._shard, token, count, lease, self._owner.name)
+        token = self._owner.token(self.now())
+        request = Claim(self._shard, token, count, lease, self._owner.name, started=False)
         claimed = claim_patiently(self._context, request)
-        return [HeldSlice(self._shard, piece, token, claimed.lease_until) for piece in claimed.slices]
+        return [
+            HeldSlice(self._shard, piece, token, claimed.lease_until, started=False)
+            for piece in claimed.slices
+        ]
 
     def _sorted(self, claimed: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
         """The permits that are below the limit, and the others."""
@@ -193,3 +221,11 @@ class Permits:
         """True if this client has not made so many yet; when it is urgent, again when that was not a moment ago."""
         now = self._context.store.now()
         return limit > self._made or (urgent and not self._made_at <= now < self._made_at + _MADE_AGAIN)
+
+
+def _lasted(piece: StoredSlice, now: int) -> int | None:
+    """For how long a permit was claimed while the clock was ahead; None for one that was claimed in time."""
+    moment = now if piece.token is None else moment_in(piece.token)
+    lasted = piece.due - moment
+    # The token of an older client tells no moment, but some number.
+    return lasted if moment > now + JUMP and 0 < lasted <= _LONGEST else None

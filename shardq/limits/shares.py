@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeAlias
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, SettleState, count_of, first_of
+from shardq.held import HeldSlice, count_of, first_of
 from shardq.limits.grant import Grant, permit_lease
 from shardq.limits.permits import Permits
 from shardq.limits.windows import units
@@ -116,14 +116,7 @@ class RateShare(_Taken):
     def cover(self, context: QueueContext, held: list[HeldSlice]) -> list[HeldSlice]:
         """Let the permits of these messages come back in a period from now: all of them were claimed before."""
         used = self._use(count_of(held))
-        if used:
-            self._permits.give_back(used, self._period)
-        return self._covered(context, held, sum(map(self._away, used)))
-
-    def _away(self, piece: HeldSlice) -> int:
-        """How many of the permits come back no earlier: those given back so, or whose lease is that long."""
-        by_lease = piece.lease_until >= self._permits.now() + self._period
-        return len(piece.positions(SettleState.RELEASED, *(SettleState.OPEN,) * by_lease))
+        return self._covered(context, held, self._permits.spend(used, self._period) if used else 0)
 
 
 class Allowance:

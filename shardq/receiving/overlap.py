@@ -14,6 +14,7 @@ from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
 from shardq.storage.per_process import generation
+from shardq.storage.turns import Changes
 
 __all__ = ["Overlap"]
 
@@ -40,8 +41,8 @@ class Overlap:
         self._retry, self._receiving, self._give_back_held = retry, receiving, give_back
         self.claiming = threading.Lock()
         """Held while a thread claims: one does at a time."""
-        self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.RLock()
+        self._changes = Changes(self._lock)
         self._claim: _Claim | None = None
         self._thread: threading.Thread | None = None
         self._generation = generation()
@@ -83,12 +84,13 @@ class Overlap:
         try:
             held = self._fill(limit)
         finally:
+            claim.held = held
+            self._changes.tell()
+            patience = min(LONGEST_WAIT, seconds(self._receiving.lease_of(held)) / 4)
+            self._changes.wait_for(lambda: self._claim is not claim or not held, patience)
             with self._lock:
-                claim.held = held
-                self._changed.notify_all()
-                patience = min(LONGEST_WAIT, seconds(self._receiving.lease_of(held)) / 4)
-                taken = self._changed.wait_for(lambda: self._claim is not claim or not held, patience)
-                if self._claim is claim:
+                taken = self._claim is not claim
+                if not taken:
                     self._claim = None
         if not taken:
             self._give_back(held)
@@ -109,16 +111,16 @@ class Overlap:
     def _take(self) -> list[HeldSlice]:
         if self._generation != generation():
             return []
+        claim = self._claim
+        if claim is None:
+            return []
+        self._changes.wait_for(lambda: claim.held is not None)
         with self._lock:
-            claim = self._claim
-            if claim is None:
-                return []
-            self._changed.wait_for(lambda: claim.held is not None)
             if self._claim is not claim:
                 return []
             self._claim = None
-            self._changed.notify_all()
-            return claim.held or []
+        self._changes.tell()
+        return claim.held or []
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         if not held:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
@@ -18,6 +17,7 @@ from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.receiving.turns import Turns
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
+from shardq.storage.turns import Changes
 
 __all__ = ["Prefetcher"]
 
@@ -86,8 +86,8 @@ class Prefetcher:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
-        self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.RLock()
+        self._changes = Changes(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
         self._stopped = False
@@ -135,7 +135,7 @@ class Prefetcher:
                     self._put(self._receiving.fill(limit, thorough=True))
                     with self._lock:
                         self._error = None  # what was read now says more than what could not be read before
-                        self._changed.notify_all()
+                        self._changes.tell()
             held = self.take(limit, 0.0)
             if held or claimed:
                 return held  # else all that waited has expired or was lost
@@ -144,7 +144,7 @@ class Prefetcher:
         """Claim nothing more, and give back what nobody has started to work on."""
         with self._lock:
             self._stopped = True
-            self._changed.notify_all()
+            self._changes.tell()
         try:
             if self._thread.is_alive():  # else it has not begun, and does nothing if it does
                 self._thread.join()
@@ -175,18 +175,14 @@ class Prefetcher:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
             return
-        with self._lock:
-            self._error = error
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopped or self._error is None)
+        self._error = error
+        self._changes.tell()
+        self._changes.wait_for(lambda: self._stopped or self._error is None)
 
     def _wait_for_room(self) -> None:
         """Wait until there is something to claim for, or what waits may have waited for too long."""
         shortest = seconds(min(queue.lease for queue in self._queues.values()))
-        with self._lock:
-            self._changed.wait_for(
-                lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4
-            )
+        self._changes.wait_for(lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4)
 
     def fetch(self) -> None:
         """Give back what has waited for too long, and claim what there is room for."""
@@ -228,10 +224,8 @@ class Prefetcher:
 
     def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
         """The rooms when another queue has some too, or when it is time to look at these again."""
+        self._changes.wait_for(lambda: self._stopped or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
         with self._lock:
-            self._changed.wait_for(
-                lambda: self._stopped or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS
-            )
             return {} if self._stopped else self._rooms()
 
     def _put(self, held: list[HeldSlice]) -> None:
@@ -241,7 +235,7 @@ class Prefetcher:
         self._keepers.keep(held)
         with self._lock:
             self._queues[held[0].shard.queue].buffer.add(held, self.timer())
-            self._changed.notify_all()
+            self._changes.tell()
 
     # -- handing out --------------------------------------------------------------------------------------------
 
@@ -266,21 +260,34 @@ class Prefetcher:
         return [queue for queue in order if len(queue.buffer)]
 
     def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
-        waiting = partial(self._waiting, self._closed())
-        with self._lock:
-            self._wanted = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: waiting() or self._error or self._stopped, seconds)
-            taken: list[HeldSlice] = []
-            empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
-            for queue in sorted(waiting(), key=lambda queue: queue.name in failing)[:1] or empty:
-                taken, left, rest = queue.buffer.take(limit)
-                self._keepers.leave(left)
-                self._keepers.keep(rest)
-            self._changed.notify_all()
-            if not taken and self._error is not None:
-                error, self._error = self._error, None  # a full disk, for one, may have room the next time
-                raise error
+        closed = self._closed()
+        self._wanted = True
+        self._changes.tell()
+
+        def look() -> list[list[HeldSlice]]:
+            """Find nothing to wait for longer, or what is taken."""
+            waiting = self._waiting(closed)
+            is_over = waiting or self._error or self._stopped
+            return [self._take_first(waiting, limit, failing)] if is_over else []
+
+        found = self._changes.wait_for(look, seconds)
+        if not found:
+            with self._lock:
+                found = [self._take_first((), limit, failing)]
+        self._changes.tell()
+        return found[0]
+
+    def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
+        """Take up to so many messages of the first queue that has some; raises what stopped the thread if none has."""
+        taken: list[HeldSlice] = []
+        empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
+        for queue in sorted(waiting, key=lambda queue: queue.name in failing)[:1] or empty:
+            taken, left, rest = queue.buffer.take(limit)
+            self._keepers.leave(left)
+            self._keepers.keep(rest)
+        if not taken and self._error is not None:
+            error, self._error = self._error, None  # a full disk, for one, may have room the next time
+            raise error
         return taken
 
     def _unexpired(self, popped: Sequence[HeldSlice]) -> list[HeldSlice]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shardq.browsing import blocked_slices
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, LeaseLost
-from shardq.held import HeldSlice, Selection
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.receipt import MessageId
-from shardq.sending.planned_bundles import sizes
 from shardq.settling.moves import Unblock
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import Shard
@@ -21,8 +21,6 @@ from shardq.storage.writing import telling_done
 __all__ = ["unblock"]
 
 _log = logging.getLogger(__name__)
-
-_STEP_BYTES = 4 << 20  # of messages that go in one step: there is an end to what a store takes in one
 
 
 def unblock(context: QueueContext, limit: int) -> int:
@@ -35,12 +33,12 @@ def unblock(context: QueueContext, limit: int) -> int:
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
-            for step in reversed(_steps(_first(group, limit - moved))):
-                try:
-                    settlement.move(step, Unblock(context))
-                except LeaseLost as error:  # somebody else was first
-                    moved -= len(error.messages)
-                moved += sum(len(selection.positions) for selection in step)
+            chosen = _first(group, limit - moved)
+            try:
+                with suppress(LeaseLost):  # somebody else was first
+                    settlement.move(chosen, Unblock(context))
+            finally:
+                moved += sum(len(each.in_states(SettleState.RELEASED).positions) for each in chosen)
             if moved >= limit:
                 break
     return moved
@@ -75,18 +73,3 @@ def _first(group: Sequence[HeldSlice], limit: int) -> list[Selection]:
         selections.append(held.select(list(range(held.count))[:limit]))
         limit -= len(selections[-1].positions)
     return [selection for selection in selections if selection.positions]
-
-
-def _steps(selections: Sequence[Selection]) -> list[list[Selection]]:
-    """The selections in parts, none of which is too large for one step."""
-    steps: list[list[Selection]] = []
-    room = 0
-    for each in selections:
-        size = sizes(each.held.messages)
-        needed = sum(size[position] for position in each.positions)
-        if not steps or needed > room:
-            steps.append([])
-            room = _STEP_BYTES
-        steps[-1].append(each)
-        room -= needed
-    return steps

@@ -13,6 +13,7 @@ from shardq.clock import seconds
 from shardq.context.retry import Retry
 from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
+from shardq.storage.turns import Flag
 
 __all__ = ["Keeping", "LeaseKeeper", "LeaseKeepers"]
 
@@ -44,8 +45,8 @@ class LeaseKeeper:
         self._paced_by = lease()
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
-        self._stopped = threading.Event()
-        self._woken = threading.Event()  # before its time, to end or as leases are shorter by now
+        self._stopped = Flag()
+        self._woken = Flag()  # before its time, to end or as leases are shorter by now
         self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
         self._thread.start()
 

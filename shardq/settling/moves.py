@@ -3,6 +3,8 @@
 A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first: a
 crash in between leaves the message in both places, and repeating the move completes it instead of sending again.
 A message keeps its ``enqueued_at`` wherever it is moved.
+
+What is more than a store takes in one request moves in several steps, one after the other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.context.unique_keys import Holder, UniqueKeys
-from shardq.errors import OutcomeUnknown, ShardqError, UnsupportedByStore
+from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
@@ -31,6 +33,7 @@ from shardq.settling.dead_letters import (
     original_headers,
 )
 from shardq.settling.settle import settle, spans_of
+from shardq.settling.steps import in_steps
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
@@ -92,13 +95,27 @@ class Move:
         assert self.verb.door is not None
         return self.verb.door
 
-    def parts(self, selections: Sequence[Selection]) -> list[list[Selection]]:
-        """The messages that may go together: those of one shard of groups in the target, and those without a group."""
+    def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
+        """The messages that may go together, in steps that follow each other.
+
+        Together go those of one shard of groups in the target, and those without a group. A step has no more bytes than
+        the store takes in one request, or only one message.
+        """
         found: dict[Shard | None, list[Selection]] = {}
         for selection in selections:
             group = self.group(selection)
             found.setdefault(group_shard(self._target.name, group) if group else None, []).append(selection)
-        return list(found.values())
+        return list(map(self._steps, found.values()))
+
+    def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
+        return in_steps(selections, self._sizes, self._source.store.capabilities.max_forward_bytes)
+
+    def _sizes(self, selection: Selection) -> Sequence[int]:
+        """The bytes of each message with what changes on the way; of one that is damaged that does not matter."""
+        try:
+            return sizes(self._changes.made_in(_chosen(selection)))
+        except InvalidMessage:
+            return [0] * len(selection.positions)
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         """Move selected messages of one shard and one part, all or none.
@@ -189,8 +206,18 @@ class InPlace(Move):
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
-        shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
-        return [self._planned(shard, each, self._new_id(each.selection), due) for each in moved]
+        return [
+            self._planned(each.selection.held.shard, each, self._new_id(each.selection), self.due(each))
+            for each in moved
+        ]
+
+    def due(self, moved: Moved) -> int:  # noqa: ARG002
+        """From when on they are delivered."""
+        return self._source.store.now() + self._changes.delay
+
+    def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
+        """The last messages first: the exchange of one gives back what is held behind it in its group."""
+        return super()._steps(selections)[::-1]
 
     def _new_id(self, selection: Selection) -> bytes:
         """The id of the bundle that replaces messages; made from theirs, so a repetition finds the same."""
@@ -209,9 +236,14 @@ class InPlace(Move):
 class WithBody(InPlace):
     """With another body."""
 
-    def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
+    def __init__(self, source: QueueContext, body: bytes, delay: int, *, keeps_due: bool) -> None:
         super().__init__(source, REPLACE, Changes(body=body, delay=delay))
+        self._keeps_due = keeps_due
         admit(source, self._door, len(body))
+
+    def due(self, moved: Moved) -> int:
+        """From then on, or as before."""
+        return moved.bundle.due if self._keeps_due else super().due(moved)
 
 
 class Unblock(InPlace):

@@ -175,6 +175,14 @@ class Settling:
         done = [each.without(others[each.held]) if each.held in others else each for each in self.done]
         return [each for each in done if each.positions]
 
+    def without_failed(self, selections: Sequence[Selection]) -> list[Selection]:
+        """Leave out, as failed too, what must not overtake messages of its shard that were not settled."""
+        if not self.failures:
+            return list(selections)
+        left_out = [each for each in selections if each.held.shard in self.failures]
+        self._note_failed(in_states(left_out, SettleState.OPEN))
+        return [each for each in selections if each.held.shard not in self.failures]
+
     def add(self, other: Settling) -> None:
         """Take over what another one has done, so that one error tells of both."""
         self.done += other.done

@@ -166,9 +166,10 @@ class Settlement:
         """Move messages to the dead-letter queue, or let them block their groups, as the queue asks for it."""
         self._raise_if_any(self._give_up(selections, check_reason(reason), DEAD_LETTER), DEAD_LETTER)
 
-    def replace(self, selection: Selection, value: Any, delay: float) -> None:
-        """Exchange messages for new ones with another body."""
-        self.move([selection], WithBody(self._context, self._codec.encode(value), check_delay(delay)))
+    def replace(self, selection: Selection, value: Any, delay: float, *, keeps_due: bool = False) -> None:
+        """Exchange messages for new ones with another body, which may keep their due time."""
+        body, duration = self._codec.encode(value), check_delay(delay)
+        self.move([selection], WithBody(self._context, body, duration, keeps_due=keeps_due))
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
         """Tell of messages in the log of their queue's events."""
@@ -193,13 +194,19 @@ class Settlement:
         return open_body(self._context, body, identity)
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
-        """Move messages: all that go from one shard to one, or none. If some are lost, the others are moved."""
+        """Move messages in steps: all of a step that are in one shard, or none.
+
+        If some are lost, the others are moved. When a step fails, later ones move nothing from that shard.
+        """
         self._raise_if_any(self._move(selections, move), move.verb)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
         settling = self._moving(move)
         for part in move.parts(selections):
-            settling.add(self._settle(self._moving(move), part))
+            moved = self._moving(move)
+            for step in part:
+                moved.add(self._settle(self._moving(move), moved.without_failed(step)))
+            settling.add(moved)
         self._failing = frozenset(settling.failures)
         return settling
 

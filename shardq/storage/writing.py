@@ -62,7 +62,7 @@ def append_in_parts(
 
 
 def parts(bundles: Iterable[Bundle], most_bytes: int, most_bundles: int) -> Iterator[list[Bundle]]:
-    """Cut them into parts of so many bytes and bundles at most."""
+    """Cut them into parts of so many bundles, and bytes of their data, at most; one bundle may have more bytes."""
     part: list[Bundle] = []
     size = 0
     for bundle in bundles:

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import inspect
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
+from shardq.storage.turns import Flag
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.wording import shown
@@ -83,7 +85,7 @@ class Loop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self._over = Flag()
 
     def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
         """Run a coroutine to its end. It is cancelled when the task is: TaskCancelled is raised."""
@@ -175,7 +177,7 @@ def _tell(middleware: Middleware, current: CurrentTask, value: object, error: Ba
         _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
 
 
-def _run_on(loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
+def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
     """Run a loop until it is over. A coroutine that raises an exit ends it too, before others are told, or stops it."""
     while not over.is_set():
         try:
@@ -253,12 +255,24 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
         raise _too_long(timeout) from None
 
 
+_START, _PAUSE = threading.Thread.start.__code__, 0.001  # seconds
+
 _own = threading.local()
 """The innermost ``interruption`` of each thread: a task may call another one, which has a timeout too."""
 
 
 class _Interrupted(BaseException):
     """Raised in a thread. It is no Exception, so that a function which catches all of those is ended too."""
+
+
+def starts_a_thread(thread: int) -> bool:
+    """True while a thread starts another one, as a consumer may: see `_Interruption.gate`."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - its only name
+    while frame is not None:
+        if frame.f_code is _START:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Interruption:
@@ -279,6 +293,8 @@ class _Interruption:
 
     def send(self) -> None:
         with self.gate, self._lock:
+            while not self._ended and starts_a_thread(self._thread.value):
+                time.sleep(_PAUSE)
             if not self._ended:
                 self._sent = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))

@@ -10,6 +10,7 @@ from shardq.batch import Batch
 from shardq.errors import QueueFull, QueuePaused
 from shardq.message import Message
 from shardq.queue import Queue
+from shardq.storage.turns import Changes
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.work_unit import Unit, ledger_id
@@ -28,29 +29,29 @@ class Ended:
     """Units that have run, for the thread that settles them."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changes = Changes(self._lock)
         self._units: list[Unit] = []
         self._closed = False
 
     def put(self, unit: Unit) -> None:
         """Add one."""
-        with self._changed:
+        with self._lock:
             self._units.append(unit)
-            self._changed.notify()
+        self._changes.tell()
 
     def take(self, *, wait: bool = True) -> list[Unit]:
         """All that there are. Waits for one; the list is empty when it is closed and there is none."""
-        with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: self._units or self._closed)
+        if wait:
+            self._changes.wait_for(lambda: self._units or self._closed)
+        with self._lock:
             units, self._units = self._units, []
             return units
 
     def close(self) -> None:
         """Nothing more comes."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self._closed = True
+        self._changes.tell()
 
 
 def settle_all(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from shardq.errors import ShardqError
+from shardq.storage.turns import Flag
 from shardq.tasks.results import ResultLog
 
 __all__ = ["UPKEEP_SECONDS", "Upkeep"]
@@ -36,7 +37,7 @@ class Upkeep:
     ) -> None:
         self._results, self._beside = results, beside
         self._stopping, self._leaving = stopping, leaving
-        self._closed = threading.Event()
+        self._closed = Flag()
         self._thread: threading.Thread | None = None
         self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
 

@@ -17,6 +17,7 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, InvalidSetting, ShardqError
 from shardq.settings import check_number
+from shardq.storage.turns import Changes
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
@@ -267,53 +268,52 @@ class _Room:
     def __init__(self, threads: int) -> None:
         self._threads, self._runs = threads or MOST_AHEAD, threads or 1
         self._careful_looks = 0  # that are still to find no task at its last attempt
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changes = Changes(self._lock)
         self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
         self.held = 0
         self._ended = 0  # of those, which are to be settled
 
     def wait(self, seconds: float) -> int:
         """How many may be received: none, when there was no room for so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free > 0, seconds)
-            return self._free
+        self._changes.wait_for(lambda: self._free > 0, seconds)
+        return self._free
 
     def wait_for_less(self, held: int, seconds: float) -> None:
         """Sleep until fewer than ``held`` are held."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.held < held, seconds)
+        self._changes.wait_for(lambda: self.held < held, seconds)
 
     def take(self, count: int) -> None:
         """Count messages as held."""
-        with self._changed:
+        with self._lock:
             self.held += count
 
     def give(self, count: int) -> None:
         """Count messages that have been run as held no longer."""
-        with self._changed:
+        with self._lock:
             self.held -= count
             self._ended -= count
-            self._changed.notify_all()
+        self._changes.tell()
 
     def told(self, report: WorkerReport) -> WorkerReport:
         """A report, with how many messages are held, and how many of them have been run."""
-        with self._changed:
+        with self._lock:
             return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
 
     @property
     def at_once(self) -> int:
         """How many tasks begin at once, when they are put before all others."""
-        with self._changed:
+        with self._lock:
             return max(0, self._runs - self.held)
 
     def looked(self, *, last: bool, patience: int) -> None:
         """Learn whether a task at its last attempt was received; ``patience``: looks without one, then it is over."""
-        with self._changed:
+        with self._lock:
             self._careful_looks = patience if last else max(0, self._careful_looks - 1)
 
     def ran(self, count: int, seconds: float) -> None:
         """Learn how long tasks take that have been run."""
-        with self._changed:
+        with self._lock:
             self._ended += count
             self._seconds += (seconds / count - self._seconds) / 8
 

@@ -188,9 +188,9 @@ def extend_leases(consumer: Consumer) -> None:
 def fetch_by_hand(consumer: Consumer) -> None:
     """End the thread that claims ahead; :func:`fetch` does its work from now on. Needs ``prefetch``."""
     prefetcher = _prefetcher(consumer)
-    with prefetcher._changed:
+    with prefetcher._lock:
         prefetcher._stopped = True
-        prefetcher._changed.notify_all()
+        prefetcher._changes.tell()
         if prefetcher._thread.ident is None:
             prefetcher._thread.start()
     prefetcher._thread.join()

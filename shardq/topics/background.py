@@ -12,6 +12,7 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
+from shardq.storage.turns import Flag
 from shardq.topics.copying import outside_of
 from shardq.topics.relay import Relay
 
@@ -34,7 +35,7 @@ class Background:
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._news, self._ended = threading.Event(), threading.Event()
+        self._news, self._ended = Flag(), Flag()
         self._relay_at_work: Relay | None = None
         self._published = False
         self._until = 0.0  # by time.monotonic

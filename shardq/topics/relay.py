@@ -34,6 +34,7 @@ from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, ShardqError,
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.receipt import Receipt
+from shardq.settling.clock_jumps import JUMP, shorten_fixed_leases
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
 from shardq.topics.copying import Place, context_of
@@ -75,6 +76,7 @@ class Relay:
         self._unmarked = 0  # the moment of the last round whose markers are removed
         self._filled = False  # the last round filled a subscription
         self._stopped = False
+        self._look_again = 0.0
 
     def run(self, *, wait: float = 0.0, fills: bool = False) -> int:
         """Relay what waits, and fill what is to be filled; returns how many envelopes were relayed.
@@ -169,7 +171,15 @@ class Relay:
         if self._done:
             return True
         state = self._register.look()
+        self._look_after_jump(state)
         return state.round is not None or any(each.filling for each in state.subscriptions.values())
+
+    def _look_after_jump(self, state: TopicState) -> None:
+        """Where the last round is ahead of the clock, let go what a relay held that died while the clock was ahead."""
+        is_ahead = state.at > self._log_context.store.now() + JUMP
+        if is_ahead and time.monotonic() >= self._look_again:
+            self._look_again = time.monotonic() + LEASE_SECONDS
+            shorten_fixed_leases(self._log_context, microseconds(LEASE_SECONDS))
 
     def _relay(self, messages: list[Message]) -> bool:
         """Relay messages in as many rounds as it takes; False when others had the state for too long."""

@@ -16,14 +16,16 @@ from datetime import timedelta
 import msgspec
 
 from shardq.client import Client
-from shardq.clock import from_datetime
+from shardq.clock import from_datetime, microseconds
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.queue import Queue
+from shardq.queue_internals import replace_body
 from shardq.receipt import Receipt
 from shardq.sending.doors import append
 from shardq.sending.planned_bundles import PlannedBundle
+from shardq.settling.clock_jumps import shorten_fixed_leases
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -159,7 +161,7 @@ class Held:
 
     def replace(self, state: TopicState) -> None:
         """Store another state and give it up. Raises LeaseLost, with nothing changed, when somebody else has it."""
-        self._message.release(body=_encode(state))
+        replace_body(self._message, _encode(state))
 
     def keep(self) -> None:
         """Hold it for another lease. Raises LeaseLost."""
@@ -189,7 +191,10 @@ class Register:
             left = until - time.monotonic()
             if left <= 0 or (batch := self._consumer.receive(1, wait=min(left, _SLICE))):
                 break
-        return Held(batch[0]) if batch else None
+        if not batch:
+            shorten_fixed_leases(context_of(self._client, self._queue.name), microseconds(_LEASE_SECONDS))
+            return None
+        return Held(batch[0])
 
     def look(self) -> TopicState:
         """The state as it is now."""

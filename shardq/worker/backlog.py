@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
+from shardq.storage.turns import Flag
 
 __all__ = ["Backlog"]
 
@@ -25,7 +26,7 @@ class Backlog:
         self._client = connect(url, retry_seconds=0)
         self._queues, self._seconds = queues, seconds
         self._due: int | None = None
-        self._over = threading.Event()
+        self._over = Flag()
         self._thread = threading.Thread(target=self._run, name="shardq-backlog", daemon=True)
 
     def start(self) -> None:

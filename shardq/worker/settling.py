@@ -8,7 +8,14 @@ from functools import partial
 from typing import TypeVar
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost
+from shardq.errors import (
+    InvalidMessage,
+    InvalidName,
+    InvalidSetting,
+    LeaseLost,
+    ShardqError,
+    UnsupportedByStore,
+)
 from shardq.logs.results import encode_result
 from shardq.message import Message
 from shardq.outcome import Backoff, DeadLetter, Retry, Snooze
@@ -23,6 +30,9 @@ __all__ = ["AttemptSettling"]
 _log = logging.getLogger(__name__)
 
 _Key = TypeVar("_Key", bound=Hashable)
+
+_CANNOT = (InvalidMessage, InvalidName, InvalidSetting, UnsupportedByStore)
+"""What is wrong with a message, or where it is to go: neither waiting nor the end of the worker mends that."""
 
 
 class AttemptSettling:
@@ -87,8 +97,21 @@ class AttemptSettling:
             lost = len(error.messages)
             self._tally.add(lease_lost=lost)
             _log.warning("%s", error)
+        except _CANNOT as error:
+            if len(part) > 1:
+                for message in part:
+                    self._settle(part.part([message]), settle, counter)
+                return
+            lost = self._leave(part, error)
         if counter:
             self._tally.add(**{counter: len(part) - lost})
+
+    def _leave(self, part: Batch, error: ShardqError) -> int:
+        """Let a message that cannot be settled as it should be wait in its queue; returns how many that are."""
+        pause = self._backoff.longest
+        _log.error("message %s stays in its queue for %g seconds more: %s", part[0].id, pause, error)
+        self._settle(part, partial(Batch.give_back, delay=pause), None)
+        return len(part)
 
     def _ack(self, part: Batch) -> None:
         """Ack messages with what their handler returned for them, if the queue keeps results."""
@@ -112,12 +135,8 @@ class AttemptSettling:
         return True
 
     def _dead_letter(self, part: Batch, *, reason: str) -> None:
-        try:
-            part.dead_letter(reason)
-            _log.info("%d messages went to the dead-letter queue: %s", len(part), reason)
-        except InvalidMessage as error:
-            _log.error("messages stay in their queue, because they cannot be moved: %s", error)
-            part.release(delay=self._backoff.longest, reason=reason)
+        part.dead_letter(reason)
+        _log.info("%d messages went to the dead-letter queue: %s", len(part), reason)
 
 
 def _grouped(endings: Iterable[Ending], key: Callable[[Ending], _Key]) -> Iterable[tuple[_Key, list[Ending]]]:

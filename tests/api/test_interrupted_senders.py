@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context.joining import Turn
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
+from shardq.storage.turns import Turn
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.testing.seam import joined_callers

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.joining import Turn
 from shardq.context.joining_store import JoiningStore, _disjoint, _few, _own_part, _spans
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
@@ -33,6 +32,7 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
+from shardq.storage.turns import Turn
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.seam import joined_callers

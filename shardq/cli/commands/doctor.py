@@ -14,10 +14,12 @@ from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
+from shardq.clock import seconds
 from shardq.counts import QueueCounts
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.limits.permits import PERMITS_SUFFIX
 from shardq.queue import Queue
+from shardq.queue_internals import sent_ahead
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
 
@@ -27,6 +29,7 @@ CLOCK_TOLERANCE_SECONDS = 1.0
 OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
 OLD_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
+MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
@@ -155,6 +158,8 @@ def check_queue(client: Client, queue: Queue, dead_letter_queues: Container[str]
     age = _age(name, settings, counts)
     if not name.endswith(PERMITS_SUFFIX) and (age.ok or name not in dead_letter_queues):
         yield age
+    if counts.delayed or counts.in_flight:  # others are due, whenever they came
+        yield _sent_ahead(queue)
     if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
     if settings.on_dead_letter == "block":
@@ -178,6 +183,16 @@ def _age(name: str, settings: QueueSettings, counts: QueueCounts) -> Check:
     return _verdict(
         name, "oldest due", fine, value, value, f"start workers: shardq work {name} --handler ..."
     )
+
+
+def _sent_ahead(queue: Queue) -> Check:
+    """Messages from a time that has not come: they are delivered then, however they were sent."""
+    found, latest = sent_ahead(queue, MOST_AHEAD)
+    if not found:
+        return Check(queue.name, "sent ahead", True, "none")
+    value = f"{many(found, 'message')}, by up to {in_words(seconds(latest))}"
+    remedy = "a clock was ahead for a while: see `shardq peek`; remove and send again what is not to wait for so long"
+    return Check(queue.name, "sent ahead", True, value, remedy, warning=True)
 
 
 def _dead_letters(client: Client, name: str, dead: str) -> Check:

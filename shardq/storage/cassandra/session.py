@@ -41,7 +41,7 @@ class Session:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.connected = PerProcess(partial(Connected, address))
-        self._locks = PerProcess(lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
+        self._locks = PerProcess(lambda: tuple(threading.RLock() for _ in range(_LOCKS)))
 
     def close(self) -> None:
         """Give up the connections of this process."""
@@ -108,11 +108,12 @@ class Session:
         with self._translated(writing=True, conditional=True):
             return bool(self.connected.get().driver.execute(self._batch(statements)).one()[0])
 
-    @contextmanager
-    def turn(self, name: str) -> Iterator[None]:
-        """Let one thread of this process at a time change what has this name: others would only collide."""
-        with self._locks.get()[hash(name) % _LOCKS]:
-            yield
+    def turn(self, name: str) -> threading.RLock:
+        """Return the lock for changes of what has this name: one thread at a time, as others would only collide.
+
+        A plain lock, for a ``with``: a generator would be kept with its lock by the traceback of an error.
+        """
+        return self._locks.get()[hash(name) % _LOCKS]
 
     @contextmanager
     def unprepared(self) -> Iterator[DriverSession]:

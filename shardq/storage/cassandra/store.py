@@ -68,6 +68,8 @@ class CassandraStore(KeyMethods):
         forward_across_shards=False,
         max_message_bytes=4 * 1024 * 1024,
         max_shards=10_000,
+        max_forward_bytes=4
+        << 20,  # a conditional batch is written to the log of the protocol and to the table
         requests_at_once=8,
         groups=True,
     )

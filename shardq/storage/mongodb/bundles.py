@@ -13,10 +13,12 @@ from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import after_a_write, append_in_parts
 
-__all__ = ["append", "put"]
+__all__ = ["PART_BUNDLES", "PART_BYTES", "append", "put"]
 
-_PART_BYTES = 16 << 20
-_PART_BUNDLES = 1000
+PART_BYTES = 15 << 20
+"""In one command, which may have 16 MiB: what else a document has is below 1 KiB."""
+
+PART_BUNDLES = 1000
 
 
 def append(client: Client, request: Append) -> None:
@@ -30,8 +32,8 @@ def append(client: Client, request: Append) -> None:
             if grouped
             else put(rows, client.collections, part)
         ),
-        most_bytes=_PART_BYTES,
-        most_bundles=_PART_BUNDLES,
+        most_bytes=PART_BYTES,
+        most_bundles=PART_BUNDLES,
     )
     if not grouped:
         client.cursors.stored(request.shard, request.bundles)

@@ -31,13 +31,16 @@ from shardq.errors import (
 __all__ = ["DRIVER_ERRORS", "confirmed", "translate", "write_error"]
 
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
-_TOO_LARGE = frozenset((10334, 17280, 17419))
+_TOO_LARGE = frozenset((10334, 17280, 17419, 257))  # the last one is a transaction
 # It steps down, ends, or an operator ends the request; maybe between two documents of a write
 _INTERRUPTED = frozenset((11602, 11600, 11601))
 _NO_PRIMARY = _INTERRUPTED | {10107, 13435, 13436, 91, 189}
-# Conflicts, locks, time limits, write concern, an index of a new collection that somebody interrupted, one that is
-# made while the collection is changed, reads of what is dropped, and a mongos that has lost a shard or its primary
-_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276, 26, 43, 175, 237, 6, 7, 89, 9001, 133, 12587))
+# Conflicts, locks, time limits of requests and transactions, write concern, an index of a new collection that somebody
+# interrupted, one that is made while the collection is changed, reads of what is dropped, and a mongos that has lost a
+# shard or its primary
+_BUSY = frozenset(
+    (112, 251, 290, 24, 46, 50, 262, 90, 64, 100, 276, 26, 43, 175, 237, 6, 7, 89, 9001, 133, 12587)
+)
 _WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
 _REMEDIES = {
     11: _WRONG_LOGIN,

@@ -19,7 +19,7 @@ from pymongo.client_session import ClientSession
 
 from shardq.errors import StoreUnavailable, UnsupportedByStore
 from shardq.storage.mongodb import group_changes, queues
-from shardq.storage.mongodb.bundles import put
+from shardq.storage.mongodb.bundles import PART_BUNDLES, PART_BYTES, put
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
@@ -31,7 +31,7 @@ from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import transact
 from shardq.storage.requests import Bundle, Fenced, Forward, Span
-from shardq.storage.writing import after_a_write
+from shardq.storage.writing import after_a_write, parts
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
 
@@ -138,9 +138,10 @@ class _Transaction:
 def insert_new(rows: ShardRows, bundles: Sequence[Bundle], uuid: Binary, *, any_shape: bool = False) -> None:
     """Insert what is not stored yet: in a transaction nothing may be inserted twice. Raises CollectionGone."""
     stored = rows.read(bundle.id for bundle in bundles)
-    documents = [inserted(bundle) for bundle in bundles if bundle.id not in stored]
-    if documents and not rows.insert(documents, uuid, any_shape=any_shape):
-        raise CollectionGone
+    new = [bundle for bundle in bundles if bundle.id not in stored]
+    for part in parts(new, PART_BYTES, PART_BUNDLES):
+        if not rows.insert(list(map(inserted, part)), uuid, any_shape=any_shape):
+            raise CollectionGone
 
 
 def _forward_by_intent(session: Session, collections: Open, request: Forward, now: int) -> Fenced:

@@ -83,6 +83,7 @@ class MongoStore(KeyMethods):
             forward_across_shards=self.session.has_transactions,
             max_message_bytes=15 << 20,
             max_shards=1_000,
+            max_forward_bytes=4 << 20,  # the larger a transaction, the longer it is in the way of others
             requests_at_once=8,
             claims_beside_acks=True,
             signals=True,

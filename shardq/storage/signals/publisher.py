@@ -10,6 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from shardq.storage.requests import Finding
+from shardq.storage.turns import Changes
 
 __all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
 
@@ -61,8 +62,8 @@ class LocalNotifier:
     """Counts what became deliverable, by queue. Announcements are merged, never dropped."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.Lock()
+        self._changes = Changes(self._lock)
         self._counts: dict[str, int] = {}
         self._of_all = 0
         self._seen = threading.local()
@@ -79,24 +80,18 @@ class LocalNotifier:
                     self._counts.clear()
                     self._of_all += 1
                 self._counts[queue] = self._counts.get(queue, 0) + 1
-            self._changed.notify_all()
+            self._changes.tell()
 
     def announce_all(self) -> None:
         """Wake all threads: what became deliverable is not known."""
         with self._lock:
             self._of_all += 1
-            self._changed.notify_all()
+            self._changes.tell()
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
-        deadline = time.monotonic() + seconds
         seen = self._seen_here()
-        with self._lock:
-            while not (news := self._news(queues, seen)):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return ()
-                self._changed.wait(left)
+        news = self._changes.wait_for(lambda: self._news(queues, seen), seconds)
         if len(seen) >= _MOST:
             seen.clear()
         seen.update(news)
@@ -122,8 +117,8 @@ class Publisher:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
-        self._news = threading.Condition(self._lock)
+        self._lock = threading.Lock()
+        self._news = Changes(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0
         self._thread: threading.Thread | None = None
@@ -136,7 +131,7 @@ class Publisher:
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
             if soon and self._has_thread():
                 if len(self._pending) == 1:
-                    self._news.notify()
+                    self._news.tell()
                 return
         self.flush()
 
@@ -156,7 +151,7 @@ class Publisher:
         atexit.unregister(self._end)
         with self._lock:
             thread, self._thread = self._thread, None
-            self._news.notify()
+            self._news.tell()
         if thread is not None:
             thread.join(_LAST_WORDS)
         self.flush()
@@ -184,10 +179,11 @@ class Publisher:
 
     def _wait(self, pause: float) -> bool:
         """Return True when something is to be told, that long after the last time; False once it is closed."""
-        with self._lock:
-            while self._thread is threading.current_thread():
-                left = self._told_at + pause - time.monotonic()
-                if self._pending and left <= 0:
-                    return True
-                self._news.wait(left if self._pending else None)
-            return False
+        self._news.wait_for(lambda: self._pending or self._has_ended)
+        while not self._has_ended and (left := self._told_at + pause - time.monotonic()) > 0:
+            self._news.wait_for(lambda: self._has_ended, left)
+        return not self._has_ended
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._thread is not threading.current_thread()

@@ -9,6 +9,7 @@ from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, LocalNotifier, Publisher
+from shardq.storage.turns import Flag
 
 __all__ = ["Signals", "Watch"]
 
@@ -80,7 +81,7 @@ class Watch:
 
     def __init__(self, line: Line, notifier: LocalNotifier) -> None:
         self._line, self._notifier = line, notifier
-        self._ended = threading.Event()
+        self._ended = Flag()
         self.stands, self._lost = False, False
         threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
 

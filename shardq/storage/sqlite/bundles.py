@@ -14,6 +14,7 @@ import msgspec
 
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.sqlite import directory, queues
+from shardq.storage.sqlite.connections import BlobConnection
 
 __all__ = [
     "BEHIND",
@@ -51,7 +52,9 @@ BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_
 _PERIOD = 300_000_000
 
 _LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
-_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, zeroblob(?))"
+_INSERT_ROOM = "INSERT INTO bundle_data (data_key, data) VALUES (?, zeroblob(?))"
+_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
+_READ_DATA = "SELECT data FROM bundle_data WHERE data_key = ?"
 _IS_NEW = """
     NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
     AND NOT EXISTS (
@@ -180,8 +183,14 @@ def _insert(
 
 
 def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:
-    """Store data beside the slices. As a value of the statement it would be copied twice before it is stored."""
-    sql.execute(_INSERT_DATA, (data_key, len(data)))
+    """Store data beside the slices. As a value of the statement it would be copied twice before it is stored.
+
+    An application's connection gets it as a value: nothing bounds what handles on blobs leave behind there.
+    """
+    if not isinstance(sql, BlobConnection):
+        sql.execute(_INSERT_DATA, (data_key, data))
+        return
+    sql.execute(_INSERT_ROOM, (data_key, len(data)))
     with sql.blobopen("bundle_data", "data", data_key) as blob:
         blob.write(data)
 
@@ -190,8 +199,11 @@ def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
     """Return data that is stored beside the slices.
 
     Not by a query: that puts it together in memory of SQLite's first, which for a full bundle the system had to provide
-    anew each time.
+    anew each time. On an application's connection it is a query, as in `_insert_data`.
     """
+    if not isinstance(sql, BlobConnection):
+        data: bytes = sql.execute(_READ_DATA, (data_key,)).fetchone()[0]
+        return data
     with sql.blobopen("bundle_data", "data", data_key, readonly=True) as blob:
         return blob.read()
 

@@ -8,12 +8,22 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
+from shardq.storage.turns import Changes
 
-__all__ = ["Connection", "FileIdentity", "LogRoom", "Pool", "file_identity", "log_of"]
+__all__ = [
+    "MOST_BLOBS",
+    "BlobConnection",
+    "Connection",
+    "FileIdentity",
+    "LogRoom",
+    "Pool",
+    "file_identity",
+    "log_of",
+]
 
 FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")
@@ -34,6 +44,24 @@ _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as tha
 _SHARE = 2  # times the log's size has to be free beside it
 
 
+MOST_BLOBS = 1_000
+"""After as many handles on blobs a pooled connection is closed, and another one opened when it is needed.
+
+Python's module keeps a weak reference, about 80 bytes, to every handle for as long as the connection is open.
+"""
+
+
+class BlobConnection(sqlite3.Connection):
+    """A connection that counts the handles on blobs that were opened on it."""
+
+    blobs = 0
+
+    def blobopen(self, *args: Any, **options: Any) -> sqlite3.Blob:
+        """Open a handle."""
+        self.blobs += 1
+        return super().blobopen(*args, **options)
+
+
 def file_identity(path: Path | str) -> FileIdentity | None:
     """Return what tells this file from another one at the same path later; None when there is no file."""
     try:
@@ -49,7 +77,7 @@ class Connection:
     ``identity`` is None for the empty database in memory that answers in place of a missing file.
     """
 
-    def __init__(self, sql: sqlite3.Connection, identity: FileIdentity | None) -> None:
+    def __init__(self, sql: BlobConnection, identity: FileIdentity | None) -> None:
         self.sql = sql
         self.identity = identity
         self._durable: bool | None = None
@@ -64,6 +92,7 @@ class Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=BlobConnection,
         )
         try:
             for setting in _SETTINGS:
@@ -76,14 +105,16 @@ class Connection:
     @classmethod
     def empty(cls) -> Connection:
         """Return an empty database in memory."""
-        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        sql = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, factory=BlobConnection
+        )
         schema.apply(sql)
         return cls(sql, None)
 
     @property
     def reusable(self) -> bool:
-        """True when it leads to a file and no transaction is open on it, as an interrupt may leave one."""
-        return self.identity is not None and not self.sql.in_transaction
+        """True when it leads to a file, is in no transaction, as an interrupt may leave it, and keeps little memory."""
+        return self.identity is not None and not self.sql.in_transaction and self.sql.blobs < MOST_BLOBS
 
     def begin(self, *, durable: bool) -> None:
         """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
@@ -109,10 +140,9 @@ class Connection:
             self.sql.close()
 
 
-class _Turn:
+class _Loan:
     """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
 
-    taken = False
     epoch = -1
     connection: Connection | None = None
 
@@ -134,23 +164,23 @@ class Pool:
         self._limit = limit
         self._path = path
         self._patience = patience
-        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
-        self._changed = threading.Condition(self._lock)
+        self._lock = threading.Lock()
+        self._changes = Changes(self._lock)
         self._idle: list[Connection] = []
-        self._lent = self._waiting = 0
+        self._lent: set[_Loan] = set()
         self._epoch = 0
         self._pausing = False
 
     def use(self, work: Callable[[Connection], T]) -> T:
         """Run work with a connection of this thread alone; raises StoreUnavailable when none comes back in time."""
-        turn = _Turn()
+        loan = _Loan()
         try:
-            self._take(turn)
-            result = work(turn.connection or self._open_for(turn))
-            self._give_back(turn)
+            self._take(loan)
+            result = work(loan.connection or self._open_for(loan))
+            self._give_back(loan)
         except BaseException as error:
             # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
-            self._give_back(turn, doubtful=isinstance(error, sqlite3.Error))
+            self._give_back(loan, doubtful=isinstance(error, sqlite3.Error))
             raise
         return result
 
@@ -162,70 +192,62 @@ class Pool:
 
     def pause(self) -> bool:
         """Close all connections and lend none until :meth:`resume`; False when some stay lent."""
-        if not self._lock.acquire(timeout=self._patience):
-            return False
         self._pausing = True
-        self._waiting += 1
-        stopped = self._changed.wait_for(lambda: self._lent == 0, self._patience)
-        self._waiting -= 1
-        if stopped:
-            self._close_idle()
-        else:
+        stopped = self._changes.wait_for(self._are_closed, self._patience)
+        if not stopped:
             self.resume()
         return stopped
 
     def resume(self) -> None:
         """Lend again after a successful :meth:`pause`."""
         self._pausing = False
-        self._changed.notify_all()
-        self._lock.release()
+        self._changes.tell()
 
-    def _take(self, turn: _Turn) -> None:
-        """Take a turn, with an idle connection to the file if there is one."""
+    def _are_closed(self) -> bool:
+        if self._lent:
+            return False
+        self._close_idle()
+        return True
+
+    def _take(self, loan: _Loan) -> None:
+        """Take a loan, with an idle connection to the file if there is one."""
         with self._lock:
-            if (self._lent >= self._limit or self._pausing) and not self._wait():
-                raise StoreUnavailable(
-                    f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
-                )
-            turn.epoch = self._epoch
-            self._lent += 1
-            turn.taken = True
-            if self._idle:
-                turn.connection = self._idle.pop()
-        while turn.connection is not None and turn.connection.identity != self._identity():
-            turn.connection.close()
+            is_lent = self._lend(loan)
+        if not is_lent and not self._changes.wait_for(lambda: self._lend(loan), self._patience):
+            raise StoreUnavailable(
+                f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
+            )
+        while loan.connection is not None and loan.connection.identity != self._identity():
+            loan.connection.close()
             with self._lock:
-                turn.connection = self._idle.pop() if self._idle else None
+                loan.connection = self._idle.pop() if self._idle else None
 
-    def _wait(self) -> bool:
-        self._waiting += 1
-        try:
-            return self._changed.wait_for(self._free, self._patience)
-        finally:
-            self._waiting -= 1
+    def _lend(self, loan: _Loan) -> bool:
+        if len(self._lent) >= self._limit or self._pausing:
+            return False
+        loan.epoch = self._epoch
+        self._lent.add(loan)
+        if self._idle:
+            loan.connection = self._idle.pop()
+        return True
 
-    def _free(self) -> bool:
-        return self._lent < self._limit and not self._pausing
-
-    def _open_for(self, turn: _Turn) -> Connection:
-        turn.connection = connection = self._open()
+    def _open_for(self, loan: _Loan) -> Connection:
+        loan.connection = connection = self._open()
         return connection
 
-    def _give_back(self, turn: _Turn, *, doubtful: bool = False) -> None:
-        """Let another thread take the turn, and keep the connection. May be repeated after an interrupt."""
+    def _give_back(self, loan: _Loan, *, doubtful: bool = False) -> None:
+        """Let another thread take the place, and keep the connection. May be repeated after an interrupt."""
         with self._lock:
-            connection = turn.connection
-            reusable = turn.epoch == self._epoch and not doubtful
-            if turn.taken:
-                if self._waiting:
-                    self._changed.notify_all()
+            connection = loan.connection
+            reusable = loan.epoch == self._epoch and not doubtful
+            if loan in self._lent:
                 if connection is not None and reusable and connection.reusable:
                     self._idle.append(connection)
-                    turn.connection = None
-                self._lent -= 1
-                turn.taken = False
-        if turn.connection is not None:
-            turn.connection.close()
+                    loan.connection = None
+                self._lent.discard(loan)
+                self._changes.tell()
+        if loan.connection is not None:
+            loan.connection.close()
 
     def _close_idle(self) -> None:
         while self._idle:

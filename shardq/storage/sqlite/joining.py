@@ -19,6 +19,7 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
+from shardq.storage.turns import Flag
 from shardq.wording import kind_of, shown
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
@@ -168,7 +169,7 @@ class Commits:
         self._thread: threading.Thread | None = None
         self._seen: object = None
         self._since = self._until = 0.0
-        self.woken = threading.Event()
+        self.woken = Flag()
 
     def expect(self) -> None:
         """Look for the commit of the transaction that holds the lock now."""
@@ -182,7 +183,7 @@ class Commits:
             if is_looked_for:
                 self.woken.set()
             else:
-                self.woken = threading.Event()
+                self.woken = Flag()
                 self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
                 self._thread.start()
 

@@ -6,13 +6,13 @@ import os
 import select
 import stat
 import sys
-import threading
 import time
 from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from shardq.storage.sqlite.connections import FileIdentity, file_identity, log_of
+from shardq.storage.turns import Flag
 
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper", "tell"]
 
@@ -108,7 +108,7 @@ class PollingSleeper:
 
     def __init__(self, path: Path) -> None:
         self._watch = LogWatch(path)
-        self._woken = threading.Event()
+        self._woken = Flag()
         self.pause = _FIRST_POLL
 
     def sleep(self, seconds: float) -> None:

@@ -73,6 +73,7 @@ class SqliteStore(KeyMethods):
         settle_across_shards=True,
         max_message_bytes=64 * 1024 * 1024,
         max_shards=100_000,
+        max_forward_bytes=32 << 20,
         signals=True,
         groups=True,
         transactions=True,

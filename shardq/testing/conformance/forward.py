@@ -51,6 +51,15 @@ class ForwardContract(Contract):
         assert bench.forward(bench.claim().spans, *new, to=target) == Fenced()
         assert bench.stored(target) == of_bundles(*new)
 
+    def test_as_many_bytes_are_forwarded_together_as_the_capabilities_state(
+        self, bench: Bench, target: Shard
+    ) -> None:
+        pieces = [bench.given() for _ in range(8)]
+        size = bench.store.capabilities.max_forward_bytes // len(pieces)
+        new = [bench.bundle(data=b"x" * size) for _ in pieces]
+        assert bench.forward(bench.claim(len(pieces)).spans, *new, to=target) == Fenced()
+        assert bench.stored(target) == of_bundles(*new)
+
     def test_one_lost_message_keeps_everything_from_happening(self, bench: Bench, target: Shard) -> None:
         # Given five claimed messages of which one is another client's now
         bundle = bench.given(5)

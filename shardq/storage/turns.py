@@ -1,0 +1,97 @@
+"""What threads wait for. An interrupt at any moment leaves it whole, unlike a Condition, an Event or a Semaphore.
+
+A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, as the
+timeout of a task does. Those of the standard library take their locks in functions written in Python. One that is cut
+off there leaves its lock taken for ever, or releases that of another thread. A plain lock in a ``with`` is taken and
+released in one step each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias, TypeVar
+
+__all__ = ["Changes", "Flag", "PlainLock", "Turn"]
+
+PlainLock: TypeAlias = "threading.Lock | threading.RLock"
+T = TypeVar("T")
+
+_LONGEST = 1.0  # seconds until a change is seen that a thread made which was interrupted before it told of it
+
+
+class Turn:
+    """What one thread waits for until another one ends it."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Wait until it is ended, for so many seconds at most; -1: for ever."""
+        self._gate.acquire(timeout=seconds)
+
+    def end(self) -> None:
+        """Let the thread go on, also one that waits later."""
+        with suppress(RuntimeError):  # ended before
+            self._gate.release()
+
+
+class Changes:
+    """Lets threads wait for a change of what a lock guards."""
+
+    def __init__(self, lock: PlainLock) -> None:
+        self._lock = lock
+        self._turns: list[Turn] = []  # appended to and removed from in one step each
+
+    def tell(self) -> None:
+        """Let all threads that wait look again. The lock may be held."""
+        for turn in tuple(self._turns):
+            turn.end()
+
+    def wait_for(self, look: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what ``look`` finds under the lock: as soon as it is true, or what it is after so many seconds.
+
+        The lock MUST NOT be held.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            turn = Turn()
+            try:
+                self._turns.append(turn)
+                with self._lock:
+                    found = look()
+                left = _LONGEST if until is None else min(until - time.monotonic(), _LONGEST)
+                if found or left <= 0:
+                    return found
+                turn.wait(left)
+            finally:
+                with suppress(ValueError):
+                    self._turns.remove(turn)
+
+
+class Flag:
+    """What is set by one thread and waited for by others."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._changes = Changes(threading.Lock())
+
+    def is_set(self) -> bool:
+        """True between :meth:`set` and :meth:`clear`."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let all threads go on that wait, now and later."""
+        self._is_set = True
+        self._changes.tell()
+
+    def clear(self) -> None:
+        """Let threads wait from now on."""
+        self._is_set = False
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set, for so many seconds at most; returns whether it is."""
+        return self._is_set or self._changes.wait_for(self.is_set, seconds)
