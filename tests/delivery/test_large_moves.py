@@ -170,8 +170,8 @@ def test_a_message_that_is_larger_than_a_request_moves_alone(client: shardq.Clie
 
 
 STORES = [
-    pytest.param(("replica_set_url", 40), marks=pytest.mark.mongodb),
-    pytest.param(("cassandra_url", 12), marks=pytest.mark.cassandra),
+    pytest.param(("replica_set_url", 40), marks=pytest.mark.server),
+    pytest.param(("cassandra_url", 12), marks=pytest.mark.server),
 ]
 
 
