@@ -21,7 +21,7 @@ def alike_appends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     attempt: Callable[[doors._Attempts], None] = doors._Attempts.__call__
 
     def checked(attempts: doors._Attempts) -> None:
-        request = attempts._request
+        request = attempts.request
         for bundle in request.bundles:
             place = _place(request.shard, bundle)
             if places.setdefault(bundle.id, place) != place:

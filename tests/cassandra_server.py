@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -45,8 +45,8 @@ def narrow_cassandra_url() -> str:
 
 def keyspace_beside(url: str, name: str) -> str:
     """The URL of another keyspace that no other process uses."""
-    parts = urlsplit(url)
-    return parts._replace(path=f"{parts.path}_{name}").geturl()
+    scheme, host, path, query, fragment = urlsplit(url)
+    return urlunsplit((scheme, host, f"{path}_{name}", query, fragment))
 
 
 def _own_keyspace(url: str) -> str:

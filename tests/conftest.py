@@ -188,13 +188,13 @@ def client(connect: Callable[[], shardq.Client]) -> shardq.Client:
 @pytest.fixture
 def shards_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which shards are whose follows from the names of the consumers, so that it is the same in every run."""
-    weight = ownership._weight
+    weight = ownership.weight
 
     def by_name(member: str, number: int) -> bytes:
         identity = ConsumerIdentity.read(member)
         return weight(member if identity is None else identity.name, number)
 
-    monkeypatch.setattr(ownership, "_weight", by_name)
+    monkeypatch.setattr(ownership, "weight", by_name)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -52,8 +52,9 @@ def _server(members: str) -> Iterator[str]:
 
 def _own_database(url: str) -> str:
     """Another database for each of several processes."""
-    parts = urlsplit(url)
-    return url if worker() == ALONE else parts._replace(path=f"{parts.path}_{worker()}").geturl()
+    scheme, host, path, query, fragment = urlsplit(url)
+    own = urlunsplit((scheme, host, f"{path}_{worker()}", query, fragment))
+    return url if worker() == ALONE else own
 
 
 @contextmanager

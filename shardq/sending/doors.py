@@ -221,7 +221,7 @@ class _Attempts:
         keys_read_at: int,
         began: int,
     ) -> None:
-        self._context, self._request, self._bundles = context, request, bundles
+        self._context, self.request, self._bundles = context, request, bundles
         self._keys_read_at, self._began = keys_read_at, began
         self._doubtful = False  # an attempt was not answered
 
@@ -237,7 +237,7 @@ class _Attempts:
         if has_keys:
             _check_keys(self._context, self._keys_read_at)
         try:
-            self._context.store.append(self._request)
+            self._context.store.append(self.request)
         except OutcomeUnknown:
             self._doubtful = True
             raise

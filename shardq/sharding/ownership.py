@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-__all__ = ["Ownership"]
+__all__ = ["Ownership", "weight"]
 
 
 class Ownership:
@@ -39,11 +39,12 @@ class Ownership:
         """How many consumers come before this one at the concurrency shard: 0 for its owner, 1 for the next in line."""
         place = self._places.get(number)
         if place is None:
-            own = _weight(self._consumer, number)
-            place = sum(_weight(member, number) > own for member in self._members)
+            own = weight(self._consumer, number)
+            place = sum(weight(member, number) > own for member in self._members)
             self._places[number] = place
         return place
 
 
-def _weight(member: str, number: int) -> bytes:
+def weight(member: str, number: int) -> bytes:
+    """Return what ranks the consumers of a shard: the same in all processes, and another order for each shard."""
     return blake2b(f"{number}:{member}".encode(), digest_size=8).digest()

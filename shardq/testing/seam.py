@@ -1,7 +1,7 @@
-"""The one place where tests reach behind the public API: caches, timers, threads and claims of what they have opened.
+"""The one place where tests reach behind the public API: to caches, timers, background threads and claims.
 
 A test of behaviour uses the public API and these functions, and no private name. When the package is restructured, this
-module is adapted and the tests stay. Applications have no use for it.
+module is adapted and the tests stay. It is for the tests of shardq itself, and changes without notice.
 """
 
 # ruff: noqa: SLF001 - the seam knows the private names, so that the tests need not
@@ -72,8 +72,8 @@ def context_of(opened: Queue | Producer | Consumer) -> QueueContext:
 def store_of(opened: Opened) -> Store:
     """Return the store that it sends requests to, to ask it directly or to replace a method.
 
-    A replaced method is called by all queues, producers and consumers of the same client. The store of a client also
-    gets what was joined of several requests, and what the client asks without a queue.
+    Of a client it is the store itself. Of the others it is the one in front of that which joins the requests of several
+    threads; all queues, producers and consumers of a client share it.
     """
     return opened._store if isinstance(opened, Client) else opened._context.store
 

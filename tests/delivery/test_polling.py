@@ -67,10 +67,10 @@ class Polling:
         drive_timers(self.consumer, timer=self._timer)
         assert not self.consumer.receive(1)
 
-    def poll(self) -> Batch:
+    def poll(self, later: float = POLL) -> Batch:
         """Receive what a poll finds, a quarter of a second later."""
-        self._clock.advance(POLL)
-        self._timer.advance(POLL)
+        self._clock.advance(later)
+        self._timer.advance(later)
         return claim_round(self.consumer, 10, news=self.names)
 
     def seconds_until_found(self) -> float:
@@ -80,11 +80,11 @@ class Polling:
             assert self._timer() < began + 60
         return self._timer() - began
 
-    def requests_in(self, seconds: float) -> int:
+    def requests_in(self, seconds: float, *, every: float = POLL) -> int:
         """How often the store is asked in so many seconds in which nothing is found."""
         self.store.asked.clear()
-        for _ in range(round(seconds / POLL)):
-            assert not self.poll()
+        for _ in range(round(seconds / every)):
+            assert not self.poll(every)
         return sum(self.store.asked.values())
 
 
@@ -122,7 +122,7 @@ def test_a_consumer_sweeps_five_queues_a_minute_and_each_in_its_turn(
     polled.store.swept.clear()
     for _ in range(4):
         before = len(polled.store.swept)
-        polled.requests_in(60)
+        polled.requests_in(60, every=2)
         assert len(polled.store.swept) - before <= min(queues, 5)
     # Then each was swept as often as others
     assert all(abs(polled.store.swept.count(name) - 4 / minutes) <= 1 for name in polled.names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -504,15 +503,16 @@ def test_who_is_told_of_a_queue_that_cannot_be_read_goes_on_waiting_for_the_othe
 
 def test_every_queue_is_swept_though_not_all_by_one_call_when_that_takes_long(bench: Bench) -> None:
     swept: list[str] = []
-    sweep = bench.store.sweep
+    sweep, timer = bench.store.sweep, ManualTimer()
 
     def slowly(request: Sweep) -> int:
         swept.append(request.queue)
-        time.sleep(0.1)
+        timer.advance(0.1)
         return sweep(request)
 
     bench.store.sweep = slowly  # type: ignore[method-assign]
     with bench.consumer() as consumer:
+        drive_timers(consumer, timer=timer)
         for calls in range(1, 4):
             consumer.receive(1)
             assert len(swept) == calls
