@@ -40,7 +40,7 @@ def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(
     killed: list[int] = []
 
     def kill() -> None:
-        killed.append(kill_workers_when(spark, lambda: queue.counts().ready > 0))
+        killed.append(kill_workers_when(lambda: queue.counts().ready > 0))
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -73,7 +73,7 @@ def test_messages_that_are_worked_at_once_are_not_sent_again_by_a_retry(pipes, q
 
     worker = threading.Thread(target=work)
     worker.start()
-    killer = threading.Thread(target=lambda: kill_workers_when(pipes.spark, lambda: bool(seen)))
+    killer = threading.Thread(target=lambda: kill_workers_when(lambda: bool(seen)))
     killer.start()
     pipes.write(rows, queue, throughputRowsPerSec=20_000)
     killer.join()
