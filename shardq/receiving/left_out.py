@@ -32,8 +32,10 @@ class _Failure(msgspec.Struct, frozen=True):
 class LeftOut:
     """Which queues are left out, and why. Of one queue alone errors are raised."""
 
-    def __init__(self, queues: Sequence[str], retry: Retry) -> None:
-        self._queues, self._retry = queues, retry
+    def __init__(
+        self, queues: Sequence[str], retry: Retry, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queues, self._retry, self.timer = queues, retry, timer
         self._failures: dict[str, _Failure] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -61,12 +63,12 @@ class LeftOut:
         """Leave a queue out."""
         if name not in self._failures:
             _log.warning("queue %s is left out until it can be read: %s", name, error)
-        self._failures[name] = _Failure(error, time.monotonic())
+        self._failures[name] = _Failure(error, self.timer())
 
     def rests(self, name: str) -> bool:
         """True for a moment after a queue has failed."""
         failure = self._failures.get(name)
-        return failure is not None and time.monotonic() - failure.since < LEFT_OUT_SECONDS
+        return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
 
     def take_back(self, read: Collection[str], began: float) -> None:
         """Leave out no longer those of the queues that did not fail since then."""

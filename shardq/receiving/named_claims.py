@@ -55,7 +55,7 @@ class NamedClaims:
     """The named claims of one queue. ``memory`` is for how long what they got is known, in microseconds."""
 
     def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
-        self._context, self._lease, self._memory = context, lease, memory
+        self.context, self._lease, self._memory = context, lease, memory
         self._decisions = DecisionLog(context, _PREFIX)
         self._filter = DeliveryFilter(context, by_name=True)  # an ack finishes all that a claim holds
         self._runs = Runs(self._decisions, memory)
@@ -68,14 +68,14 @@ class NamedClaims:
         delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
         raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
         """
-        check_unlimited(self._context.name, self._context.settings)
-        self._context.live.use()
-        claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
+        check_unlimited(self.context.name, self.context.settings)
+        self.context.live.use()
+        claimed = claim_patiently(self.context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         held, blocked = self._without_blocking(list(filter(_is_readable, found)))
-        tell_claimed(self._context, owner, held)
+        tell_claimed(self.context, owner, held)
         if not self._was_handed_out(claim, held):
-            held = self._filter.deliverable(held, self._context.settings)
+            held = self._filter.deliverable(held, self.context.settings)
         offered = ClaimEntry(run, list(map(Taken.of, held)))
         entry = ClaimEntry.read(self._decisions.decide(claim.key, offered.text, self._memory).value)
         if entry.taken != offered.taken:
@@ -90,7 +90,7 @@ class NamedClaims:
         missing = got - len(given_up) - blocked - count_of(held)
         if missing > 0:
             self._tell_missing(claim, missing, strict=strict)
-        self._context.counters.add(received=count_of(held))
+        self.context.counters.add(received=count_of(held))
         return Taking(held, got)
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
@@ -106,20 +106,20 @@ class NamedClaims:
         What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
         """
         lost = self._settling.ack(claims)
-        self._context.counters.add(lease_lost=lost)
+        self.context.counters.add(lease_lost=lost)
         return lost
 
     def _without_blocking(self, held: Sequence[HeldSlice]) -> tuple[list[HeldSlice], int]:
         """What is held without what was given up by its receipt, and blocks its group; and how many messages do."""
         count = 0
-        for each in blocking(self._context, [piece.select() for piece in held]):
+        for each in blocking(self.context, [piece.select() for piece in held]):
             each.held.mark(each.positions, SettleState.RELEASED)
             count += len(each.positions)
         return [part for piece in held for part in piece.held_parts], count
 
     def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
         """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""
-        if not any(is_expired(self._context, piece.bundle) for piece in held):
+        if not any(is_expired(self.context, piece.bundle) for piece in held):
             return False
         (entry,) = self._decisions.read([claim.key])
         return entry is not None
@@ -145,7 +145,7 @@ class NamedClaims:
         if not places:
             return [], 0
         spans = tuple(neighbours(places, claim.token))
-        fenced = settle(self._context, KEEP, claim.shard, spans, self._lease).value
+        fenced = settle(self.context, KEEP, claim.shard, spans, self._lease).value
         away = places_of((*fenced.lost, *fenced.gone))
         return self._read(claim, neighbours([place for place in places if place not in away], claim.token))
 
@@ -153,7 +153,7 @@ class NamedClaims:
         """The messages that the spans name, as far as they are held and can be read; and how many more block."""
         held: list[HeldSlice] = []
         blocked = 0
-        for span, piece in find_parts(self._context, claim.shard, spans):
+        for span, piece in find_parts(self.context, claim.shard, spans):
             if piece.token != claim.token:
                 continue
             taken = ClaimedSlice(piece.bundle, span.first, span.count, piece.deliveries)
@@ -167,21 +167,21 @@ class NamedClaims:
         self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
     ) -> tuple[list[HeldSlice], set[Place]]:
         """Count this run of the claim; returns what it is to deliver, and all that became dead letters."""
-        number, taken = self._runs.count(claim.key, run, held, self._context.settings.max_deliveries)
+        number, taken = self._runs.count(claim.key, run, held, self.context.settings.max_deliveries)
         given_up = places_of(taken)
         for piece in held:
             piece.deliveries += number - 1
         if given_up:
             over = [among(piece, given_up) for piece in held]
             with suppress(LeaseLost):  # whoever has it now will do the same
-                Settlement(self._context, BYTES).move(over, DeadLetters(self._context, EXHAUSTED))
+                Settlement(self.context, BYTES).move(over, DeadLetters(self.context, EXHAUSTED))
         left = [part for piece in held for part in piece.held_parts]
         for piece in left:
             piece.deliveries += 1
         return left, given_up
 
     def _tell_missing(self, claim: ClaimName, missing: int, *, strict: bool) -> None:
-        self._context.counters.add(lease_lost=missing)
+        self.context.counters.add(lease_lost=missing)
         text = (
             f"{missing} messages of shard {claim.shard} that an earlier attempt had received are held no longer: they "
             "were settled by their receipts, or their lease was over; raise the lease then"
@@ -192,7 +192,7 @@ class NamedClaims:
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = places_of(map(Taken.of, kept))
-        give_back_selected(self._context, [piece.select().without(among(piece, wanted)) for piece in held])
+        give_back_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
 
 
 def _is_readable(piece: HeldSlice) -> bool:

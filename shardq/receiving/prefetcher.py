@@ -164,7 +164,8 @@ class Prefetcher:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                self._fetch()
+                self._wait_for_room()
+                self.fetch()
             except ShardqError as error:
                 self._note(error)
 
@@ -179,12 +180,17 @@ class Prefetcher:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._stopped or self._error is None)
 
-    def _fetch(self) -> None:
+    def _wait_for_room(self) -> None:
+        """Wait until there is something to claim for, or what waits may have waited for too long."""
         shortest = seconds(min(queue.lease for queue in self._queues.values()))
         with self._lock:
             self._changed.wait_for(
                 lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4
             )
+
+    def fetch(self) -> None:
+        """Give back what has waited for too long, and claim what there is room for."""
+        with self._lock:
             now = self.timer()
             overdue = {
                 queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()

@@ -77,7 +77,7 @@ class Receiving:
         self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
         self._all_looked_at = -1e9
         self.timer = time.monotonic
-        """Tells when all queues are to be looked at again."""
+        """Tells when queues are to be looked at again, and whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """For how long these are held, in microseconds, as far as is known; 0 for none."""
@@ -170,7 +170,7 @@ class Receiving:
         names: set[str] | None,
         news: Collection[str],
     ) -> list[HeldSlice]:
-        began = time.monotonic()
+        began = self.timer()
         queues = self._open(limits, names, thorough=thorough)
         if not self._polls and len(queues) == 1 and queues[0].name in news:  # of several, each has a turn
             queues[0].reader.told()
@@ -271,9 +271,7 @@ class Receiving:
         if not queues:
             return
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
-        errors = self._retry(
-            survey, layouts, self._probing, self._store.now(), time.monotonic, thorough=thorough
-        )
+        errors = self._retry(survey, layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
         for name, error in errors.items():
             self._left_out.add(name, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -29,8 +29,14 @@ class Sweeping:
     off after a moment, and the next calls go on with it.
     """
 
-    def __init__(self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store) -> None:
-        self._queues, self._left_out = queues, left_out
+    def __init__(
+        self,
+        queues: Collection[QueueClaims],
+        left_out: LeftOut,
+        store: Store,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queues, self._left_out, self.timer = queues, left_out, timer
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
         self._thread = SweepThread()
@@ -43,7 +49,7 @@ class Sweeping:
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
         if not due or self._thread.is_busy:
             return
-        began, many = time.monotonic(), len(self._queues) > FEW_QUEUES
+        began, many = self.timer(), len(self._queues) > FEW_QUEUES
         pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
         is_pausing = began - self._swept_at < pause
         due = [
@@ -60,7 +66,7 @@ class Sweeping:
             return
         for queue in due:
             self._left_out.try_(queue, partial(queue.sweep, now, SWEEP_SECONDS), instead=None)
-            if many or time.monotonic() - began > SWEEP_SECONDS:
+            if many or self.timer() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 
     def close(self) -> None:

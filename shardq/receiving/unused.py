@@ -50,7 +50,7 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
     if since is None or now < since:  # or a clock was put right
         retry(store.update_queue, marked(record, now))
         return False
-    if now - since < microseconds(expires) + _NOTICE or not _is_empty(context):
+    if now - since < microseconds(expires) + _NOTICE or not is_empty(context):
         return False
     try:
         dropped = retry.ask(store.drop_queue, name, record)
@@ -105,7 +105,7 @@ def delete_unused(
     return tuple(deleted)
 
 
-def _is_empty(context: QueueContext) -> bool:
+def is_empty(context: QueueContext) -> bool:
     """True when nothing waits, and nothing is held. What has expired is let go of."""
     expire(context)
     shards = context.retry(context.store.shards, context.name)

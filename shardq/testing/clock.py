@@ -47,18 +47,18 @@ class ManualTimer:
     """
 
     def __init__(self) -> None:
-        self._now = float(int(time.monotonic()))
+        self._now = int(time.monotonic()) * 1_000_000  # whole microseconds, so that sums are exact
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
         """Seconds since a moment that means nothing."""
-        return self._now
+        return self._now / 1_000_000
 
     def advance(self, seconds: float) -> None:
         """Move on by the given number of seconds."""
         _check(seconds)
         with self._lock:
-            self._now += seconds
+            self._now += microseconds(seconds)
 
 
 def _check(seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""The one place where tests reach behind the public API: caches, timers, threads and claims of what they have opened.
+"""The one place where tests reach behind the public API: to caches, timers, background threads and claims.
 
 A test of behaviour uses the public API and these functions, and no private name. When the package is restructured, this
-module is adapted and the tests stay. Applications have no use for it.
+module is adapted and the tests stay. It is for the tests of shardq itself, and changes without notice.
 """
 
 # ruff: noqa: SLF001 - the seam knows the private names, so that the tests need not
@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.batch import Batch
 from shardq.client import Client
+from shardq.clock import microseconds
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.held import HeldSlice
@@ -22,7 +23,6 @@ from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receiving.prefetcher import Prefetcher
 from shardq.semaphore import Permit
-from shardq.settler import Settler
 from shardq.storage.store import Store
 
 __all__ = [
@@ -39,9 +39,10 @@ __all__ = [
     "fetch_by_hand",
     "flush_events",
     "joined_callers",
+    "keep_lease",
     "seconds_until_due",
     "seconds_until_poll",
-    "settler_of",
+    "settle_through",
     "store_of",
 ]
 
@@ -70,8 +71,8 @@ def context_of(opened: Queue | Producer | Consumer) -> QueueContext:
 def store_of(opened: Opened) -> Store:
     """Return the store that it sends requests to, to ask it directly or to replace a method.
 
-    A replaced method is called by all queues, producers and consumers of the same client. The store of a client also
-    gets what was joined of several requests, and what the client asks without a queue.
+    Of a client it is the store itself. Of the others it is the one in front of that which joins the requests of several
+    threads; all queues, producers and consumers of a client share it.
     """
     return opened._store if isinstance(opened, Client) else opened._context.store
 
@@ -99,6 +100,7 @@ def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
         if isinstance(each, Consumer):
             receiving = each._receiving
             receiving.timer = receiving._probing.timer = timer
+            receiving._left_out.timer = receiving._sweeping.timer = timer
             for queue in receiving.queues.values():
                 queue._upkeep.timer = timer
             if each._prefetcher is not None:
@@ -153,9 +155,17 @@ def claims_of(held: Batch | Message | Permit) -> list[HeldSlice]:
     return [held._held]
 
 
-def settler_of(batch: Batch) -> Settler:
-    """Return what a batch is settled with."""
-    return batch._settler
+def settle_through(batch: Batch, queue: Queue) -> None:
+    """Let a batch be settled by the client of another view of its queue, such as one whose store fails."""
+    settlement: Any = batch._settler
+    settlement._context = queue._context
+
+
+def keep_lease(held: Batch | Message, seconds: float) -> None:
+    """Extend leases as the thread of ``keep_leases`` does: a lost one is noted, and not raised."""
+    settlement: Any = held._settler
+    selections = held._open if isinstance(held, Batch) else [held._selection]
+    settlement.keep(selections, microseconds(seconds))
 
 
 def claim_thread(consumer: Consumer) -> Thread | None:
@@ -189,7 +199,7 @@ def fetch_by_hand(consumer: Consumer) -> None:
 def fetch(consumer: Consumer, times: int = 1) -> None:
     """Do what the thread that claims ahead does in one turn: return what has waited too long, and claim."""
     for _ in range(times):
-        _prefetcher(consumer)._fetch()
+        _prefetcher(consumer).fetch()
 
 
 def abandon(consumer: Consumer) -> None:

@@ -9,6 +9,7 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
+from shardq.testing.seam import drive_timers
 
 Fill = Callable[..., None]
 
@@ -18,7 +19,7 @@ def queue(client: shardq.Client, clock: ManualClock) -> Iterator[shardq.Queue]:
     queue = client.create_queue(
         "q", max_messages=10, overflow="drop_oldest", visibility_timeout=600, shards=1
     )
-    queue._context.fullness.timer = lambda: clock.now() / 1e6
+    drive_timers(queue, timer=lambda: clock.now() / 1e6)
     yield queue
 
 
@@ -84,6 +85,6 @@ def test_what_a_client_with_an_earlier_clock_takes_for_delayed_fills_no_queue(
         other.producer().send(b"10")
         queue.producer().send_many([b"x"] * 10, delay=60)
         early.advance(30)
-        other._context.fullness.timer = lambda: 1e9
+        drive_timers(other, timer=lambda: 1e9)
         with pytest.raises(shardq.QueueFull, match="10 delayed messages"):
             other.producer().send(b"11")

@@ -12,30 +12,22 @@ import pytest
 
 import shardq
 from shardq.context import fullness
+from shardq.receiving.trimming import drop_oldest
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import context_of, drive_timers
 from tests.dying_store import DyingStore
 
 EVERY_SECOND = fullness.LONGEST
-
-
-class Seconds:
-    """The time by which a client counts what waits; counting takes as long as it is told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Bench:
     """Clients of one store, and their time."""
 
     def __init__(self, url: str, clock: ManualClock) -> None:
-        self._url, self.clock, self.seconds = url, clock, Seconds()
+        self._url, self.clock, self.seconds = url, clock, ManualTimer()
         self.clients: list[shardq.Client] = []
         self.stores: list[FaultyStore] = []
 
@@ -49,7 +41,7 @@ class Bench:
     def queue(self, client: shardq.Client | None = None, name: str = "q") -> shardq.Queue:
         """The queue as a client sees it, whose time of counting is the bench's."""
         queue = (client or self.open()).queue(name)
-        queue._context.fullness.timer = self.seconds
+        drive_timers(queue, timer=self.seconds)
         return queue
 
     def create(self, name: str = "q", **settings: Any) -> shardq.Queue:
@@ -61,7 +53,7 @@ class Bench:
         return sum(call.method == method for store in self.stores for call in store.calls)
 
     def advance(self, seconds: float) -> None:
-        self.seconds.now += seconds
+        self.seconds.advance(seconds)
         self.clock.advance(seconds)
 
 
@@ -306,19 +298,20 @@ def test_what_waits_is_counted_once_a_second_while_there_is_room(bench: Bench) -
 def test_counting_takes_a_twentieth_of_the_time_at_most(bench: Bench) -> None:
     queue = bench.create(max_messages=10)
 
-    class Slow(Seconds):
+    class Slow(ManualTimer):
         def __call__(self) -> float:
-            self.now += 0.25
-            return self.now
+            self.advance(0.25)
+            return super().__call__()
 
-    queue._context.fullness.timer = slow = Slow()
+    slow = Slow()
+    drive_timers(queue, timer=slow)
     fill(queue, 0, 10)
-    before = slow.now
+    before = slow()
     for _ in range(400):
         with pytest.raises(shardq.QueueFull):
             queue.producer().send(b"x")
     counts = bench.asked("shards") - 1
-    assert 0 < counts * 0.25 * fullness.SHARE_OF_TIME <= slow.now - before + 20 * 0.25
+    assert 0 < counts * 0.25 * fullness.SHARE_OF_TIME <= slow() - before + 20 * 0.25
 
 
 # -- how far above the bounds
@@ -339,8 +332,8 @@ def test_beside_the_bound_there_is_no_more_than_others_send_between_two_counts(
         who, number = dice.randrange(3), dice.randrange(1, 9)
         with suppress(shardq.QueueFull):
             queues[who].producer().send_many([b"x"] * number)
-            sent.append((bench.seconds.now, who, number))
-            since, alone = bench.seconds.now - EVERY_SECOND, overflow == "reject"
+            sent.append((bench.seconds(), who, number))
+            since, alone = bench.seconds() - EVERY_SECOND, overflow == "reject"
             between = [each for at, sender, each in sent if at >= since and not (alone and sender == who)]
             assert waiting(queues[0]) <= most + sum(between)
         if dice.random() < 0.2:
@@ -440,8 +433,8 @@ def test_what_cannot_be_dropped_keeps_what_is_sent_out(bench: Bench) -> None:
 def test_of_two_clients_that_counted_the_same_one_drops(bench: Bench) -> None:
     queue, other = bench.create(), bench.queue()
     fill(queue, 0, 40)
-    assert queue._context.make_room(queue._context, 20) == 20
-    assert other._context.make_room(other._context, 20) == 0
+    assert drop_oldest(context_of(queue), 20) == 20
+    assert drop_oldest(context_of(other), 20) == 0
     assert waiting(queue) == 20
 
 

@@ -15,6 +15,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import store_of
 from tests.dying_store import Died
 
 P = ParamSpec("P")
@@ -176,7 +177,7 @@ class World:
             assert not missing or (self.replaced and came), f"{missing} is lost"
         self.clock.advance(61)
         self.queue.sweep()
-        assert not self.queue._context.store.list_keys("q")
+        assert not store_of(self.queue).list_keys("q")
         assert not list(self.queue.peek())
 
 

@@ -16,6 +16,7 @@ from shardq.sending.runs import Run
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of
 from tests.dying_store import DyingStore
 
 BODY = b"x" * 200
@@ -52,7 +53,7 @@ class Scene:
         for name in ("q", "other"):
             self.sound.create_queue(name, shards=1, time_shards=1, history_retention=3_600)
         self.queue = self.client.queue("q")
-        self.run = begin_copy(self.client.queue("other")._context)
+        self.run = begin_copy(context_of(self.client.queue("other")))
 
     def held(self) -> shardq.Message:
         """A message that is held by the client under test."""
@@ -163,15 +164,15 @@ def replace(scene: Scene) -> Act:
 
 def run(scene: Scene) -> Act:
     options: dict[str, Any] = {"window": WEEK, "bundle_messages": 100, "bundle_bytes": 262_144}
-    sender = Run(scene.queue._context, "job", **options)
+    sender = Run(context_of(scene.queue), "job", **options)
     return lambda: sender.send(RunPart("0-0", "same", 0, [BODY]))
 
 
 def copy(scene: Scene) -> Act:
     scene.sound.queue("q").producer().send(BODY)
     (state,) = scene.queue.shard_states()
-    target = scene.client.queue("other")._context
-    return lambda: copy_shard(scene.queue._context, state.shard, target, scene.run)
+    target = context_of(scene.client.queue("other"))
+    return lambda: copy_shard(context_of(scene.queue), state.shard, target, scene.run)
 
 
 class Door(NamedTuple):

@@ -17,6 +17,7 @@ from shardq.outgoing_message import lane_of
 from shardq.receipt import MessageId
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, ManualClock
+from shardq.testing.seam import context_of
 from tests.api.expectations import QUEUES, Expectations, Hold, Sent
 from tests.api.recording import Record, RecordedStore
 from tests.sampling import some
@@ -295,7 +296,7 @@ class History(Expectations):
             self.end([old])
 
     def _lane(self, queue: shardq.Queue, identity: str) -> str | None:
-        found = find_slice(queue._context, MessageId.parse(identity, queue.name))
+        found = find_slice(context_of(queue), MessageId.parse(identity, queue.name))
         lane = None if found is None else found.bundle.group or None
         assert lane is None or lane_of(lane) < self.most_lanes
         return lane

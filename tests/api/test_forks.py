@@ -15,6 +15,7 @@ from shardq.storage.requests import Append
 from shardq.storage.sqlite import schema
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of
 from tests.forking import all_held, forked, locks_of
 
 
@@ -118,7 +119,7 @@ def test_a_consumer_is_of_the_process_that_made_it(queue: shardq.Queue, options:
 
 
 def test_children_start_on_shards_of_their_own(queue: shardq.Queue) -> None:
-    placement = queue._context.placement
+    placement = context_of(queue).placement
     layout = shardq.QueueSettings(shards=10_000, time_shards=1).layout
     turns = {forked(lambda: str(placement.choose(layout, 0, 2))) for _ in range(6)}
     assert len(turns) > 1

@@ -15,6 +15,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import EntryState
 from shardq.storage.store import Capabilities
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
+from shardq.testing.seam import drive_timers
 
 Connect = Callable[[], shardq.Client]
 
@@ -552,8 +553,8 @@ def test_a_release_of_a_group_gives_up_only_the_later_of_two_that_had_its_last_d
 
 def test_a_full_queue_drops_the_first_of_its_groups(client: shardq.Client, clock: ManualClock) -> None:
     queue = client.create_queue("full", max_messages=4, overflow="drop_oldest")
-    queue._context.fullness.timer = lambda: (
-        clock.now() / 1_000_000
+    drive_timers(
+        queue, timer=lambda: clock.now() / 1_000_000
     )  # how often it counts depends on what that takes
     with queue.producer() as producer, queue.consumer() as consumer:
         for number in range(8):

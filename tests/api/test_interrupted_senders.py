@@ -20,6 +20,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import joined_callers
 
 PATIENCE = 20  # seconds until something counts as hanging
 
@@ -101,9 +102,8 @@ def test_a_sender_whose_leader_is_interrupted_is_told_what_to_send_again(
 
 
 def _wait_for_senders(producer: shardq.Producer, count: int) -> None:
-    waiters = producer._coalescer._joining._waiters.get()
     until = time.monotonic() + PATIENCE
-    while sum(len(each.waiting) for each in waiters.by_key.values()) < count:
+    while joined_callers(producer) < count:
         assert time.monotonic() < until
         time.sleep(0.001)
 

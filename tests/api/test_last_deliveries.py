@@ -13,6 +13,7 @@ from msgspec.structs import replace
 import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import claims_of
 from tests.dying_store import STEPS, Died, DyingStore
 
 
@@ -145,7 +146,7 @@ def test_a_body_that_replaces_the_message_is_delivered_from_the_beginning(scene:
 def test_what_is_damaged_in_the_store_cannot_be_moved_and_is_released(scene: Scene) -> None:
     scene.send(b"damaged")
     batch = scene.received(again=True)
-    (held,) = (selection.held for selection in batch._selections)
+    (held,) = claims_of(batch)
     held.bundle = replace(held.bundle, data=b"damaged")
     batch.release(delay=60)
     assert scene.queue.counts().delayed == 1

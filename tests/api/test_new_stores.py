@@ -9,6 +9,7 @@ import pytest
 
 import shardq
 from shardq.client import Client
+from shardq.testing.seam import store_of
 from tests.any_store import any_url
 
 __all__ = ["any_url"]
@@ -34,7 +35,7 @@ def test_an_unsuitable_schema_does_not_pass_for_a_new_store(client: Client, monk
     def load_queue(name: str) -> None:
         raise shardq.SchemaMismatch("the schema is of version 99: upgrade shardq")
 
-    monkeypatch.setattr(client._store, "load_queue", load_queue)
+    monkeypatch.setattr(store_of(client), "load_queue", load_queue)
     for look in (client.exists, client.queue, client.delete_queue):
         with pytest.raises(shardq.SchemaMismatch):
             look("orders")

@@ -13,6 +13,7 @@ from shardq.context.identity import ConsumerIdentity
 from shardq.storage.requests import Claim
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
+from shardq.testing.seam import context_of, store_of
 
 Connect = Callable[[], shardq.Client]
 P = ParamSpec("P")
@@ -103,14 +104,14 @@ def test_consumers_are_listed_with_what_they_hold(
 
 
 def test_one_of_an_older_client_is_listed_by_its_name(queue: shardq.Queue, connect: Connect) -> None:
-    store = queue._context.store
+    store = store_of(queue)
     store.enlist([queue.name], "an-older-client", 60_000_000)
     (state,) = queue.consumers()
     assert (state.name, state.id, state.alive, state.host) == ("an-older-client", "", True, None)
 
 
 def test_what_a_claim_of_spark_holds_has_an_owner_too(filled: shardq.Queue) -> None:
-    context = filled._context
+    context = context_of(filled)
     (shard, *_) = context.store.shards(filled.name)
     context.store.claim(Claim(shard, b"a" * 16, 1, 30_000_000))
     (state,) = filled.consumers()
@@ -198,7 +199,7 @@ def test_one_that_is_not_known_is_an_error(filled: shardq.Queue) -> None:
 def test_what_was_claimed_ahead_and_never_handed_out_does_not_count_as_delivered(
     filled: shardq.Queue,
 ) -> None:
-    dead, store = ConsumerIdentity.make(), filled._context.store
+    dead, store = ConsumerIdentity.make(), store_of(filled)
     (shard,) = store.shards(filled.name)
     store.claim(Claim(shard, dead.token(), 2, 600_000_000, started=False))
     store.claim(Claim(shard, dead.token(), 2, 600_000_000))
@@ -254,7 +255,7 @@ def test_a_message_that_was_delivered_too_often_becomes_a_dead_letter(
 def test_a_queue_that_holds_nothing_asks_for_no_names(queue: shardq.Queue) -> None:
     with queue.producer() as producer:
         identity = producer.send(b"tea")
-    context = queue._context
+    context = context_of(queue)
     counting = CountingStore(context.store)
     looking = msgspec.structs.replace(context, store=counting)
     assert [message.body for message in shardq.Queue(looking).peek()] == [b"tea"]

@@ -17,6 +17,7 @@ from shardq.receiving.named_claims import NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of, contexts_of, expire_caches, store_of
 
 EXPIRES = 60
 
@@ -33,7 +34,7 @@ def sweep(client: Client, clock: ManualClock, seconds: float = 0) -> tuple[str, 
 
 def notice(queue: Queue) -> None:
     """Let the time pass after which the settings are read again."""
-    queue._context.live._read_at -= 10
+    expire_caches(queue)
 
 
 def test_a_queue_that_nobody_uses_is_deleted_with_its_dead_letter_queue(
@@ -63,7 +64,7 @@ def receive_from_several(client: Client, queue: Queue) -> None:
 
 
 def claim_by_name(_client: Client, queue: Queue) -> None:
-    claims = NamedClaims(queue._context, lease=1_000_000, memory=1_000_000)
+    claims = NamedClaims(context_of(queue), lease=1_000_000, memory=1_000_000)
     claims.take(ClaimName(Shard(queue.name, 0, 0), "part"), 1, owner="spark", strict=False)
 
 
@@ -133,10 +134,10 @@ def test_messages_that_expire_make_the_queue_empty(client: Client, clock: Manual
 
 def test_a_queue_without_the_setting_stays_and_costs_nothing(client: Client, clock: ManualClock) -> None:
     queue = client.create_queue("a/1", max_deliveries=None)
-    record = client._store.load_queue("a/1")
+    record = store_of(client).load_queue("a/1")
     for _ in range(3):
         assert not sweep(client, clock, 10**6)
-    assert client._store.load_queue("a/1") == record
+    assert store_of(client).load_queue("a/1") == record
     queue.alter(expires=EXPIRES)
     sweep(client, clock)
     queue.alter(expires=None)
@@ -147,7 +148,7 @@ def test_a_queue_that_is_used_between_the_look_and_the_deletion_stays(
     client: Client, clock: ManualClock, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep(client, clock)
-    is_empty = unused._is_empty
+    is_empty = unused.is_empty
 
     def used_meanwhile(context: QueueContext) -> bool:
         empty = is_empty(context)
@@ -156,7 +157,7 @@ def test_a_queue_that_is_used_between_the_look_and_the_deletion_stays(
             queue.producer().send(b"x")
         return empty
 
-    monkeypatch.setattr(unused, "_is_empty", used_meanwhile)
+    monkeypatch.setattr(unused, "is_empty", used_meanwhile)
     assert "a/1" not in sweep(client, clock, EXPIRES + 3)
     assert queue.counts().ready == 1
 
@@ -165,7 +166,7 @@ def test_a_queue_that_was_deleted_and_created_again_meanwhile_stays(
     client: Client, clock: ManualClock, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep(client, clock)
-    is_empty, waits = unused._is_empty, ["for a while"]
+    is_empty, waits = unused.is_empty, ["for a while"]
 
     def created_again(context: QueueContext) -> bool:
         empty = is_empty(context)
@@ -176,7 +177,7 @@ def test_a_queue_that_was_deleted_and_created_again_meanwhile_stays(
             client.queue("a/1").producer().send(b"x")
         return empty
 
-    monkeypatch.setattr(unused, "_is_empty", created_again)
+    monkeypatch.setattr(unused, "is_empty", created_again)
     sweep(client, clock, EXPIRES + 3)
     assert client.queue("a/1").counts().ready == 1
 
@@ -246,10 +247,10 @@ def test_a_client_forgets_queues_that_others_have_deleted(
     for number in range(10):
         client.create_queue(f"reply-{number}", max_deliveries=None)
         other.delete_queue(f"reply-{number}")
-    assert len(client._contexts._known) <= 3
+    assert len(contexts_of(client)) <= 3
     with pytest.raises(shardq.QueueNotFound):
         client.queue("reply-9")
-    assert "reply-9" not in client._contexts._known
+    assert "reply-9" not in contexts_of(client)
     # What is in use goes on, remembered or not
     first.producer().send(b"x")
     assert client.queue("first").consumer().receive().bodies == [b"x"]
@@ -280,4 +281,4 @@ def test_what_is_deleted_is_forgotten_also_when_the_call_fails(
             else:
                 for name in ("a/1", "a/2"):
                     faulty.delete_queue(name)
-        assert set(faulty._contexts._known) <= set(client.queues())
+        assert set(contexts_of(faulty)) <= set(client.queues())

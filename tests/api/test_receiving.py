@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, Probe
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
+from shardq.testing.seam import extend_leases
 
 LEASE = 2.0  # seconds: far above what a busy machine keeps the lease keeper waiting
 
@@ -266,39 +266,43 @@ def test_the_lease_keeper_follows_a_visibility_timeout_that_is_lowered(url: str)
         assert client.counters.lease_lost == 0
 
 
-def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> None:
-    with shardq.connect(url) as client:
-        queue = client.create_queue("kept", visibility_timeout=LEASE)
-        send(queue, 2)
-        with queue.consumer(keep_leases=True) as consumer:
-            batch = consumer.receive(2)
-            batch[0].extend(60)
-            time.sleep(LEASE)  # the keeper has extended both
-            kept, extended = queue.peek(2)
-            assert (extended.due - kept.due).total_seconds() > 50
-            batch.ack()
+def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = client.create_queue("kept", visibility_timeout=60)
+    send(queue, 2)
+    with queue.consumer(keep_leases=True) as consumer:
+        batch = consumer.receive(2)
+        batch[0].extend(600)
+        clock.advance(20)
+        extend_leases(consumer)
+        kept, extended = queue.peek(2)
+        assert (extended.due - kept.due).total_seconds() == 600 - 60 - 20
+        batch.ack()
 
 
-@pytest.mark.slow
-def test_the_lease_keeper_lets_go_of_what_was_forgotten(url: str) -> None:
-    with shardq.connect(url) as client:
-        queue = client.create_queue("kept", visibility_timeout=LEASE)
-        send(queue, 2)
-        with queue.consumer(keep_leases=True) as consumer:
-            for batch in consumer.batches(2, wait=0):
-                time.sleep(1.5 * LEASE)  # the keeper has extended it
-                del batch
-            assert len(queue.consumer().receive(2, wait=10 * LEASE)) == 2
+def test_the_lease_keeper_lets_go_of_what_was_forgotten(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("kept", visibility_timeout=60)
+    send(queue, 2)
+    with queue.consumer(keep_leases=True) as consumer:
+        for batch in consumer.batches(2, wait=0):
+            clock.advance(40)
+            extend_leases(consumer)
+            clock.advance(40)
+            assert len(queue.consumer().receive(2)) == 0
+            del batch
+        extend_leases(consumer)
+        clock.advance(21)
+        assert len(queue.consumer().receive(2)) == 2
 
 
 @pytest.mark.parametrize("verb", ["ack", "release"])
-@pytest.mark.slow
 def test_the_lease_keeper_lets_go_of_what_could_not_be_settled_once_others_are_received(
-    url: str, verb: str
+    url: str, clock: ManualClock, verb: str
 ) -> None:
-    store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
+    store = FaultyStore(open_store(url, clock), FaultPlan())
     with shardq.Client(store, retry_seconds=0) as client:
-        queue = client.create_queue("kept", visibility_timeout=LEASE)
+        queue = client.create_queue("kept", visibility_timeout=60)
         send(queue, 3)
         with queue.consumer(keep_leases=True) as consumer:
             batch = consumer.receive(3)
@@ -306,12 +310,16 @@ def test_the_lease_keeper_lets_go_of_what_could_not_be_settled_once_others_are_r
             store.plan = FaultPlan(faults=(Fault(method, 1, FaultKind.UNAVAILABLE),))
             with pytest.raises(shardq.StoreUnavailable):
                 getattr(batch.part(batch[:2]), verb)()
-            time.sleep(1.5 * LEASE)  # it may be tried again, so the keeper has extended all of it
+            clock.advance(40)
+            extend_leases(consumer)  # all of it: it may be tried again
+            clock.advance(40)
             assert len(queue.consumer().receive(3)) == 0
             assert len(consumer.receive(3)) == 0  # but now the caller has gone on
-            again = queue.consumer().receive(3, wait=10 * LEASE)
+            extend_leases(consumer)
+            clock.advance(21)
+            again = queue.consumer().receive(3)
             assert [message.id for message in again] == [message.id for message in batch[:2]]
-            time.sleep(1.5 * LEASE)
+            clock.advance(20)
             batch[2].ack()
 
 

@@ -13,6 +13,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Acknowledge, Append, Fenced, Release
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
+from shardq.testing.seam import claims_of, store_of
 from shardq.worker import Worker
 
 Connect = Callable[[], shardq.Client]
@@ -137,8 +138,8 @@ def test_the_result_of_a_late_ack_is_not_shown_where_its_delivery_was_not_counte
 ) -> None:
     (identity,) = send(sums)
     late = take(sums)
-    held = late._selection.held
-    sums._context.store.release(Release(held.shard, held.spans([0]), started=False))
+    (held,) = claims_of(late)
+    store_of(sums).release(Release(held.shard, held.spans([0]), started=False))
     winner = take(sums)
     assert winner.deliveries == late.deliveries == 1
     winner.ack(result=b"2")

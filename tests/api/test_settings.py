@@ -14,6 +14,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of
 
 
 def send(queue: shardq.Queue, *bodies: bytes, **options: float) -> None:
@@ -440,7 +441,7 @@ def test_the_settings_of_a_queue_that_is_created_again_are_not_taken_for_older_o
             client.queue("q")
 
         store.then = create_again
-        queue._context.live.alter({"visibility_timeout": 60})
+        context_of(queue).live.alter({"visibility_timeout": 60})
         assert queue.settings == new
 
 
@@ -451,9 +452,9 @@ def test_a_client_knows_its_own_change_though_it_has_read_what_was_before(
     client.create_queue("q", shards=2)
     with shardq.Client(store) as other:
         queue = other.queue("q")
-        live = queue._context.live
-        before = live._load()
+        live = context_of(queue).live
+        before = store.load_queue("q")
         client.queue("q").alter(max_deliveries=3)
-        store.then = lambda: live._take(*before)  # a thread that was slow
+        store.then = lambda: live.accept(before)  # a thread that was slow
         live.alter({"visibility_timeout": 60})
         assert (queue.settings.visibility_timeout, queue.settings.max_deliveries) == (60, 3)

@@ -13,6 +13,7 @@ from shardq.receiving.named_claims import NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of
 
 LEASE = 30_000_000
 NAME = ClaimName(Shard("q", 0, 0), "claim")
@@ -120,10 +121,10 @@ def last(prepare: Callable[[Scene], Act]) -> Callable[[Scene], Act]:
 
 def named(verb: str) -> Callable[[Scene], Act]:
     def prepare(scene: Scene) -> Act:
-        claims = NamedClaims(scene.queue._context, lease=LEASE, memory=86_400_000_000)
+        claims = NamedClaims(context_of(scene.queue), lease=LEASE, memory=86_400_000_000)
         assert claims.take(NAME, 1, owner="test", strict=True).got == 1
         scene.clock.advance(1)
-        longer = NamedClaims(scene.queue._context, lease=2 * LEASE, memory=86_400_000_000)
+        longer = NamedClaims(context_of(scene.queue), lease=2 * LEASE, memory=86_400_000_000)
         return lambda: getattr(longer, verb)([NAME])
 
     return prepare

@@ -6,7 +6,6 @@ import gc
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import claims_of, keep_lease
 from tests.function_calls import function_calls
 
 
@@ -41,7 +41,7 @@ def test_what_was_settled_is_freed_at_once(queue: shardq.Queue) -> None:
     with queue.producer() as producer, queue.consumer() as consumer:
         producer.send_many([b"one", b"two"])
         batch = consumer.receive(2)
-        held = weakref.ref(batch._selections[0].held)
+        held = weakref.ref(claims_of(batch)[0])
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -202,7 +202,7 @@ def test_extending_one_message_says_nothing_of_the_lease_of_another_in_its_bundl
     batch[0].extend(600)
     if keep:
         clock.advance(10)
-        batch._settler.keep([batch[2]._selection], 30_000_000)  # type: ignore[attr-defined]
+        keep_lease(batch[2], 30)
         assert batch[2].lease_until == until + timedelta(seconds=10)
     assert (batch[1].lease_until, batch.lease_until) == (until, until)
     clock.advance(31)
@@ -501,8 +501,7 @@ def test_a_keeper_that_comes_too_late_does_not_make_an_ack_look_well(
     other = queue.consumer().receive(10)
     other.ack() if end == "ack" else other.dead_letter("twice is enough")
     # When the lease keeper of the first, which stood still, extends what is gone
-    settlement: Any = batch._settler
-    settlement.keep(batch._open, 30_000_000)
+    keep_lease(batch, 30)
     # Then its ack is told of the loss
     with pytest.raises(shardq.LeaseLost):
         batch.ack()

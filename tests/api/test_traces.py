@@ -15,6 +15,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Fenced, Forward
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
+from shardq.testing.seam import context_of, drive_timers, flush_events
 from shardq.worker import Worker
 from tests.forking import forked
 
@@ -127,8 +128,8 @@ def test_a_message_that_is_dropped_tells_why(
     assert kinds(orders.trace(received)) == ["sent", "claimed", "expired"]
     assert [kinds(orders.trace(each)) for each in (delayed, swept)] == [["sent", "expired"]] * 2
     full = client.create_queue("full", events=WEEK, max_messages=1, overflow="drop_oldest")
-    full._context.fullness.timer = lambda: (
-        clock.now() / 1_000_000
+    drive_timers(
+        full, timer=lambda: clock.now() / 1_000_000
     )  # how often it counts depends on what that takes
     first = send(full)
     clock.advance(1)
@@ -189,7 +190,7 @@ def test_messages_of_one_bundle_have_stories_of_their_own(orders: shardq.Queue) 
     assert kinds(orders.trace(ids[3])) == ["sent", "claimed", "acked"]
     moved = orders.trace(ids[111])
     assert kinds(moved) == ["sent", "claimed", "dead_lettered"]
-    dead = orders._context.sibling("orders.dead")
+    dead = context_of(orders).sibling("orders.dead")
     found = shardq.Queue(dead).get(moved[-1].to)
     assert found is not None
     assert found.body == b"111"
@@ -276,8 +277,8 @@ def test_the_end_of_a_lease_is_told_when_the_message_is_claimed_again(
 def test_a_release_that_is_told_after_the_next_claim_is_no_end_of_a_lease(orders: shardq.Queue) -> None:
     identity = send(orders)
     one, other = orders.consumer(name="one"), orders.consumer(name="other")
-    tell, told = orders._context.events.tell, []
-    orders._context.events.tell = lambda *entries: told.append(entries)  # type: ignore[method-assign]
+    tell, told = context_of(orders).events.tell, []
+    context_of(orders).events.tell = lambda *entries: told.append(entries)  # type: ignore[method-assign]
     one.receive(1)[0].release()
     other.receive(1)
     for entries in (told[0], told[2], told[1]):
@@ -321,7 +322,7 @@ def test_a_purge_is_told_of_what_was_there_and_of_nothing_else(
     orders.purge()
     clock.advance(1)
     kept = send(orders)
-    orders._context.events.flush(5)
+    flush_events(orders)
     other = connect().queue("orders")
     stories = [kinds(other.trace(each)) for each in (acked, waiting, held, later, kept)]
     assert sorted(stories) == sorted(
@@ -346,11 +347,11 @@ def test_another_process_is_told_too(orders: shardq.Queue, connect: Connect) -> 
 
     def receive() -> str:
         take(orders, "child").ack()
-        orders._context.events.flush(5)
+        flush_events(orders)
         return "done"
 
     assert forked(receive) == "done"
-    orders._context.events.flush(5)
+    flush_events(orders)
     story = connect().queue("orders").trace(identity)
     assert [(each.kind, each.owner) for each in story] == [
         ("sent", None), ("claimed", "child"), ("acked", "child"),
@@ -445,18 +446,18 @@ def requests_of_a_life(url: str, **settings: object) -> Counter[str]:
         queue = client.create_queue("life", **settings)  # type: ignore[arg-type]
         warm = send(queue)
         take(queue).ack()
-        queue._context.events.flush(5)
+        flush_events(queue)
         store.asked.clear()
         queue.remove(warm)
         with queue.producer() as producer, queue.consumer() as consumer:
             producer.send_many([b"%d" % number for number in range(100)])
             batch = consumer.receive(100)
-            queue._context.events.flush(5)
+            flush_events(queue)
             batch[0].release(delay=1)
             batch[1].note("nothing")
             batch[2].dead_letter("odd")
             batch.ack()
-            queue._context.events.flush(5)
+            flush_events(queue)
     del store.asked["now"]
     return store.asked
 
@@ -534,6 +535,6 @@ def test_a_client_remembers_few_logs_and_writes_on_to_all(
     queues = [client.create_queue(f"reply-{number}", events=WEEK, max_deliveries=None) for number in range(6)]
     for queue in queues:
         assert kinds(queue.trace(send(queue))) == ["sent"]
-    assert len(client._contexts._logs) <= 3
+    assert len(context_of(queues[0]).logs) <= 3
     for queue in queues:
         assert kinds(queue.trace(send(queue))) == ["sent"]

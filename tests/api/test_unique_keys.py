@@ -14,13 +14,14 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of, store_of
 
 KEY = "customer-42"
 
 
 def entries(queue: shardq.Queue) -> list[str]:
     """The unique keys that stand."""
-    return [each.key for each in queue._context.store.list_keys(queue.name, limit=10_000)]
+    return [each.key for each in store_of(queue).list_keys(queue.name, limit=10_000)]
 
 
 def bodies(queue: shardq.Queue) -> list[bytes]:
@@ -82,7 +83,7 @@ def test_messages_with_unique_keys_keep_the_order_of_their_group(
     if crashed is not None:  # a sender that entered the key and stored nothing
         coming = queue.producer().send(b"x")
         queue.purge()
-        UniqueKeys(queue._context).exchange_all([(f"k{crashed}", None, Holder(coming=coming))])
+        UniqueKeys(context_of(queue)).exchange_all([(f"k{crashed}", None, Holder(coming=coming))])
         clock.advance(5)
     queue.producer().send_many(
         [

@@ -10,12 +10,12 @@ import pytest
 
 import shardq
 from shardq.receiving import upkeep
-from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import claim_round, claims_of, drive_timers, extend_leases, settle_through
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,24 +153,20 @@ def test_a_purge_that_fails_says_that_nothing_was_changed_only_where_that_is_so(
 
 
 def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_last(bench: Bench) -> None:
-    consumer = bench.queue.consumer()
+    consumer = bench.queue.consumer(keep_leases=True)
     batch = consumer.receive(20)
-    keeper = LeaseKeeper(
-        consumer._settlements[consumer._context.name], bench.client._retry, lambda: 30_000_000
-    )
-    keeper.keep([selection.held for selection in batch._selections])
     for down in bench.store.shards("q"):
         bench.store.down = {down}
         for _ in range(2):
             bench.store.asked.clear()
             bench.clock.advance(10)
-            keeper.extend()
+            extend_leases(consumer)
         assert [shards for method, shards in bench.store.asked if method == "extend"][-1] == {down}
         bench.store.down = set()
-        keeper.extend()
+        extend_leases(consumer)
     bench.clock.advance(20)
-    assert bench.states()["in_flight"] == 20
-    keeper.stop()
+    assert bench.states()["in_flight"] == len(batch) == 20
+    consumer.close()
 
 
 @pytest.mark.parametrize("verb", ["forward", "dead_letter"])
@@ -180,8 +176,7 @@ def test_after_an_unanswered_move_what_somebody_else_holds_by_then_is_told_to_be
     """An attempt that never arrived does not explain why a message is not held any more."""
     batch = bench.queue.consumer().receive(20)
     lost = FaultyStore(bench.store, FaultPlan(faults=(Fault("forward", 1, FaultKind.LOST_REQUEST),)))
-    settlement: Any = batch._settler
-    settlement._context = shardq.Client(lost, retry_seconds=1).queue("q")._context
+    settle_through(batch, shardq.Client(lost, retry_seconds=1).queue("q"))
     lost_forward = lost.forward
 
     def forward_late(request: Any) -> Any:
@@ -208,8 +203,7 @@ def test_an_extension_of_what_is_gone_is_told_to_be_lost_through_every_door(
     faults = (Fault("extend", 1, FaultKind.LOST_RESPONSE),) if unanswered else ()
     faulty = FaultyStore(bench.store, FaultPlan(faults=faults))
     queue = shardq.Client(faulty, retry_seconds=1).queue("q")
-    settlement: Any = batch._settler
-    settlement._context = queue._context
+    settle_through(batch, queue)
     with pytest.raises(shardq.LeaseLost) as caught:
         if by_receipt:
             queue.extend([message.receipt for message in batch], 60)
@@ -287,25 +281,24 @@ def test_a_consumer_that_waits_goes_on_with_the_others_and_asks_for_the_failing_
 ) -> None:
     bench.queue.alter(visibility_timeout=1_000)
     bench.store.down, bench.store.methods = {bench.first}, {method}
-    timer = [0.0]
+    timer = ManualTimer()
     with bench.queue.consumer() as consumer:
-        reader = consumer._receiving.queues[bench.queue.name].reader
-        reader._probing.timer = lambda: timer[0]
+        drive_timers(consumer, timer=timer)
         asked = []
         for _ in range(600):
             bench.store.asked.clear()
-            held = consumer._receiving.fill(100, thorough=False)
-            assert all(piece.shard != bench.first for piece in held)
+            claims = claims_of(claim_round(consumer, 100))
+            assert all(piece.shard != bench.first for piece in claims)
             asked.append(sum(shards == {bench.first} for name, shards in bench.store.asked if name == method))
-            timer[0] += 0.25
+            timer.advance(0.25)
             bench.clock.advance(0.25)
         assert sum(asked[:40]) >= 3  # soon again at first
         assert 2 <= sum(asked[-240:]) <= 4  # and every 30 seconds at last
         assert bench.states() == Counter(ready=5, in_flight=15)
         bench.store.down = set()
-        timer[0] += 31
+        timer.advance(31)
         bench.clock.advance(3)
-        assert [piece.shard for piece in consumer._receiving.fill(100, thorough=False)] == [bench.first]
+        assert [piece.shard for piece in claims_of(claim_round(consumer, 100))] == [bench.first]
 
 
 def test_when_all_shards_fail_a_consumer_that_waits_is_told(bench: Bench) -> None:
@@ -324,7 +317,7 @@ def test_the_shards_that_fail_are_found_in_few_requests(url: str, clock: ManualC
         store.down = {Shard("q", 0, number)}
         clock.advance(3)
         store.asked.clear()
-        consumer._receiving.fill(1, thorough=False)
+        claim_round(consumer)
         assert sum(method == "probe" for method, _ in store.asked) <= 1 + 2 * 6 + 1
         store.down = set()
         assert not consumer.receive(1)

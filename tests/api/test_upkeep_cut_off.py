@@ -14,6 +14,7 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities, Store
 from shardq.testing import ManualClock, WrappedStore
+from shardq.testing.seam import store_of
 from tests.dying_store import Died
 
 P = ParamSpec("P")
@@ -124,7 +125,7 @@ def test_a_full_queue_loses_no_more_than_the_oldest(
 
     for name in each_cut(store, prepare):
         clock.advance(100)
-        client = shardq.Client(sound._store, retry_seconds=0)
+        client = shardq.Client(store_of(sound), retry_seconds=0)
         client.queue(name).producer().send(b"12")
         left = bodies(client.queue(name))
         assert left.total() <= 10

@@ -153,7 +153,7 @@ def doors() -> Iterator[Door]:
         yield from arguments(None, function)
     for each in arguments(Schedules, Schedules.create):
         if each.argument not in ("id", "queue", "exist_ok"):
-            yield each._replace(called=Schedules.alter)
+            yield Door(each.owner, Schedules.alter, each.argument, each.hint)
 
 
 def arguments(owner: type | None, called: Callable[..., Any]) -> Iterator[Door]:

@@ -26,6 +26,7 @@ from shardq.storage.requests import Extend, Fenced, Forward
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of
 from tests.any_store import any_url, connect_any, name
 
 __all__ = ["any_url", "connect_any", "name"]
@@ -96,7 +97,7 @@ def give_up(message: shardq.Message, elsewhere: shardq.Queue | None) -> None:
     if elsewhere is None:
         message.dead_letter("no such account")
     else:
-        dead_letter_receipts(elsewhere._context, [message.receipt], "no such account")
+        dead_letter_receipts(context_of(elsewhere), [message.receipt], "no such account")
 
 
 def give_up_first(queue: shardq.Queue, reason: str = "no such account") -> None:
@@ -238,18 +239,18 @@ def test_what_blocks_is_neither_acked_nor_delivered_again_by_its_named_claim(
 
     def claims() -> NamedClaims:
         return NamedClaims(
-            connect_any().queue(name)._context, lease=microseconds(30), memory=microseconds(600)
+            context_of(connect_any().queue(name)), lease=microseconds(30), memory=microseconds(600)
         )
 
     def take() -> dict[bytes, shardq.Message]:
         held = claims().take(claim, 10, owner="test", strict=False).held
-        settlement = Settlement(queue._context, BYTES)
+        settlement = Settlement(context_of(queue), BYTES)
         messages = [message for piece in held for message in settlement.messages(piece.select())]
         return {message.body: message for message in messages if message.group == "a"}
 
     first = take()
     assert list(first) == [b"a1", b"a2", b"a3"]
-    dead_letter_receipts(queue._context, [first[body].receipt for body in given_up], "no")
+    dead_letter_receipts(context_of(queue), [first[body].receipt for body in given_up], "no")
     before = {body for body in first if body < min(given_up)}
     assert take().keys() == before
     claims().ack([claim])
@@ -267,8 +268,8 @@ def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(
     )
     fill(queue)
     give_up_first(queue)
-    make_room = queue._context.make_room
-    assert make_room(queue._context, 1) == 1
+    make_room = context_of(queue).make_room
+    assert make_room(context_of(queue), 1) == 1
     assert [message.body for message in queue.peek() if message.group == "a"] == [b"a1", b"a3"]
 
 
@@ -323,7 +324,7 @@ def test_an_extension_that_comes_just_after_a_block_does_not_end_it(
         queue = client.queue("orders")
         held = queue.consumer().receive(1)
         (message,) = held if held[0].body == b"a1" else queue.consumer().receive(1)
-        store.first = lambda: dead_letter_receipts(blocking._context, [message.receipt], "no")
+        store.first = lambda: dead_letter_receipts(context_of(blocking), [message.receipt], "no")
         if by_receipt:
             queue.extend([message.receipt], 60)
         else:

@@ -10,6 +10,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.storage.requests import Append, Peek, PeekPage
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of, store_of
 
 BODIES = [b"%02d" % number for number in range(30)]
 
@@ -32,7 +33,7 @@ def target(client: shardq.Client) -> shardq.Queue:
 
 def copy(source: shardq.Queue, target: shardq.Queue, run: str) -> Copied:
     (state,) = source.shard_states()
-    return copy_shard(source._context, state.shard, target._context, run)
+    return copy_shard(context_of(source), state.shard, context_of(target), run)
 
 
 def dying(target: QueueContext, appends: int, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
@@ -56,14 +57,14 @@ def bodies(queue: shardq.Queue) -> list[bytes]:
 def test_an_interrupted_copy_is_gone_on_with_and_everything_is_there_once(
     source: shardq.Queue, target: shardq.Queue, clock: ManualClock
 ) -> None:
-    run = begin_copy(target._context)
+    run = begin_copy(context_of(target))
     with pytest.MonkeyPatch.context() as patched, pytest.raises(Died):
-        dying(target._context, 2, patched)
+        dying(context_of(target), 2, patched)
         copy(source, target, run)
     assert 0 < len(bodies(target)) < len(BODIES)
     clock.advance(3_600)
-    assert resume_copy(target._context) == run
-    assert copy(source, target, run) == hash_of_shard(source._context, source.shard_states()[0].shard)
+    assert resume_copy(context_of(target)) == run
+    assert copy(source, target, run) == hash_of_shard(context_of(source), source.shard_states()[0].shard)
     assert bodies(target) == BODIES
 
 
@@ -71,7 +72,7 @@ def test_an_interrupted_copy_is_gone_on_with_and_everything_is_there_once(
 def test_a_copy_is_refused_when_somebody_received_from_the_source_meanwhile(
     source: shardq.Queue, target: shardq.Queue, clock: ManualClock, acked: bool
 ) -> None:
-    run = begin_copy(target._context)
+    run = begin_copy(context_of(target))
     copy(source, target, run)
     batch = source.consumer().receive(4)
     if acked:
@@ -85,15 +86,15 @@ def test_a_copy_is_refused_when_somebody_received_from_the_source_meanwhile(
 def test_the_last_run_is_the_one_that_is_gone_on_with(
     client: shardq.Client, source: shardq.Queue, target: shardq.Queue
 ) -> None:
-    first = begin_copy(target._context)
+    first = begin_copy(context_of(target))
     copy(source, target, first)
     target.purge()
     source.consumer().receive(1).ack()
-    second = begin_copy(target._context)
-    assert resume_copy(target._context) == second != first
+    second = begin_copy(context_of(target))
+    assert resume_copy(context_of(target)) == second != first
     client.delete_queue("target")
     with pytest.raises(shardq.InvalidSetting):
-        resume_copy(client.create_queue("target")._context)
+        resume_copy(context_of(client.create_queue("target")))
 
 
 def test_the_history_of_many_shards_is_not_read_ahead_without_a_bound(
@@ -106,14 +107,14 @@ def test_the_history_of_many_shards_is_not_read_ahead_without_a_bound(
     for batch in queue.consumer().batches(7, wait=0):
         order += [message.id for message in batch]
         batch.ack()
-    read, peek = [], queue._context.store.peek
+    read, peek = [], store_of(queue).peek
 
     def counted(request: Peek) -> PeekPage:
         page = peek(request)
         read.append(sum(len(piece.bundle.data) for piece in page.slices))
         return page
 
-    monkeypatch.setattr(queue._context.store, "peek", counted)
+    monkeypatch.setattr(store_of(queue), "peek", counted)
     monkeypatch.setattr(browsing, "ROOM", 4_000_000)
     # When its first message is read
     history = queue.history()

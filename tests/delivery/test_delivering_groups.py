@@ -16,7 +16,8 @@ from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import context_of, drive_timers, fetch, fetch_by_hand
 
 LIMITS = pytest.mark.parametrize("max_deliveries", [None, 3])
 
@@ -26,15 +27,9 @@ def numbers(batch: shardq.Batch) -> list[int]:
 
 
 def end_thread(consumer: shardq.Consumer) -> None:
-    """End the thread that claims ahead: nothing more is claimed, and what waits, as something does, goes on waiting."""
-    prefetcher = consumer._prefetcher
-    assert prefetcher is not None
-    with prefetcher._changed:
-        assert prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
-        prefetcher._stopped = True
-        prefetcher._changed.notify_all()
-    prefetcher._thread.join()
-    prefetcher._stopped = False
+    """End the thread that claims ahead, when all has been claimed that there is room for."""
+    fetch_by_hand(consumer)
+    fetch(consumer)
 
 
 def fill(queue: shardq.Queue, count: int, group: str = "a") -> None:
@@ -133,23 +128,33 @@ def test_nothing_is_handed_out_behind_what_expired_while_it_waited_and_stays(
             assert found == [3, 4][: len(found)] != []
 
 
+class _Hasty(ManualTimer):
+    """By which settings are old each time that they are needed."""
+
+    def __call__(self) -> float:
+        self.advance(2)
+        return super().__call__()
+
+
 def test_what_waited_is_handed_out_in_order_when_the_settings_can_be_read_again(
-    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+    url: str, clock: ManualClock
 ) -> None:
-    queue = client.create_queue("q")
-    fill(queue, 5)
-    with queue.consumer(prefetch=5) as consumer:
-        found = numbers(consumer.receive(1, wait=30))
-        with monkeypatch.context() as patch, pytest.raises(shardq.StoreUnavailable):
-            patch.setattr(consumer._receiving, "unexpired", _not_readable)
-            consumer.receive(1)
-        while batch := consumer.receive(1):
-            found += numbers(batch)
-        assert found == list(range(5))
-
-
-def _not_readable(held: object) -> list[HeldSlice]:
-    raise shardq.StoreUnavailable("the settings of the queue cannot be read; repeat the call")
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("q")
+        fill(queue, 5)
+        with queue.consumer(prefetch=5) as consumer:
+            found = numbers(consumer.receive(1, wait=30))
+            end_thread(consumer)
+            # When the settings cannot be read after the messages were taken from those that wait
+            drive_timers(queue, timer=_Hasty())
+            read = sum(call.method == "load_queue" for call in store.calls)
+            store.plan = FaultPlan((Fault("load_queue", read + 2, FaultKind.UNAVAILABLE),))
+            with pytest.raises(shardq.StoreUnavailable):
+                consumer.receive(1)
+            while batch := consumer.receive(1):
+                found += numbers(batch)
+            assert found == list(range(5))
 
 
 def test_what_waits_again_takes_its_followers_behind_the_others() -> None:
@@ -178,7 +183,9 @@ def test_a_named_claim_gets_the_same_front_of_its_groups_again(
     name = ClaimName(group_shard("q", "a"), "run")
 
     def claims() -> NamedClaims:
-        return NamedClaims(connect().queue("q")._context, lease=microseconds(30), memory=microseconds(86_400))
+        return NamedClaims(
+            context_of(connect().queue("q")), lease=microseconds(30), memory=microseconds(86_400)
+        )
 
     for _ in range(2):
         taking = claims().take(name, 4, owner="test", strict=True)
@@ -198,11 +205,11 @@ def test_a_copy_keeps_groups_and_their_order(client: shardq.Client, clock: Manua
             producer.send(b"%d" % number, group="ab"[number % 2], priority=number % 3, delay=(number % 4) * 5)
     with source.consumer() as consumer:
         consumer.receive(3).release(delay=60)
-    run = begin_copy(target._context)
+    run = begin_copy(context_of(target))
     for state in source.shard_states():
-        copied = copy_shard(source._context, state.shard, target._context, run)
-        assert copied == copy_shard(source._context, state.shard, target._context, run)
-        assert copied == hash_of_shard(source._context, state.shard)
+        copied = copy_shard(context_of(source), state.shard, context_of(target), run)
+        assert copied == copy_shard(context_of(source), state.shard, context_of(target), run)
+        assert copied == hash_of_shard(context_of(source), state.shard)
     clock.advance(100)
     with target.consumer() as consumer:
         found = consumer.receive(100)

@@ -24,6 +24,7 @@ from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import seconds_until_due, seconds_until_poll, store_of
 
 
 def longest(consumers: int, due: float | None, queues: int = 1) -> float:
@@ -96,7 +97,7 @@ def test_a_consumer_that_sleeps_its_longest_still_counts_as_live() -> None:
 def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_may_tell_of_other_shards() -> (
     None
 ):
-    signals = iter([("q",), ("q",)])
+    signals = iter([("q",)] * 3)
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
     receiving: Any = SimpleNamespace(
         names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
@@ -108,7 +109,8 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
     sleeper.sleep(60)
     sleeper.reset()  # this time something is found
     assert sleeper.longest() > REFRESH_SECONDS
-    sleeper._signalled = ("q",)
+    sleeper.sleep(60)
+    assert sleeper.longest() == REFRESH_SECONDS
     sleeper.sleep(0)  # no signal ends this one
     assert sleeper.longest() > REFRESH_SECONDS
 
@@ -121,7 +123,7 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
     consumer = client.create_queue("q", shards=1, time_shards=1).consumer()
     assert not consumer.receive(1)
     queue = client.queue("q")
-    wait, told = client._store.wait, []
+    wait, told = store_of(client).wait, []
 
     def meanwhile(names: Sequence[str], seconds: float) -> tuple[str, ...]:
         if told:
@@ -132,14 +134,19 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
         other.queue("q").producer().send(b"x")
         return ("q",)
 
-    queue._context.store.wait = meanwhile  # type: ignore[method-assign, assignment]
-    slept: list[float] = []
-    longest = consumer._idling.longest
-    consumer._idling.longest = lambda: slept.append(longest()) or slept[-1]  # type: ignore[method-assign]
+    store, probe = store_of(queue), store_of(queue).probe
+    sleeps: list[float] = []
+
+    def note(shards: Sequence[Shard], **how: bool) -> tuple[Probe, ...]:
+        if told:
+            sleeps.append(seconds_until_poll(consumer))
+        return probe(shards, **how)
+
+    store.wait, store.probe = meanwhile, note  # type: ignore[method-assign, assignment]
     # When another client alters the layout, and sends to a shard of the new one
     assert consumer.receive(1, wait=60)
     # Then the consumer has not slept on for as long as if nobody had told it
-    assert max(slept[1:], default=0) <= REFRESH_SECONDS
+    assert max(sleeps) <= REFRESH_SECONDS
     client.close()
     other.close()
 
@@ -235,7 +242,7 @@ def test_what_is_not_handed_out_of_a_claim_or_is_released_is_looked_for_in_full(
         batch.release()
     # And one whose lease is over, when it is, though nobody tells of that
     assert consumer.receive(1, wait=0.001)
-    seconds = consumer._receiving.seconds_until_due()
+    seconds = seconds_until_due(consumer)
     assert seconds is not None
     assert seconds <= 1
     clock.advance(1)

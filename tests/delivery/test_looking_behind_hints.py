@@ -19,6 +19,7 @@ from shardq.storage.requests import Claim, Claimed, Probe
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import claim_round, seconds_until_poll
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -169,8 +170,8 @@ def test_idle_consumers_make_no_more_calls_for_their_deep_looks(
     while clock.now() < ended:
         consumer = min(group, key=lambda consumer: group[consumer])
         clock.advance(max(0, group[consumer] - clock.now()) / SECOND)
-        consumer._receiving.fill(1, thorough=False)
-        group[consumer] = clock.now() + microseconds(consumer._idling.longest())
+        claim_round(consumer)
+        group[consumer] = clock.now() + microseconds(seconds_until_poll(consumer))
         wakes += 1
     assert store.calls["probe"] + store.calls["shards"] <= 2 * wakes + 2 * consumers
     assert (

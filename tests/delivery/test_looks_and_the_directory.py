@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -10,6 +11,7 @@ import shardq
 from shardq.errors import StoreUnavailable
 from shardq.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
 from shardq.sharding.ownership import Ownership
+from shardq.sharding.probing import Probing
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shard
@@ -116,29 +118,40 @@ def test_where_queues_are_polled_a_shard_rests_a_second_for_each_consumer_up_to_
 
 
 @pytest.fixture
-def reader(url: str, clock: ManualClock) -> Iterator[ShardReader]:
+def store(url: str, clock: ManualClock) -> CountingStore:
+    return CountingStore(open_store(url, clock))
+
+
+@pytest.fixture
+def probing(store: CountingStore) -> Probing:
+    return Probing(store, time.monotonic)
+
+
+@pytest.fixture
+def reader(store: CountingStore, probing: Probing) -> Iterator[ShardReader]:
     """That of one of two consumers, which has just found nothing."""
-    store = CountingStore(open_store(url, clock))
     with shardq.Client(store) as client:
         client.create_queue("q", shards=SHARDS, time_shards=1)
-        ownership = Ownership("me")
-        ownership.update(["me", "other"])
-        found = ShardReader(store, "q", ownership)
+        found = ShardReader(store, "q", ownership_of_two(), probing=probing)
         found.survey(ONE_TIME_SHARD)
         yield found
 
 
-def own_first(reader: ShardReader, clock: ManualClock) -> list[Shard]:
+def ownership_of_two() -> Ownership:
+    ownership = Ownership("me")
+    ownership.update(["me", "other"])
+    return ownership
+
+
+def own_first(clock: ManualClock) -> list[Shard]:
     shards = ONE_TIME_SHARD.shards_between("q", clock.now(), clock.now())
-    return sorted(shards, key=lambda shard: not reader._ownership.is_own(shard.number))
+    return sorted(shards, key=lambda shard: not ownership_of_two().is_own(shard.number))
 
 
 def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_something_of(
-    reader: ShardReader, clock: ManualClock
+    reader: ShardReader, store: CountingStore, clock: ManualClock
 ) -> None:
-    shard, *_ = own_first(reader, clock)
-    store = reader._store
-    assert isinstance(store, CountingStore)
+    shard, *_ = own_first(clock)
     looks = store.looks
     for _ in range(2):
         reader.told()
@@ -159,9 +172,9 @@ def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_somethi
 def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
     reader: ShardReader, clock: ManualClock
 ) -> None:
-    *_, others = own_first(reader, clock)
+    *_, others = own_first(clock)
     for _ in range(3):
-        reader.claimed(others, reader._store.now() + 60_000_000, used_up=True)
+        reader.claimed(others, clock.now() + 60_000_000, used_up=True)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
 
@@ -169,18 +182,20 @@ def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
 def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claimed(
     reader: ShardReader, clock: ManualClock
 ) -> None:
-    shard, *_ = own_first(reader, clock)
+    shard, *_ = own_first(clock)
     for _ in range(3):
-        reader.claimed(shard, reader._store.now() + 60_000_000, used_up=True)
+        reader.claimed(shard, clock.now() + 60_000_000, used_up=True)
     clock.advance(1)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
 
 
-def test_so_is_a_shard_that_could_not_be_looked_at(reader: ShardReader, clock: ManualClock) -> None:
-    shard, *_ = own_first(reader, clock)
+def test_so_is_a_shard_that_could_not_be_looked_at(
+    reader: ShardReader, probing: Probing, clock: ManualClock
+) -> None:
+    shard, *_ = own_first(clock)
     for _ in range(3):
-        reader.claimed(shard, reader._store.now() + 60_000_000, used_up=True)
-    reader._probing.fail(shard, StoreUnavailable("nobody answers"))
+        reader.claimed(shard, clock.now() + 60_000_000, used_up=True)
+    probing.fail(shard, StoreUnavailable("nobody answers"))
     reader.told()
     assert not reader.has_candidates

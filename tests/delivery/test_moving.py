@@ -28,11 +28,11 @@ class Fleet:
     """Clients of one store, which come and go."""
 
     def __init__(self, url: str, clock: ManualClock) -> None:
-        self._url, self.clock = url, clock
+        self.url, self.clock = url, clock
 
     def client(self, *, dies_at: int | None = None, after: bool = False) -> shardq.Client:
         """A client that dies at a step."""
-        store = DyingStore(open_store(self._url, self.clock))
+        store = DyingStore(open_store(self.url, self.clock))
         store.calls_left, store.after = dies_at, after
         return shardq.Client(store, retry_seconds=0.0)
 
@@ -129,7 +129,7 @@ def test_a_mover_that_stood_still_does_not_store_again_what_others_moved(fleet: 
             sound.queue("q.dead").sweep()
             return standing
 
-    store = Suspended(open_store(fleet._url, fleet.clock))
+    store = Suspended(open_store(fleet.url, fleet.clock))
     (message,) = shardq.Client(store, retry_seconds=0.0).queue("q").consumer().receive(1)
     with pytest.raises(shardq.StoreUnavailable):
         message.dead_letter("bad")

@@ -12,6 +12,7 @@ from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import group_shards
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
+from shardq.testing.seam import context_of
 from tests.dying_store import STEPS, Died, DyingStore
 
 Move = Callable[[shardq.Queue, shardq.Queue], object]
@@ -44,13 +45,13 @@ def forward_one_by_one(source: shardq.Queue, target: shardq.Queue) -> None:
 
 def redrive(source: shardq.Queue, target: shardq.Queue) -> None:
     source.consumer().receive(COUNT).dead_letter("bad")
-    source.alter(dead_letter_queue=None, group_concurrency=target._context.settings.group_concurrency)
+    source.alter(dead_letter_queue=None, group_concurrency=target.settings.group_concurrency)
     assert source.redrive() == COUNT
 
 
 def replay(source: shardq.Queue, target: shardq.Queue) -> None:
     source.consumer().receive(COUNT).ack()
-    source.alter(group_concurrency=target._context.settings.group_concurrency)
+    source.alter(group_concurrency=target.settings.group_concurrency)
     assert source.replay() == COUNT
 
 
@@ -138,11 +139,11 @@ def test_the_header_of_a_dead_letter_has_the_group_and_another_one_the_lane(clie
 
 def test_a_copied_queue_has_the_lanes_of_its_own_setting(client: shardq.Client) -> None:
     source, target = fill(client), client.create_queue("target", group_concurrency=2)
-    run = begin_copy(target._context)
+    run = begin_copy(context_of(target))
     shards = group_shards("source")
     for lanes in (2, 1):  # again, after it was changed meanwhile
         target.alter(group_concurrency=lanes)
-        copied = [copy_shard(source._context, shard, target._context, run) for shard in shards]
-        found = [hash_of_shard(target._context, shard) for shard in group_shards("target")]
+        copied = [copy_shard(context_of(source), shard, context_of(target), run) for shard in shards]
+        found = [hash_of_shard(context_of(target), shard) for shard in group_shards("target")]
         assert sum(each.hash for each in copied) % 2**63 == sum(each.hash for each in found) % 2**63
     assert [len(lane) for lane in lanes_in(target).values()] == [COUNT / 2] * 2

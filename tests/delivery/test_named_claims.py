@@ -21,6 +21,7 @@ from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, StoredSlice
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import context_of
 from tests.function_calls import function_calls
 
 LEASE = 30.0
@@ -36,7 +37,7 @@ def claims(connect, queue: shardq.Queue):
     """The claims as another process sees them."""
 
     def opened() -> NamedClaims:
-        context = connect().queue("jobs")._context
+        context = context_of(connect().queue("jobs"))
         return NamedClaims(context, lease=microseconds(LEASE), memory=microseconds(86_400))
 
     return opened
@@ -71,7 +72,7 @@ def test_a_repetition_that_cannot_confirm_keys_leaves_the_first_attempt_alone(
     assert take(claims(), "a") == [1]
     plan = FaultPlan(faults=(Fault("confirm_keys", 1, FaultKind.UNAVAILABLE),))
     with shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=0) as failing:
-        repeated = NamedClaims(failing.queue("jobs")._context, lease=microseconds(LEASE), memory=10**12)
+        repeated = NamedClaims(context_of(failing.queue("jobs")), lease=microseconds(LEASE), memory=10**12)
         with pytest.raises(shardq.StoreUnavailable):
             take(repeated, "a")
     assert len(queue.consumer().receive(10)) == 0
@@ -159,9 +160,9 @@ def test_what_many_claims_got_is_settled_some_claims_at_a_time(queue, claims, mo
     assert sorted(got) == list(range(200))
     settling = claims()
     read = []
-    reserve = settling._context.store.reserve_keys
+    reserve = settling.context.store.reserve_keys
     monkeypatch.setattr(
-        settling._context.store,
+        settling.context.store,
         "reserve_keys",
         lambda *arguments: read.append(len(arguments[1])) or reserve(*arguments),
     )
@@ -176,7 +177,7 @@ def test_claims_are_settled_some_at_the_same_time_and_no_more_than_that(queue, c
     assert sorted(number for name in names for number in take(claims(), name.name, 1)) == list(range(100))
     settling, another = claims(), threading.Event()
     running, most = [0], [0]
-    reserve = settling._context.store.reserve_keys
+    reserve = settling.context.store.reserve_keys
 
     def count(*arguments):
         running[0] += 1
@@ -190,7 +191,7 @@ def test_claims_are_settled_some_at_the_same_time_and_no_more_than_that(queue, c
         finally:
             running[0] -= 1
 
-    monkeypatch.setattr(settling._context.store, "reserve_keys", count)
+    monkeypatch.setattr(settling.context.store, "reserve_keys", count)
     assert settling.ack(names) == 0
     assert 2 <= most[0] <= SETTLED_AT_ONCE
     assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
@@ -202,7 +203,7 @@ def test_an_extension_by_name_leaves_what_an_application_extended_or_gave_back(q
     receipts = [f"{piece.shard}:{piece.bundle.id.hex()}:{place}:{piece.token.hex()}" for place in range(10)]
     queue.extend(receipts[:3], LEASE * 10)
     queue.release(receipts[3:5], delay=LEASE * 20)
-    context = claims()._context
+    context = claims().context
     keeper = NamedClaims(context, lease=microseconds(LEASE), memory=microseconds(86_400))
     assert keeper.extend([named("a")]) == 2
     assert context.counters.read().lease_lost == 0
@@ -232,7 +233,7 @@ def test_what_was_moved_by_its_receipt_is_not_lost_to_an_ack_by_name(queue, clai
     (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held
     receipts = [f"{piece.shard}:{piece.bundle.id.hex()}:{place}:{piece.token.hex()}" for place in range(10)]
     queue.ack(receipts[:3])
-    dead_letter_receipts(queue._context, receipts[3:6], "broken")
+    dead_letter_receipts(context_of(queue), receipts[3:6], "broken")
     queue.release(receipts[6:8], delay=LEASE)
     for _ in range(2):
         assert claims().ack([named("a")]) == 2
@@ -247,7 +248,7 @@ def test_however_many_were_moved_by_their_receipts_none_is_lost_to_an_ack_by_nam
         for piece in held
         for place in range(piece.count)
     ]
-    dead_letter_receipts(queue._context, receipts[:650], "broken")
+    dead_letter_receipts(context_of(queue), receipts[:650], "broken")
     queue.release(receipts[650:655], delay=LEASE)
     assert claims().ack([named("a")]) == 5
 
@@ -272,7 +273,7 @@ def test_a_repetition_gives_all_that_it_holds_though_the_store_tells_of_a_part(
     fill(queue, 0, 20)
     first = take(claims(), "a")
     repeated = claims()
-    store = repeated._context.store
+    store = repeated.context.store
     claim = store.claim
 
     def claim_in_part(request: Claim) -> Claimed:
@@ -292,7 +293,7 @@ def test_a_repetition_gives_the_rest_of_a_bundle_of_which_a_message_is_given_bac
     fill(queue, 0, 10)
     (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held
     repeated = claims()
-    store = repeated._context.store
+    store = repeated.context.store
     find_many = store.find_many
 
     def find_later(shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
@@ -318,7 +319,7 @@ def test_a_repetition_gives_all_that_it_holds_though_the_store_has_forgotten_the
     if over:
         clock.advance(2 * LEASE)
     repeated = claims()
-    store = repeated._context.store
+    store = repeated.context.store
     claim = store.claim
 
     def claim_anew(request: Claim) -> Claimed:
@@ -361,7 +362,7 @@ def test_a_claim_waits_where_a_reader_whose_clock_is_ahead_has_just_looked(queue
     ahead = ManualClock(clock.now())
     ahead.advance(0.2)
     with shardq.connect(url, clock=ahead) as reader:
-        looking = NamedClaims(reader.queue("jobs")._context, lease=microseconds(LEASE), memory=1)
+        looking = NamedClaims(context_of(reader.queue("jobs")), lease=microseconds(LEASE), memory=1)
         assert looking.extend([named("a")]) == 0
     later = threading.Timer(0.1, clock.advance, [0.3])
     later.start()
@@ -429,7 +430,7 @@ def test_what_was_delivered_too_often_becomes_a_dead_letter_and_is_neither_lost_
         assert letters() == [(0, 3), (1, 3)]
     settling = claims()
     assert settling.ack([named("a")]) == 0
-    assert settling._context.counters.read().lease_lost == 0
+    assert settling.context.counters.read().lease_lost == 0
     assert (queue.peek(), len(letters())) == ([], 2)
 
 
@@ -470,7 +471,7 @@ def test_a_run_that_dies_while_it_gives_messages_up_loses_none(
     fill(queue, 0, 3)
     assert len(deliveries(claims(), "a", "1")) == 3
     dying = claims()
-    store = dying._context.store
+    store = dying.context.store
     ask = getattr(store, dies_in)
 
     class Died(BaseException):

@@ -15,6 +15,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Capabilities
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import claim_thread, expire_caches
 
 PATIENCE = 30.0  # seconds
 
@@ -108,7 +109,7 @@ def test_what_is_not_handed_out_is_free_at_once_in_its_place_and_without_a_deliv
     elif end == "pop":
         taken = [int(consumer.pop().body)]
     else:
-        consumer._overlap._thread.join(PATIENCE)
+        claim_thread(consumer).join(PATIENCE)
     with queue.consumer() as other:
         rest = other.receive(10)
     assert taken + numbers(rest) == [4, 5, 6, 7, 8, 9]
@@ -130,13 +131,13 @@ def test_a_claim_that_took_long_is_given_back_though_the_settings_cannot_be_read
             assert acked.wait(PATIENCE)
             loaded = store.asked("load_queue")
             store.plan = FaultPlan((Fault("load_queue", loaded + 1, FaultKind.UNAVAILABLE),))
-            queue._context.live.accept(None)  # settings are read again a second later
+            expire_caches(queue)  # settings are read again a second later
             return claim(request)
 
         monkeypatch.setattr(store, "claim", claim_slowly)
         batch.ack()
         acked.set()
-        consumer._overlap._thread.join(PATIENCE)
+        claim_thread(consumer).join(PATIENCE)
         store.plan = FaultPlan()
         assert queue.counts().ready == 6
 
@@ -147,7 +148,7 @@ def test_a_batch_that_was_not_full_says_that_nothing_else_is_due(open_queue: Cal
         for batch in consumer.batches(100, wait=0):
             before = store.asked("claim")
             batch.ack()
-            assert store.asked("claim") == before and consumer._overlap._thread is None
+            assert store.asked("claim") == before and claim_thread(consumer) is None
 
 
 def test_the_ack_of_some_of_a_batch_begins_nothing(open_queue: Callable[..., Any]) -> None:
@@ -156,9 +157,9 @@ def test_the_ack_of_some_of_a_batch_begins_nothing(open_queue: Callable[..., Any
         for batch in consumer.batches(5, wait=0):
             batch.part(batch[:2]).ack()
             batch[2].ack()
-            assert consumer._overlap._claim is None
+            assert claim_thread(consumer) is None
             batch.part(batch).ack()
-            assert consumer._overlap._thread is not None
+            assert claim_thread(consumer) is not None
             break
 
 
@@ -208,7 +209,7 @@ def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: sha
     with queue.consumer() as consumer:
         for batch in consumer.batches(5, wait=0):
             batch.ack()
-        assert consumer._overlap._thread is None
+        assert claim_thread(consumer) is None
 
 
 def test_what_expires_while_a_batch_is_acked_is_not_handed_out(

@@ -13,11 +13,11 @@ import pytest
 import shardq
 from shardq.held import HeldSlice
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.receiving.prefetcher import Prefetcher
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import abandon, drive_timers, extend_leases, fetch, fetch_by_hand
 
 
 class Bench:
@@ -41,23 +41,8 @@ class Bench:
 
     def die(self) -> None:
         """Its process ends: nobody gives anything back."""
-        assert self.consumer._prefetcher is not None
-        self.consumer._prefetcher._queues["q"].give_back = lambda held: None  # type: ignore[method-assign]
-        self.consumer.close()
+        abandon(self.consumer)
         del self.consumer
-
-    def end_thread(self) -> Prefetcher:
-        """End the thread that claims ahead: its part is the test's from now on."""
-        prefetcher = self.consumer._prefetcher
-        assert prefetcher is not None
-        with prefetcher._changed:
-            prefetcher._stopped = True
-            prefetcher._changed.notify_all()
-        if prefetcher._thread.ident is None:
-            prefetcher._thread.start()
-        prefetcher._thread.join()
-        prefetcher._stopped = False
-        return prefetcher
 
     def send(self, count: int) -> None:
         with self.queue.producer(bundle_messages=5) as producer:
@@ -82,6 +67,10 @@ def make(url: str, clock: ManualClock) -> Iterator[Callable[..., Bench]]:
     for bench_made in benches:
         bench_made.consumer.close()
         bench_made.client.close()
+
+
+def _threads(name: str) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == name]
 
 
 def received(queue: shardq.Queue, limit: int = 100) -> list[shardq.Message]:
@@ -155,11 +144,9 @@ def test_the_leases_of_what_waits_are_kept(make: Callable[..., Bench], clock: Ma
     bench = make()
     bench.send(20)
     bench.consumer.receive(1, wait=20)
-    prefetcher = bench.consumer._prefetcher
-    assert prefetcher is not None
     for _ in range(6):
         clock.advance(200)
-        prefetcher._keepers._keepers["q"].extend()
+        extend_leases(bench.consumer)
     assert len(received(bench.queue)) == 1  # the one that was handed out, whose lease nobody keeps
     rest = [message for _ in range(19) for message in bench.consumer.receive(1, wait=5)]
     assert len(rest) == 19
@@ -171,11 +158,12 @@ def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
 ) -> None:
     bench = make(shards=1)
     bench.send(10)
+    timer = ManualTimer()
+    drive_timers(bench.consumer, timer=timer)
     bench.consumer.receive(1, wait=20)
-    prefetcher = bench.end_thread()
-    moment = prefetcher.timer() + 601
-    prefetcher.timer = lambda: moment
-    prefetcher._fetch()
+    fetch_by_hand(bench.consumer)
+    timer.advance(601)
+    fetch(bench.consumer)
     releases = [request for request in bench.asked("release") if isinstance(request, Release)]
     assert releases
     assert not any(request.started for request in releases)
@@ -194,14 +182,13 @@ def test_nothing_is_claimed_ahead_before_messages_are_asked_for(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    before = set(threading.enumerate())
     with monkeypatch.context() as patch:
         patch.setattr("shardq.consumer.Overlap", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.queue.consumer(prefetch=20)
 
     # Then nothing of it goes on, and another consumer gets every message at once
-    assert not [each for each in set(threading.enumerate()) - before if each.name == "shardq-prefetcher"]
+    assert not _threads("shardq-prefetcher")
     assert len(received(bench.queue)) == 10
 
 
@@ -219,19 +206,18 @@ def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
     bench = make()
     bench.send(10)
     assert len(bench.consumer.receive(1)) == 1
-    prefetcher = bench.consumer._prefetcher
-    assert prefetcher is not None
+    (thread,) = _threads("shardq-prefetcher")
 
     def interrupted(timeout: float | None = None) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(prefetcher._thread, "join", interrupted)
+        patched.setattr(thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.consumer.close()
 
     # Then nobody extends what was claimed ahead, and another close gives it back
-    assert not [each for each in prefetcher._keepers._keepers.values() if each._thread.is_alive()]
+    assert not _threads("shardq-lease-keeper")
     bench.consumer.close()
     assert bench.queue.counts().in_flight == 1
 
@@ -239,7 +225,6 @@ def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
 def test_a_failing_shard_keeps_nobody_from_what_waits_of_others(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send(20)
-    assert bench.consumer._prefetcher is not None
     first = bench.consumer.receive(1, wait=20)
     bench.store.plan = FaultPlan(faults=(Fault("extend", 2, FaultKind.UNAVAILABLE),))
     assert len(bench.consumer.receive(1, wait=20)) == 1
@@ -251,7 +236,7 @@ def test_an_empty_read_means_that_nothing_was_due_where_messages_are_claimed_ahe
 ) -> None:
     bench = make()
     assert len(bench.consumer.receive(1)) == 0
-    bench.end_thread()  # as slow as it can be
+    fetch_by_hand(bench.consumer)  # as slow as it can be
     bench.send(10)
     assert sum(len(batch) for batch in bench.consumer.batches(4, wait=0)) == 10
 
@@ -260,9 +245,9 @@ def test_nothing_that_was_claimed_ahead_is_handed_out_while_delivery_is_paused(
     make: Callable[..., Bench],
 ) -> None:
     bench = make()
-    prefetcher = bench.end_thread()
+    fetch_by_hand(bench.consumer)
     bench.send(10)
-    prefetcher._fetch()
+    fetch(bench.consumer)
     bench.queue.pause()
     assert len(bench.consumer.receive(10)) == 0
     bench.queue.resume()

@@ -6,14 +6,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
 import shardq
-from shardq.receiving.prefetcher import Prefetcher
 from shardq.storage.opening import open_store
-from shardq.testing import FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import drive_timers, expire_caches, fetch, fetch_by_hand
 from shardq.worker import Worker
 
 QUEUES = ("a", "b", "c")
@@ -35,29 +36,21 @@ class Bench:
 
     def consumer(self, *, thread: bool = True, prefetch: int = 20, **options: Any) -> shardq.Consumer:
         """One whose thread claims ahead, or leaves that to the test."""
-        with pytest.MonkeyPatch.context() as patch:
-            if not thread:
-                patch.setattr(Prefetcher, "_run", lambda prefetcher: None)
-            self.consumers.append(self.client.consumer(QUEUES, prefetch=prefetch, **options))
-        return self.consumers[-1]
-
-    @property
-    def prefetcher(self) -> Prefetcher:
-        prefetcher = self.consumers[-1]._prefetcher
-        assert prefetcher is not None
-        return prefetcher
+        consumer = self.client.consumer(QUEUES, prefetch=prefetch, **options)
+        self.consumers.append(consumer)
+        if not thread:
+            fetch_by_hand(consumer)
+        return consumer
 
     def fetch(self, times: int = 3) -> None:
-        for _ in range(times):
-            self.prefetcher._fetch()
+        fetch(self.consumers[-1], times)
 
     def send(self, queue: str, count: int) -> None:
         self.client.queue(queue).producer(bundle_messages=5).send_many([queue.encode()] * count)
 
     def notice(self) -> None:
         """Let the time pass after which the settings are read again."""
-        for queue in self.queues.values():
-            queue._context.live._read_at -= 10
+        expire_caches(*self.queues.values())
 
     def asked(self, method: str) -> int:
         return sum(call.method == method for call in self.store.calls)
@@ -196,11 +189,12 @@ def test_what_one_queue_waits_for_too_long_is_given_back_and_the_others_stay(ben
     for queue in ("a", "b"):
         bench.send(queue, 5)
     consumer = bench.consumer(thread=False)
+    timer = ManualTimer()
+    drive_timers(consumer, timer=timer)
     bench.fetch()
-    now = bench.prefetcher.timer()
     bench.queues["a"].alter(visibility_timeout=10)
     bench.notice()
-    bench.prefetcher.timer = lambda: now + 20
+    timer.advance(20)
     bench.fetch(1)
     assert (bench.queues["a"].counts().ready, bench.queues["b"].counts().ready) == (5, 0)
     assert taken(consumer, 5, times=1) == {"b": 5}
@@ -229,15 +223,24 @@ def test_what_comes_into_an_empty_queue_while_another_is_full_is_claimed_soon(be
     first.ack()
 
 
-def test_a_queue_that_is_filled_by_somebody_else_meanwhile_gets_no_claim(bench: Bench) -> None:
+def test_a_consumer_that_is_closed_between_reads_of_its_empty_queues_claims_nothing_more(
+    bench: Bench,
+) -> None:
+    # Given a queue that is full, so that the empty ones are read only now and then
     bench.send("a", 20)
     consumer = bench.consumer(thread=False)
-    assert consumer.receive(1)  # claims for itself
-    prefetcher = bench.prefetcher
-    prefetcher._rooms_later = lambda rooms: {}  # type: ignore[method-assign]
-    claims = bench.asked("claim")
-    prefetcher._claim({"b": 20, "c": 20})
-    assert bench.asked("claim") == claims
+    bench.fetch(1)
+    asked = bench.asked("claim"), bench.asked("probe")
+    with ThreadPoolExecutor(1) as threads:
+        fetching = threads.submit(fetch, consumer)
+        assert not wait([fetching], 0.1).done
+        bench.send("b", 1)
+        # When the consumer is closed meanwhile
+        consumer.close()
+        fetching.result(30)
+    # Then nothing is read or claimed
+    assert (bench.asked("claim"), bench.asked("probe")) == asked
+    assert bench.queues["b"].counts().ready == 1
 
 
 def test_closing_gives_back_what_waits_of_every_queue(bench: Bench) -> None:

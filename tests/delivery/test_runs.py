@@ -12,13 +12,14 @@ import shardq
 from shardq.context.decision_log import DecisionLog
 from shardq.sending.run_parts import RunPart
 from shardq.sending.runs import Run
+from shardq.testing.seam import context_of, store_of
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
 
 
 def run(queue: shardq.Queue, name: str = "job", **options: int | str) -> Run:
     chosen: Any = {"window": 86_400_000_000, "bundle_messages": 100, "bundle_bytes": 262_144} | options
-    return Run(queue._context, name, **chosen)
+    return Run(context_of(queue), name, **chosen)
 
 
 def received(queue: shardq.Queue) -> list[bytes]:
@@ -47,7 +48,7 @@ def test_a_finished_part_is_known_long_after_the_store_has_forgotten_its_bundles
 def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, queue, monkeypatch) -> None:
     sender = run(queue)
     appended = []
-    append = queue._context.store.append
+    append = store_of(queue).append
 
     def fail_at_the_third(request) -> None:
         appended.append(request)
@@ -55,7 +56,7 @@ def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, 
             raise shardq.QueueNotFound("the process died here")
         append(request)
 
-    monkeypatch.setattr(queue._context.store, "append", fail_at_the_third)
+    monkeypatch.setattr(store_of(queue), "append", fail_at_the_third)
     with pytest.raises(shardq.QueueNotFound):
         sender.send(PART)
     monkeypatch.undo()
@@ -71,14 +72,14 @@ def test_an_interrupted_part_needs_no_room_for_what_of_it_is_stored(
 ) -> None:
     bounds: Any = {"max_messages": len(PART.bodies), "overflow": overflow}
     queue = client.create_queue("bounded", shards=4, **bounds)
-    append = queue._context.store.append
+    append = store_of(queue).append
 
     def lose_the_answer(request) -> None:
         append(request)
         raise shardq.OutcomeUnknown("the process died here")
 
-    monkeypatch.setattr(queue._context.store, "append", lose_the_answer)
-    with queue._context.retry.within(0), pytest.raises(shardq.OutcomeUnknown):
+    monkeypatch.setattr(store_of(queue), "append", lose_the_answer)
+    with context_of(queue).retry.within(0), pytest.raises(shardq.OutcomeUnknown):
         run(queue).send(PART)
     assert 0 < queue.counts().ready < 1_000
     clock.advance(60)
@@ -89,8 +90,8 @@ def test_an_interrupted_part_needs_no_room_for_what_of_it_is_stored(
 
 def test_the_first_attempt_decides_on_time_and_layout(queue, clock, monkeypatch) -> None:
     appended = []
-    monkeypatch.setattr(queue._context.store, "append", appended.append)
-    monkeypatch.setattr(queue._context.store, "confirm_keys", lambda *_: None)  # so that it looks interrupted
+    monkeypatch.setattr(store_of(queue), "append", appended.append)
+    monkeypatch.setattr(store_of(queue), "confirm_keys", lambda *_: None)  # so that it looks interrupted
     run(queue).send(PART)
     clock.advance(100)
     queue.alter(shards=3, time_shard_seconds=1.0)
@@ -103,8 +104,8 @@ def test_a_repetition_with_other_sizes_of_bodies_and_bundles_makes_the_same_bund
     queue, monkeypatch
 ) -> None:
     appended = []
-    monkeypatch.setattr(queue._context.store, "append", appended.append)
-    monkeypatch.setattr(queue._context.store, "confirm_keys", lambda *_: None)  # so that it looks interrupted
+    monkeypatch.setattr(store_of(queue), "append", appended.append)
+    monkeypatch.setattr(store_of(queue), "confirm_keys", lambda *_: None)  # so that it looks interrupted
     run(queue).send(PART)
     first = [bundle.id for request in appended for bundle in request.bundles]
     counts = [bundle.count for request in appended for bundle in request.bundles]
@@ -117,7 +118,7 @@ def test_a_repetition_with_other_sizes_of_bodies_and_bundles_makes_the_same_bund
 
 def test_a_bundle_is_full_by_messages_or_by_bytes(queue, monkeypatch) -> None:
     appended = []
-    monkeypatch.setattr(queue._context.store, "append", appended.append)
+    monkeypatch.setattr(store_of(queue), "append", appended.append)
     bodies = [b"x" * size for size in (10, 10, 10, 10, 100, 10, 95, 5, 1, 1, 1)]
 
     def counts(**columns) -> list[int]:
@@ -243,9 +244,9 @@ def test_lanes_of_a_shard_share_bundles_in_which_each_keeps_its_order(client) ->
 
 def test_a_part_that_an_older_version_has_begun_is_completed_as_it_was_begun(client, clock) -> None:
     queue = client.create_queue("lanes", shards=4, time_shards=1)
-    layout = queue._context.settings.layout
+    layout = queue.settings.layout
     begun = msgspec.json.encode(["same", clock.now(), layout, [2] * 500]).decode()
-    DecisionLog(queue._context, "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
+    DecisionLog(context_of(queue), "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
     assert (run(queue).send(LANED), run(queue).send(LANED)) == (1_000, 0)
     found = bundles(queue)
     assert len(found) == 500
@@ -258,8 +259,8 @@ def test_messages_that_are_due_at_times_of_their_own_are_sent_together(client, c
         clock.now() + number * 300_000 for number in range(1_000)
     ]  # over five minutes: about 200 to a time shard
     requests = []
-    append = queue._context.store.append
-    monkeypatch.setattr(queue._context.store, "append", lambda one: requests.append(one) or append(one))
+    append = store_of(queue).append
+    monkeypatch.setattr(store_of(queue), "append", lambda one: requests.append(one) or append(one))
     part = RunPart("0-0", "same", 3, PART.bodies, dues=dues)
     assert (run(queue, bundle_messages=500).send(part), run(queue).send(part)) == (1_000, 0)
     assert len(requests) <= 6
@@ -273,8 +274,8 @@ def test_messages_that_are_due_at_times_of_their_own_are_sent_together(client, c
 
 def test_due_times_of_a_part_that_an_older_version_has_begun_stay_where_they_were(client, clock) -> None:
     queue = client.create_queue("due", shards=4, time_shards=2, time_shard_seconds=60)
-    begun = msgspec.json.encode(["same", clock.now(), queue._context.settings.layout, [1] * 8, True]).decode()
-    DecisionLog(queue._context, "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
+    begun = msgspec.json.encode(["same", clock.now(), queue.settings.layout, [1] * 8, True]).decode()
+    DecisionLog(context_of(queue), "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
     dues = [clock.now() + number * 20_000_000 for number in range(8)]
     assert run(queue).send(RunPart("0-0", "same", 3, PART.bodies[:8], dues=dues)) == 8
     places = {int(message.body): int(message.id.split(":")[2]) for message in queue.peek(10)}

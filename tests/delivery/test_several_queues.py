@@ -18,7 +18,16 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
+from shardq.testing.seam import (
+    claim_round,
+    drive_timers,
+    expire_caches,
+    extend_leases,
+    seconds_until_due,
+    seconds_until_poll,
+    store_of,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,19 +72,19 @@ class Bench:
         self.client = shardq.Client(self.store, retry_seconds=0)
         for name in QUEUES:
             self.client.create_queue(name, shards=2, time_shards=1, visibility_timeout=30)
-        self.contexts = dict(self.client._contexts._known)
+        self.consumers: list[shardq.Consumer] = []
 
     def send(self, queue: str, count: int = 1) -> None:
         with self.client.queue(queue).producer(bundle_messages=5) as producer:
             producer.send_many([f"{queue}{number}".encode() for number in range(count)])
 
     def consumer(self, *queues: str, **options: Any) -> shardq.Consumer:
-        return self.client.consumer(queues or QUEUES, **options)
+        self.consumers.append(self.client.consumer(queues or QUEUES, **options))
+        return self.consumers[-1]
 
     def notice(self) -> None:
         """Let the time pass after which the settings are read again."""
-        for context in self.contexts.values():
-            context.live._read_at -= 10
+        expire_caches(self.client, *self.consumers)
 
 
 @pytest.fixture
@@ -192,12 +201,9 @@ def test_leases_of_every_queue_are_kept_while_their_messages_are_worked_on(bench
         bench.send(queue)
     with bench.consumer(keep_leases=True) as consumer:
         batches = [consumer.receive(1), consumer.receive(1)]
-        keepers = consumer._keepers
-        assert keepers is not None
         for _ in range(10):
             bench.clock.advance(0.2)
-            for keeper in keepers._keepers.values():
-                keeper.extend()
+            extend_leases(consumer)
         for batch in batches:
             batch.ack()
     assert {batch.queue for batch in batches} == {"a", "b"}
@@ -279,10 +285,13 @@ def test_what_comes_into_another_queue_while_there_is_work_is_noticed_within_hal
     bench: Bench,
 ) -> None:
     bench.send("b", 100)
+    timer = ManualTimer()
     with bench.consumer("a", "b", order="strict") as consumer:
+        drive_timers(consumer, timer=timer)
         assert consumer.receive(1).queue == "b"
         bench.send("a")
-        consumer._receiving._all_looked_at -= 0.5
+        assert consumer.receive(1).queue == "b"
+        timer.advance(0.51)
         assert consumer.receive(1).queue == "a"
 
 
@@ -301,8 +310,7 @@ def test_a_signal_lets_the_queue_go_first_whose_turn_it_is(bench: Bench, news: l
         else:
             first.send(b"a")
         last.send(b"b")
-        held = consumer._receiving.fill(10, thorough=False, news=news)
-        assert {each.shard.queue for each in held} == {"a"}
+        assert claim_round(consumer, 10, news=news).queue == "a"
 
 
 # -- waiting --------------------------------------------------------------------------------------------------
@@ -322,9 +330,8 @@ def test_a_message_in_any_of_the_queues_ends_the_wait(bench: Bench, url: str, qu
                 other.queue(queue).producer().send(b"x")
         return wait(queues, seconds)
 
-    bench.client._contexts.store.wait = note  # type: ignore[method-assign]
     with bench.consumer() as consumer:
-        consumer._idling._store = bench.client._contexts.store
+        store_of(consumer).wait = note  # type: ignore[method-assign]
         assert consumer.receive(1, wait=PATIENCE).queue == queue
     assert set(waits) == {QUEUES}
 
@@ -336,7 +343,7 @@ def test_a_signal_has_only_the_queue_looked_at_that_it_came_from(bench: Bench) -
         probed: list[set[str]] = []
         probe = bench.store.probe
         bench.store.probe = lambda shards, **how: probed.append(_queues_of(shards)) or probe(shards, **how)  # type: ignore
-        assert consumer._receiving.fill(1, thorough=False, news=["b"])
+        assert claim_round(consumer, news=["b"])
         assert probed == [{"b"}]
 
 
@@ -344,12 +351,11 @@ def test_a_message_that_becomes_due_is_not_slept_through_by_whoever_is_told_of_o
     bench.client.queue("a").producer().send(b"later", delay=3)
     with bench.consumer() as consumer:
         assert not consumer.receive(1)
-        due = consumer._receiving.seconds_until_due()
+        due = seconds_until_due(consumer)
         assert due is not None
         assert due <= 3
         bench.clock.advance(3)
-        held = consumer._receiving.fill(1, thorough=False, news=["b"])
-        assert [piece.shard.queue for piece in held] == ["a"]
+        assert claim_round(consumer, news=["b"]).queue == "a"
 
 
 @pytest.mark.parametrize("queues", [2, 20])
@@ -364,7 +370,7 @@ def test_looking_at_idle_queues_takes_the_same_number_of_probes_however_many_the
         for _ in range(10):
             bench.clock.advance(5)
             bench.store.asked.clear()
-            consumer._receiving.fill(1, thorough=False)
+            claim_round(consumer)
             assert bench.store.asked["probe"] <= 2  # one of them without hints, now and then
 
 
@@ -389,12 +395,11 @@ def test_a_queue_that_is_paused_while_others_wait_is_looked_at_again_within_a_se
         bench.client.queue("a").pause()
         bench.notice()
         assert not consumer.receive(1)
-        assert consumer._receiving.paused == ["a"]
-        assert consumer._idling.longest() <= 1
+        assert seconds_until_poll(consumer) <= 1
         bench.client.queue("a").resume()
         bench.send("a")
         bench.notice()
-        assert consumer._receiving.fill(1, thorough=False, news=["b"])
+        assert claim_round(consumer, news=["b"])
 
 
 def test_a_deleted_queue_is_left_out_and_told_when_the_others_have_nothing(bench: Bench) -> None:
@@ -455,9 +460,9 @@ def test_a_wait_goes_on_while_one_queue_cannot_be_read(bench: Bench) -> None:
     with bench.consumer() as consumer:
         bench.store.down = {"a"}
         bench.notice()
-        assert consumer._receiving.fill(1, thorough=False) == []
+        assert not claim_round(consumer)
         bench.send("c")
-        assert consumer._receiving.fill(1, thorough=False, news=["c"])
+        assert claim_round(consumer, news=["c"])
 
 
 def test_a_consumer_of_several_queues_is_counted_in_each_until_it_is_closed(bench: Bench) -> None:
@@ -492,9 +497,9 @@ def test_who_is_told_of_a_queue_that_cannot_be_read_goes_on_waiting_for_the_othe
     with bench.consumer() as consumer:
         assert not consumer.receive(1)
         bench.store.down, bench.store.methods = {"a"}, {"probe", "claim", "shards"}
-        assert consumer._receiving.fill(1, thorough=False, news=["a"]) == []
+        assert not claim_round(consumer, news=["a"])
         bench.send("b")
-        assert consumer._receiving.fill(1, thorough=False, news=["b"])
+        assert claim_round(consumer, news=["b"])
 
 
 def test_every_queue_is_swept_though_not_all_by_one_call_when_that_takes_long(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
+from shardq.testing.seam import drive_timers
 
 PATIENCE = 30.0  # seconds
 MINUTE = 61
@@ -198,7 +199,7 @@ def test_of_a_backlog_in_a_file_each_receive_sweeps_a_part(url: str, clock: Manu
         send(client, *names)
         send(client, *"a" * 10)
         with client.consumer(list(names)) as consumer:
-            consumer._receiving.queues["a"]._upkeep.timer = lambda: store.seconds
+            drive_timers(consumer, timer=lambda: store.seconds)
             swept = [0]
             for _ in range(10):
                 assert len(consumer.receive(1, wait=0)) == 1
