@@ -16,6 +16,7 @@ from shardq.batch import Batch
 from shardq.client import Client
 from shardq.clock import microseconds
 from shardq.consumer import Consumer
+from shardq.context.joining import Joining
 from shardq.context.queue_context import QueueContext
 from shardq.held import HeldSlice
 from shardq.message import Message
@@ -114,10 +115,10 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
-    joining: Any = (
-        opened._contexts.store._joining if isinstance(opened, Client) else opened._coalescer._joining
+    joining: Joining[Any, Any] = (
+        opened._contexts.store.joining if isinstance(opened, Client) else opened._coalescer._joining
     )
-    return sum(len(each.waiting) for each in joining._waiters.get().by_key.values())
+    return joining.waiting()
 
 
 def _all_contexts(opened: Collection[Opened]) -> list[QueueContext]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from tests.cassandra_server import keyspace_beside
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.session import Session, Statement, clock_leads
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
+from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import QueueRecord
 
 
@@ -51,15 +53,22 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def open_with(cassandra_url: str) -> Iterator[Callable[[type[Session]], tuple[CassandraStore, Any]]]:
-    """Opens a store whose requests go through a session of this kind; returns both."""
+    """Opens a store whose requests go through a session of this kind; returns both.
+
+    They share a measure of the clock: what each measured might differ by more than a request takes.
+    """
     stores: list[CassandraStore] = []
+    address = parse(cassandra_url)
+    session = Session(address)
+    leads = cache(partial(clock_leads, session))
 
     def open_one(kind: type[Session]) -> tuple[CassandraStore, Any]:
-        address = parse(cassandra_url)
-        stores.append(CassandraStore(address, session=kind(address)))
+        clock = ServerClock(lambda _: leads())
+        stores.append(CassandraStore(address, session=kind(address), clock=clock))
         return stores[-1], stores[-1].session
 
     yield open_one
+    session.close()
     for store in stores:
         store.close()
 

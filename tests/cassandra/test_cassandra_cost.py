@@ -18,6 +18,7 @@ from shardq.storage.cassandra.shard_rows import _CARRIED
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
+from shardq.testing.seam import claim_round
 from tests.cassandra.traces import tombstones_of
 from tests.function_calls import function_calls
 from tests.sharing import share
@@ -225,7 +226,7 @@ def test_a_look_at_many_shards_takes_the_client_little_for_each(store: Cassandra
         consumer.receive(1)
         # Then to glance at their shards calls few functions for each, and so do all the looks of a poll
         assert function_calls(lambda: store.probe(shards, glance=True)) <= 35 * len(shards)
-        polls = [function_calls(lambda: consumer._receiving.fill(1, thorough=False)) for _ in range(6)]
+        polls = [function_calls(lambda: claim_round(consumer)) for _ in range(6)]
         assert min(polls) <= 100 * len(shards)  # those that only glance
     for name in names:
         client.delete_queue(name)

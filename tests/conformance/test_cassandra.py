@@ -52,13 +52,14 @@ class CassandraHarness(StoreHarness):
     def __init__(self, url: str) -> None:
         self.address = parse(url)
         self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
-        self.idle: list[CassandraStore] = []
+        self.idle = [CassandraStore(self.address)]
+        self.clock = self.idle[0].clock  # two clients measure what may differ by more than a request takes
         self.empty = f"{self.address.keyspace}_empty"
         self.session.execute(f"DROP KEYSPACE IF EXISTS {self.empty}")
         self.incarnations: dict[str, str] = {}
 
     def open(self) -> CassandraStore:
-        return self.idle.pop() if self.idle else CassandraStore(self.address)
+        return self.idle.pop() if self.idle else CassandraStore(self.address, clock=self.clock)
 
     def finish(self, store: Any) -> None:
         self.idle.append(store)  # connecting costs as much as most tests do

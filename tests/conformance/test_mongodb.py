@@ -59,11 +59,14 @@ class MongoHarness(StoreHarness):
         self.address = parse(url)
         self.client = pymongo.MongoClient(url)
         self.database = self.client[self.address.database]
-        self.idle: list[MongoStore] = []
+        self.idle = [MongoStore(self.address)]
+        self.clock = self.idle[
+            0
+        ].client.clock  # two clients measure what may differ by more than a request takes
         self.empty = f"{self.address.database}_empty"
 
     def open(self) -> MongoStore:
-        return self.idle.pop() if self.idle else MongoStore(self.address)
+        return self.idle.pop() if self.idle else MongoStore(self.address, clock=self.clock)
 
     def finish(self, store: Any) -> None:
         self.idle.append(store)  # connecting costs as much as most tests do

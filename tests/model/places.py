@@ -26,4 +26,4 @@ class Place(NamedTuple):
 
 def replace(value: T, **fields: Any) -> T:
     """Return the named tuple with other values for these fields."""
-    return value._replace(**fields)  # type: ignore[attr-defined,no-any-return]
+    return value._replace(**fields)  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,8 @@ pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not inst
 from pymongo.database import Database  # noqa: E402
 
 from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.storage.clocks import ServerClock  # noqa: E402
+from shardq.storage.mongodb.session import Session, clock_leads  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.storage.requests import QueueRecord  # noqa: E402
@@ -22,11 +25,16 @@ from tests.mongodb.lossy_proxy import LossyProxy  # noqa: E402
 def open_store(mongodb_url: str) -> Iterator[Callable[..., MongoStore]]:
     stores: list[MongoStore] = []
 
+    session = Session(parse(mongodb_url))
+    # What two clients measure might differ by more than a request takes.
+    clock = ServerClock(partial(clock_leads, session))
+
     def open_one(url: str = mongodb_url) -> MongoStore:
-        stores.append(MongoStore(parse(url)))
+        stores.append(MongoStore(parse(url), clock=clock if url == mongodb_url else None))
         return stores[-1]
 
     yield open_one
+    session.close()
     for store in stores:
         store.close()
 

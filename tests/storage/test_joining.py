@@ -35,6 +35,7 @@ from shardq.storage.requests import (
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
+from shardq.testing.seam import joined_callers
 from tests.forking import forked
 from tests.function_calls import function_calls
 
@@ -378,11 +379,6 @@ def messages_behind_another(
     return client, gated, list(queue.consumer().receive(len(bodies)))
 
 
-def waiting(client: shardq.Client) -> int:
-    """How many callers wait while another one's request is under way."""
-    return client._contexts.store.joining.waiting()
-
-
 def ack_together(client: shardq.Client, gated: Gated, messages: Sequence[shardq.Message]) -> list[Any]:
     """What each is told when the first ack is under way while the others come."""
     threads = ThreadPoolExecutor(len(messages))
@@ -390,7 +386,7 @@ def ack_together(client: shardq.Client, gated: Gated, messages: Sequence[shardq.
     assert gated.entered.wait(PATIENCE)
     futures += [threads.submit(message.ack) for message in messages[1:]]
     until = time.monotonic() + PATIENCE
-    while waiting(client) + sum(future.done() for future in futures) < len(futures) - 1:
+    while joined_callers(client) + sum(future.done() for future in futures) < len(futures) - 1:
         assert time.monotonic() < until
         time.sleep(0.001)
     gated.gate.set()
@@ -426,7 +422,7 @@ def test_who_waits_when_the_client_is_closed_is_told_so(url: str, clock: ManualC
         assert gated.entered.wait(PATIENCE)
         futures += [threads.submit(message.ack) for message in messages[1:]]
         until = time.monotonic() + PATIENCE
-        while waiting(client) < 2:
+        while joined_callers(client) < 2:
             assert time.monotonic() < until
             time.sleep(0.001)
         client.close()

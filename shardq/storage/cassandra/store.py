@@ -60,8 +60,8 @@ class CassandraStore(KeyMethods):
     """Queues in one keyspace of a Cassandra cluster.
 
     Each shard is one wide row. Sends are plain writes that can be repeated; everything else that changes a shard
-    is one conditional batch. Moments are those of the cluster's clock. A closed store can be used again: it
-    connects anew. Another ``session`` with the address can delay, fail or count requests.
+    is one conditional batch. Moments are those of the cluster's clock; stores that are given one ``clock`` agree on
+    them. A closed store connects anew when used. Another ``session`` can delay, fail or count requests.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -72,9 +72,11 @@ class CassandraStore(KeyMethods):
         groups=True,
     )
 
-    def __init__(self, address: Address, *, session: Session | None = None) -> None:
+    def __init__(
+        self, address: Address, *, session: Session | None = None, clock: ServerClock | None = None
+    ) -> None:
         self.session = session or Session(address)
-        self.clock = ServerClock(lambda _: clock_leads(self.session))
+        self.clock = clock or ServerClock(lambda _: clock_leads(self.session))
         self._cursors = ReadCursors()
         self.incarnations = Incarnations()
         self.entered, self.leaving = directory.Entered(), directory.Leaving()

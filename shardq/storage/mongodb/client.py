@@ -17,9 +17,9 @@ __all__ = ["Client"]
 class Client:
     """Every operation on a shard is given this."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, clock: ServerClock | None = None) -> None:
         self.session = Session(address)
-        self.clock = ServerClock(partial(clock_leads, self.session))
+        self.clock = clock or ServerClock(partial(clock_leads, self.session))
         self.collections = Open(self.session)
         self.cursors = ReadCursors(self.session, self.clock)
         self.signals = Signals(CappedCollection(self.session))

@@ -56,7 +56,7 @@ class GroupRows(ShardRows):
         """Carry updates out, in a transaction. Raises CollectionGone when this is not the collection with the uuid."""
         for start in range(0, len(updates), _AT_ONCE):
             chunk = updates[start : start + _AT_ONCE]
-            for detail in self._update(chunk, ordered=True, collectionUUID=uuid).get("writeErrors", ()):
+            for detail in self.update(chunk, ordered=True, collectionUUID=uuid).get("writeErrors", ()):
                 if detail["code"] == OTHER_COLLECTION:
                     raise CollectionGone
                 raise write_error(detail, str(self.session.address))

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
+from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import (
     bundles,
     collections,
@@ -65,11 +66,11 @@ class MongoStore(KeyMethods):
     """Queues in one database, each shard a collection, each bundle a document.
 
     A bundle changes in one atomic step, on the condition that it is as it was seen. Moments are those of the
-    primary's clock. A closed store can be used again: it connects anew.
+    primary's clock; stores that are given one ``clock`` agree on all of them. A closed store connects anew when used.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.client = Client(address)
+    def __init__(self, address: Address, *, clock: ServerClock | None = None) -> None:
+        self.client = Client(address, clock)
         self.session = self.client.session
         self.incarnations = Incarnations(self.session)
         self.claims = Claims(self.client)

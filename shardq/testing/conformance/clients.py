@@ -45,6 +45,11 @@ class ClientContract(Contract):
         assert capabilities.max_message_bytes >= 1
         assert capabilities.max_shards >= 1
 
+    def test_all_clients_go_by_one_clock(self, bench: Bench) -> None:
+        """Else contracts in which one client claims what another one has just released fail now and then."""
+        moments = [client.now() for client in (bench.store, bench.other) * 3]
+        assert moments == sorted(moments)
+
     def test_creating_the_schema_again_changes_nothing(self, bench: Bench) -> None:
         bundle = bench.given(2)
         run_together([bench.store.create_schema, bench.other.create_schema] * 3)
