@@ -13,7 +13,9 @@ import psutil
 def workers() -> list[int]:
     """The Python workers that Spark has forked: children of its daemons, which are children of its JVM."""
     (java,) = (
-        each for each in psutil.Process().children() if "org.apache.spark.deploy.SparkSubmit" in each.cmdline()
+        each
+        for each in psutil.Process().children()
+        if "org.apache.spark.deploy.SparkSubmit" in each.cmdline()
     )
     return [worker.pid for daemon in java.children() for worker in daemon.children()]
 

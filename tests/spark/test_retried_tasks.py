@@ -32,9 +32,7 @@ def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 @pytest.mark.every_store
-def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(
-    spark, pipes, queue, numbers_in
-) -> None:
+def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(COUNT, size=100).repartition(2)
     rows = rows.mapInArrow(another_order_in_every_attempt, rows.schema)
     killed: list[int] = []
