@@ -84,9 +84,9 @@ def _measure(url: str, shards: int, ticks: int) -> dict[str, Any]:
     options = ClaimStreamOptions(url=url, queue=name)
     store = Counting(open_store(url, SystemClock()))
     with shardq.Client(store) as client:
-        shared = connection._Shared(url, 15.0)
-        shared._client = client
-        connection._shared = lambda *_: shared  # type: ignore[assignment] # what the streams of this process use
+        shared = connection.SharedConnection(url, 15.0)
+        shared.client = client
+        connection.shared_connection = lambda *_: shared  # type: ignore[assignment] # for the streams of this process
         queue = client.create_queue(name, shards=shards, time_shards=1)
         for number in range(shards):
             store.append(Append(Shard(name, 0, number), (_bundle(store.now()),)))
