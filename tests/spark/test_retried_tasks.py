@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pytest
 from pyspark import TaskContext
 
+from tests.spark.every_store import on_every_store
 from tests.spark.killing import kill_workers_when
 
 COUNT = 44_000  # two parts for each of two tasks, and three batches of Arrow
@@ -31,7 +31,7 @@ def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield batch
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(COUNT, size=100).repartition(2)
     rows = rows.mapInArrow(another_order_in_every_attempt, rows.schema)
@@ -48,7 +48,7 @@ def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(pipes, qu
     assert numbers_in(queue) == list(range(COUNT))
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_task_that_fails_after_a_partial_write_is_completed(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(COUNT, size=100)
     rows = rows.mapInArrow(fail_in_the_first_attempt, rows.schema)
@@ -82,7 +82,7 @@ def test_messages_that_are_worked_at_once_are_not_sent_again_by_a_retry(pipes, q
     assert sorted(seen) == list(range(COUNT))
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_a_job_that_is_run_again_under_its_run_id_sends_nothing_twice(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(5_000)
     pipes.write(rows, queue, runId="nightly-7")
