@@ -50,8 +50,8 @@ class Arguments:
         if not names:
             return
         text = (
-            f"task {self._name!r} has parameters without a type, {', '.join(names)}: a tuple or a set arrives as a list, "
-            f"and an object as a dict; annotate what it takes, such as {names[0]}: int, or {names[0]}: Any"
+            f"task {self._name!r} has parameters without a type, {', '.join(names)}: a tuple or a set arrives as "
+            f"a list, and an object as a dict; annotate what it takes, such as {names[0]}: int, or {names[0]}: Any"
         )
         code = self._function.__code__
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
