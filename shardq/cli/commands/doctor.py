@@ -16,7 +16,7 @@ from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.counts import QueueCounts
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.limits.permits import PERMITS_SUFFIX
+from shardq.limits.permits import PERMITS_FOLDER
 from shardq.queue import Queue
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
@@ -165,7 +165,7 @@ def check_queue(
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
     yield _ring(name, settings)
     age = _age(name, settings, counts, client.now(), late_after)
-    if not name.endswith(PERMITS_SUFFIX) and (age.ok or name not in dead_letter_queues):
+    if not name.startswith(PERMITS_FOLDER) and (age.ok or name not in dead_letter_queues):
         yield age
     if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
