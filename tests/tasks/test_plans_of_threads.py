@@ -66,10 +66,12 @@ def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
         bound.results._results._queue = None
         return True
 
-    monkeypatch.setattr(bound, "queue", lambda _: opened)
+    monkeypatch.setattr(bound, "queue", lambda *_: opened)
     results = bound.results._results
     monkeypatch.setattr(results, "_created", lambda: opened)
-    assert together(forget, lambda: bound._producer("tasks"), lambda: results._opened(create=True)) == []
+    assert (
+        together(forget, lambda: bound._opened_queue("tasks", ()), lambda: results._opened(create=True)) == []
+    )
 
 
 def test_a_list_of_results_that_was_deleted_is_made_again(sums: Sums, client: shardq.Client) -> None:
