@@ -17,7 +17,7 @@ from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
-from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
+from shardq.limits.permits import PERMITS_FOLDER, permits_queue
 from shardq.logs.event_log import write_entries
 from shardq.pinging import ping
 from shardq.queue import Queue
@@ -187,7 +187,7 @@ class Client(Closing):
         """
         with _nothing_in_a_new_store(name):
             delete_queue(self._contexts, name)
-        self._semaphores.pop(name.removesuffix(PERMITS_SUFFIX), None)
+        self._semaphores.pop(name.removeprefix(PERMITS_FOLDER), None)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -211,8 +211,8 @@ class Client(Closing):
 
         With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, with a
         warning if it has others, and :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes
-        back after ``lease`` seconds, 0.05 to 600. Its permits are in the queue ``<name>.permits``; to delete that queue
-        deletes the semaphore.
+        back after ``lease`` seconds, 0.05 to 600. Its permits are in the queue ``_shardq/permits/<name>``; to delete
+        that queue deletes the semaphore.
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """

@@ -16,9 +16,10 @@ __all__ = ["QueueCounts", "ShardState", "counts_of", "total"]
 class QueueCounts(msgspec.Struct, frozen=True):
     """Messages of a queue by state.
 
-    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is when the first of the
-    ready messages became deliverable. Each is None when there is no such message. ``bytes`` are those of the ready and
-    delayed messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
+    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is since when the message that
+    a consumer could have received first is due. It leaves out what waits in a group behind a message that is held, or
+    that is tried again later. Each is None when there is no such message. ``bytes`` are those of the ready and delayed
+    messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
     """
 
     ready: int
@@ -28,6 +29,13 @@ class QueueCounts(msgspec.Struct, frozen=True):
     oldest: datetime | None
     ready_since: datetime | None = None
     bytes: int | None = None
+
+    def late_seconds(self, now: datetime) -> float:
+        """Return for how long a message has been due that nobody received; 0 when there is none.
+
+        ``now`` is the time by the store's clock, which ``client.now()`` returns.
+        """
+        return 0.0 if self.ready_since is None else max(0.0, (now - self.ready_since).total_seconds())
 
 
 class ShardState(msgspec.Struct, frozen=True):

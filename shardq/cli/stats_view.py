@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +17,8 @@ from shardq.queue import Queue
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+    from shardq.client import Client
 
 __all__ = [
     "STATES",
@@ -45,22 +47,24 @@ class Total(msgspec.Struct, frozen=True):
     processed: int
     oldest: datetime | None
     oldest_seconds: float | None
+    late_seconds: float  # for which a message has been due that nobody received
     bytes: int | None = None  # of what is ready or delayed; None if the queue has no max_bytes
     per_second: dict[str, float] | None = None
     shards: Sequence[ShardState] | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The shards of a queue at one moment."""
+    """The shards of a queue at one moment of the store's clock."""
 
     queue: str
     at: datetime
     shards: tuple[ShardState, ...]
 
     @classmethod
-    def take(cls, queue: Queue) -> Snapshot:
+    def take(cls, client: Client, queue: Queue) -> Snapshot:
         """Count now."""
-        return cls(queue.name, datetime.now(UTC), queue.shard_states())
+        shards = queue.shard_states()
+        return cls(queue.name, client.now(), shards)
 
     def number(self, state: str) -> int:
         """All messages in a state."""
@@ -71,6 +75,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         """When the oldest message was sent."""
         counts: list[QueueCounts] = [shard.counts for shard in self.shards]
         return min((part.oldest for part in counts if part.oldest is not None), default=None)
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long the message that could have been received first has been due."""
+        return max((shard.counts.late_seconds(self.at) for shard in self.shards), default=0.0)
 
     @property
     def bytes(self) -> int | None:
@@ -92,6 +101,7 @@ def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = Fa
         **numbers,
         oldest=now.oldest,
         oldest_seconds=age,
+        late_seconds=now.late_seconds,
         bytes=now.bytes,
         per_second=rates,
         shards=now.shards if shards else None,
@@ -111,7 +121,8 @@ def rows_of(total: Total) -> list[tuple[str, str, str]]:
     ]
     age = "none" if total.oldest_seconds is None else in_words(total.oldest_seconds)
     size = [] if total.bytes is None else [("bytes", f"{total.bytes:,}", "")]
-    return [*rows, ("oldest", age, ""), *size]
+    late = in_words(total.late_seconds) if total.late_seconds else "none"
+    return [*rows, ("oldest", age, ""), ("late", late, ""), *size]
 
 
 def watch_live(queue: Queue, snapshots: Iterable[Snapshot], *, shards: bool) -> None:

@@ -33,16 +33,17 @@ from shardq.settings import QueueSettings
 from shardq.settling.clock_jumps import JUMP, shorten_leases
 from shardq.settling.settle import Settling
 from shardq.settling.verbs import EXTEND, GIVE_BACK, HOLD
-from shardq.sharding.shard import Shard, check_queue_name
+from shardq.sharding.shard import INTERNAL, Shard, check_queue_name
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
-__all__ = ["PERMITS_SUFFIX", "Permits", "create_permits_queue", "permits_queue"]
+__all__ = ["PERMITS_FOLDER", "Permits", "create_permits_queue", "permits_queue"]
 
 _log = logging.getLogger(__name__)
 
-PERMITS_SUFFIX = ".permits"
+PERMITS_FOLDER = f"{INTERNAL}permits/"
+"""Where the queues of permits are, under the names of their limits. They are listed as all of shardq's own queues."""
 
 _ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
 _MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
@@ -54,7 +55,7 @@ _LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longe
 
 def permits_queue(limit: str) -> str:
     """The queue of a limit's permits. Raises InvalidName."""
-    return check_queue_name(check_queue_name(limit) + PERMITS_SUFFIX)
+    return check_queue_name(PERMITS_FOLDER + check_queue_name(limit))
 
 
 def create_permits_queue(store: Store, retry: Retry, limit: str, settings: QueueSettings) -> bool:
@@ -78,7 +79,7 @@ class Permits:
         self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
         self._owner, self._blocks = owner, Blocks(context.name, kind)
         self.queue = context.name
-        self.limit = context.name.removesuffix(PERMITS_SUFFIX)
+        self.limit = context.name.removeprefix(PERMITS_FOLDER)
         self._shard = Shard(context.name, 0, 0)
         self._made, self._made_at = 0, -(10**18)
 

@@ -18,7 +18,7 @@ from shardq.context.retry import Retry
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.held import HeldSlice
 from shardq.limits.grant import permit_lease
-from shardq.limits.permits import PERMITS_SUFFIX, Permits, create_permits_queue, permits_queue
+from shardq.limits.permits import PERMITS_FOLDER, Permits, create_permits_queue, permits_queue
 from shardq.limits.shares import Allowance, InFlightShare, RateShare, TakeShare
 from shardq.limits.waiting import PermitWait
 from shardq.limits.windows import Window, units
@@ -41,12 +41,12 @@ def limit_names(queue: str) -> tuple[str, str]:
 def check_limits(queue: str, settings: QueueSettings) -> None:
     """Raise InvalidName when the permits of a limit that is set cannot have a queue."""
     for setting, suffix in (("max_in_flight", _IN_FLIGHT), ("rate_limit", _RATE)):
-        longest = MAX_NAME_LENGTH - len(suffix + PERMITS_SUFFIX)
+        longest = MAX_NAME_LENGTH - len(PERMITS_FOLDER + suffix)
         if getattr(settings, setting) is not None and len(queue) > longest:
             raise InvalidName(
                 f"{setting}={getattr(settings, setting)!r}: queue {queue[:20]!r}... has a name of {len(queue)} "
-                f"characters, to which {suffix + PERMITS_SUFFIX!r} is added for that of its permits: give it a name of "
-                f"at most {longest}, or set {setting}=None"
+                f"characters, to which {PERMITS_FOLDER!r} and {suffix!r} are added for that of its permits: give it a "
+                f"name of at most {longest}, or set {setting}=None"
             )
 
 
@@ -66,8 +66,8 @@ def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     Those of a queue that is there again stay, as they are in use. One that is created between that look and the drop
     makes new ones: more may be in flight until then. A semaphore of such a name stays, too.
     """
-    permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
-    found = permits.intersection(retry(store.list_queues, f"{queue}."))
+    permits = {PERMITS_FOLDER + limit for limit in limit_names(queue)}
+    found = permits.intersection(retry(store.list_queues, f"{PERMITS_FOLDER}{queue}."))
     records = (retry(store.load_queue, name) for name in found)
     over = [record for record in records if record is not None and not _is_semaphore(record)]
     if not over or retry(store.load_queue, queue) is not None:  # it is looked for after they were read

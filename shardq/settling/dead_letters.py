@@ -223,7 +223,7 @@ def original_headers(headers: Headers | None) -> Headers | None:
 def _earlier(headers: Headers | None) -> Sequence[Headers]:
     """Return the marks that a dead letter had before the present ones, the oldest first; none if they are damaged."""
     try:
-        return _DECODER.decode((headers or {}).get(_BEFORE) or "[]")  # type: ignore[arg-type]
+        return _DECODER.decode((headers or {}).get(_BEFORE) or "[]")  # type: ignore[arg-type,return-value]
     except (*UNREADABLE, TypeError):
         return []
 

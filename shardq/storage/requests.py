@@ -230,7 +230,8 @@ class ShardCounts(msgspec.Struct, frozen=True):
     in_flight: int = 0
     processed: int = 0
     oldest: int | None = None  # when the oldest of those not processed was sent: it leaves out the history
-    ready_since: int | None = None  # since when the one that has been ready the longest could be delivered
+    ready_since: int | None = None
+    """Since when the one that has been deliverable the longest is due: of a group, only the first one may be."""
     bytes: int | None = None
     """Of the data of what is ready or delayed, if asked for. A part of a bundle has its share, maybe rounded down."""
 

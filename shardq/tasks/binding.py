@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -30,7 +30,7 @@ from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.places import Places, are_enough
-from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
+from shardq.tasks.plans import KEEP, NAME, RUN, STEP, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
 from shardq.unreadable import UNREADABLE
 from shardq.wording import shown
@@ -145,6 +145,16 @@ class Binding:
         """The message of a task, or of a step of a workflow, if it waits or runs in its queue."""
         found = self.stored(task)
         return found if found is not None and _is_open(found) else None
+
+    def running(self, messages: Iterable[StoredMessage]) -> set[str]:
+        """The ids of those of these messages whose tasks run: they are in flight, and do not wait in a worker."""
+        held = {
+            str(each.headers.get(STEP, each.id)): each
+            for each in messages
+            if each.state is EntryState.IN_FLIGHT
+        }
+        waiting = self.results.waiting(list(held))
+        return {each.id for task, each in held.items() if waiting.get(task) != each.deliveries}
 
     def stored(self, task: str) -> StoredMessage | None:
         """The message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""

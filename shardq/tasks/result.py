@@ -12,7 +12,6 @@ import msgspec
 import shardq
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.storage.requests import EntryState
 from shardq.tasks.coming import may_come
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.results import Decided, Entry
@@ -67,7 +66,10 @@ class Result(Generic[T_co]):
 
     @property
     def state(self) -> TaskState:
-        """What the task is at; "missing" when it is not in its queue and has no result."""
+        """What the task is at; "missing" when it is not in its queue and has no result.
+
+        It is "running" while its function runs. One that a worker holds for later is "waiting" again after a second.
+        """
         if (entry := self._entry()) is not None:
             return entry.state
         message = self._binding.find(self.id)
@@ -78,7 +80,7 @@ class Result(Generic[T_co]):
         if message is None:
             entry = self._entry()
             return "missing" if entry is None else entry.state
-        return "running" if message.state is EntryState.IN_FLIGHT else "waiting"
+        return "running" if self._binding.running([message]) else "waiting"
 
     def progress(self) -> Any:
         """What the task noted last of how far it is; None if nothing."""

@@ -28,6 +28,7 @@ __all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"
+WAITING_SECONDS = 60.0  # for which it is kept that a task waits in a worker
 MAX_RESULT_BYTES = 100_000_000
 MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
 _WORKFLOW = "workflow"  # the header of its plan: its id
@@ -229,6 +230,25 @@ class ResultLog:
         """How far a task is, as it was noted last."""
         message = self._read("p", task, self._results)
         return None if message is None else cast("bytes", message.body)
+
+    def enter_waiting(self, deliveries: Mapping[str, int]) -> None:
+        """Note that tasks wait in a worker at these deliveries, for a minute."""
+        self._results.write(
+            [
+                _message("q", task, str(delivery).encode(), WAITING_SECONDS, "replace")
+                for task, delivery in deliveries.items()
+            ]
+        )
+
+    def remove_waiting(self, tasks: Iterable[str]) -> None:
+        """Take that back: they begin, or are returned to their queue."""
+        for task in tasks:
+            self._results.remove(key_of("q", task))
+
+    def waiting(self, tasks: Sequence[str]) -> dict[str, int]:
+        """The tasks that wait in a worker, each with its delivery."""
+        found = self._find("q", tasks) if tasks else {}
+        return {task: int(cast("bytes", message.body)) for task, message in found.items()}
 
     def forget(self, task: str) -> None:
         """Remove what is kept of a task."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 
 import msgspec
@@ -51,11 +52,14 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
         return self.id.rpartition("#")[2]
 
 
-def view_of_message(message: StoredMessage, queue: str) -> TaskView:
-    """A task whose message is in its queue. A dead letter has failed, and so has one that holds up its group."""
+def view_of_message(message: StoredMessage, queue: str, running: Container[str]) -> TaskView:
+    """A task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
+
+    ``running`` has the ids of the messages whose tasks run: see :meth:`Binding.running`.
+    """
     reason = message.headers.get(REASON)
     failure = message.blocked if reason is None else reason
-    at_work: TaskState = "running" if message.state is EntryState.IN_FLIGHT else "waiting"
+    at_work: TaskState = "running" if message.id in running else "waiting"
     return TaskView(
         id=str(message.headers.get(STEP, message.id)),
         task=str(message.headers[NAME]),
@@ -72,7 +76,7 @@ def view_of_task(binding: Binding, identity: str) -> TaskView | None:
     message, queue = binding.stored(identity), identity.partition(":")[0]
     if message is not None and (NAME not in message.headers or message.state is EntryState.PROCESSED):
         message = None
-    view = None if message is None else view_of_message(message, queue)
+    view = None if message is None else view_of_message(message, queue, binding.running([message]))
     sent_as = identity if view is None or view.sent_as is None else view.sent_as
     found = binding.results.dated([sent_as]).get(sent_as)
     if found is None:
@@ -113,8 +117,9 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
                 ended[number] = msgspec.structs.replace(entry, value=b"")
     if messages is None:  # it has not begun
         return views
+    running = binding.running(messages.values())
     return [
-        _opened(binding, view, messages.get(number))
+        _opened(binding, view, messages.get(number), running)
         if view.ended is None and all(goes_on(plan, each, ended.get(each)) for each in view.after)
         else view
         for number, view in enumerate(views)
@@ -134,10 +139,12 @@ def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
     )
 
 
-def _opened(binding: Binding, view: TaskView, message: StoredMessage | None) -> TaskView:
+def _opened(
+    binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
+) -> TaskView:
     """A step that waits for none any more and has not ended, with what it is at."""
     if message is not None:
-        found = view_of_message(message, view.queue)
+        found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
     state = Result(binding, view.id, None, 1.0).state
     return msgspec.structs.replace(view, state="running" if view.steps and state == "waiting" else state)

@@ -111,6 +111,10 @@ class Runner:
     ) -> None:
         self._tasks, self._middleware, self._loop = tasks, middleware, loop
         self._on_error = on_error
+        self.begins: Callable[[Message], None] = lambda _: None  # called with each task when it begins
+        self.ends: Callable[[Message], None] = lambda _: (
+            None
+        )  # and with one that ends before others of its unit
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[Unit]) -> None:
@@ -132,7 +136,7 @@ class Runner:
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         unit.attempt.called = self._called
-        calls = EachMessage(lambda message: self._handle(unit, message), self._outcome)
+        calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
         try:
             calls.run(unit.attempt, tally, gate)
         finally:  # those of a group that ended before one which could not begin are settled too
@@ -150,6 +154,14 @@ class Runner:
         task = self._tasks.get(str(_headers(message).get(NAME)))
         attempts = None if task is None else task.settings.policy.attempts
         return math.inf if attempts is None else attempts
+
+    def _handled(self, unit: Unit, message: Message) -> object:
+        self.begins(message)
+        try:
+            return self._handle(unit, message)
+        finally:
+            if len(unit.attempt.batch) > 1:
+                self.ends(message)
 
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""

@@ -22,6 +22,7 @@ from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
+from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
 from shardq.wording import kind_of, shown
 from shardq.worker import Worker
@@ -98,6 +99,10 @@ class TaskWorker(Worker):
         self._threads, self._binding = threads, binding
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
+        self._waiting = Waiting(binding.results)
+        if threads:
+            self._runner.begins = lambda message: self._waiting.end([message])
+            self._runner.ends = lambda message: self._waiting.hold([message], 0.0)
         self._room = _Room(threads)
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
@@ -149,13 +154,15 @@ class TaskWorker(Worker):
         idle_since = time.monotonic()
         while not self._stopping:
             self._upkeep.look()
+            self._waiting.note()
             if (room := self._room.wait(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
             held = self._room.held  # before the look, which does not see what those send that end during it
             try:
-                batch = consumer.receive(min(room, self._options.batch), wait=min(left, WAIT_SECONDS))
+                longest = PATIENCE_SECONDS if self._waiting.are_new else WAIT_SECONDS
+                batch = consumer.receive(min(room, self._options.batch), wait=min(left, longest))
                 faults = 0
             except ShardqError as error:
                 faults += 1
@@ -201,6 +208,8 @@ class TaskWorker(Worker):
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._room.take(sum(len(unit.attempt.batch) for unit in units))
         self._runner.look(units)
+        if self._threads:
+            self._waiting.hold(message for unit in units for message in unit.attempt.batch)
         for unit in units:
             if self._threads:
                 threads.put(unit)
@@ -222,6 +231,7 @@ class TaskWorker(Worker):
             self._end_with(error)
         finally:
             if not self._is_forked:  # there the messages are the parent's, and others may have had the locks
+                self._waiting.end(unit.attempt.batch)
                 self._room.ran(len(unit.attempt.batch), time.monotonic() - began)
                 self._ended.put(unit)
 

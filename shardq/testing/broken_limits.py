@@ -7,14 +7,14 @@ import os
 from msgspec.structs import replace
 
 from shardq.outgoing_message import SEPARATOR
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import INTERNAL, Shard
 from shardq.storage.requests import Append, Claim, Claimed, Extend, Fenced, Release, Span
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["BROKEN_LIMITS"]
 
-_PERMITS, _RATES = ".permits", ".rate.permits"
+_PERMITS, _RATE = f"{INTERNAL}permits/", ".rate"
 _FOR_EVER = 10**13  # microseconds
 
 
@@ -23,7 +23,7 @@ class LendsTwice(WrappedStore):
 
     def claim(self, request: Claim) -> Claimed:
         claimed = super().claim(request)
-        if request.shard.queue.endswith(_PERMITS):
+        if request.shard.queue.startswith(_PERMITS):
             self.inner.release(Release(request.shard, _spans(request, claimed), 0))
         return claimed
 
@@ -32,11 +32,11 @@ class KeepsThePermitsOfTheDead(WrappedStore):
     """Holds a permit until it is given back."""
 
     def claim(self, request: Claim) -> Claimed:
-        is_permit = request.shard.queue.endswith(_PERMITS)
+        is_permit = request.shard.queue.startswith(_PERMITS)
         return super().claim(replace(request, lease=_FOR_EVER) if is_permit else request)
 
     def extend(self, request: Extend) -> Fenced:
-        is_permit = request.shard.queue.endswith(_PERMITS)
+        is_permit = request.shard.queue.startswith(_PERMITS)
         return super().extend(replace(request, lease=_FOR_EVER) if is_permit else request)
 
 
@@ -44,7 +44,7 @@ class GivesRatesBackAtOnce(WrappedStore):
     """Lets a permit of a rate be taken again before its period is over."""
 
     def release(self, request: Release) -> Fenced:
-        is_rate = request.shard.queue.endswith(_RATES)
+        is_rate = request.shard.queue.startswith(_PERMITS) and request.shard.queue.endswith(_RATE)
         return super().release(replace(request, delay=0) if is_rate else request)
 
 
@@ -57,12 +57,12 @@ class DeliversWhatIsHeldBack(WrappedStore):
 
     def append(self, request: Append) -> None:
         super().append(request)
-        if not request.shard.queue.endswith(_PERMITS):
+        if not request.shard.queue.startswith(_PERMITS):
             self._last = request.shard
 
     def claim(self, request: Claim) -> Claimed:
         claimed = super().claim(request)
-        if not claimed.slices and request.shard.queue.endswith(_PERMITS) and self._last:
+        if not claimed.slices and request.shard.queue.startswith(_PERMITS) and self._last:
             self._deliver(Claim(self._last, os.urandom(16), 1, request.lease))
         return claimed
 

@@ -123,8 +123,8 @@ def let_expire(client: shardq.Client, clock: ManualClock) -> None:
         ("list_queues", f"{INTERNAL}events/q/"),
         ("load_queue", f"{INTERNAL}events/q/*"),
         ("load_queue", "q"),
-        ("list_queues", "q."),
-        ("load_queue", "q.in-flight.permits"),
+        ("list_queues", "_shardq/permits/q."),
+        ("load_queue", "_shardq/permits/q.in-flight"),
     ],
 )
 @pytest.mark.parametrize("end", [delete, let_expire])

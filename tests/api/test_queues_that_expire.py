@@ -213,7 +213,7 @@ def test_limits_go_with_their_queue(client: Client, clock: ManualClock) -> None:
     queue = client.create_queue("a/1", expires=EXPIRES, max_in_flight=2, max_deliveries=None)
     queue.producer().send(b"x")
     assert queue.consumer().pop()
-    assert client.queues("a/1.") == ("a/1.in-flight.permits",)
+    assert client.queues("_shardq/permits/a/1.") == ("_shardq/permits/a/1.in-flight",)
     sweep(client, clock)
     assert sweep(client, clock, EXPIRES + 3) == ("a/1",)
     assert not client.queues("a/1")

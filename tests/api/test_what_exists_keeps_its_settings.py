@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -88,17 +89,17 @@ RELEASES: dict[str, tuple[Release, str]] = {
 }  # fmt: skip
 
 
-def job(client: shardq.Client, **options: object) -> shardq.tasks.Task[[], None, None]:
+def job(client: shardq.Client, **options: Any) -> shardq.tasks.Task[[], None, None]:
     tasks = Tasks()
     tasks.bind(client)
 
-    @tasks.task(queue="mail", **options)  # type: ignore[arg-type]
+    @tasks.task(queue="mail", **options)
     def job() -> None: ...
 
     return job
 
 
-def sent(client: shardq.Client, **options: object) -> None:
+def sent(client: shardq.Client, **options: Any) -> None:
     job(client, **options).send()
 
 

@@ -105,6 +105,6 @@ def test_a_permit_that_a_look_misses_is_there_once(
             monkeypatch.setattr(permits, "slices", lambda *_: iter(()))
             with pytest.raises(shardq.PermitTimeout):
                 other.semaphore(name, permits=1).acquire(timeout=0.5)
-            assert other.queue(f"{name}.permits").counts().in_flight == 1
-            assert other.queue(f"{name}.permits").counts().ready == 0
-        client.delete_queue(f"{name}.permits")
+            assert other.queue(f"_shardq/permits/{name}").counts().in_flight == 1
+            assert other.queue(f"_shardq/permits/{name}").counts().ready == 0
+        client.delete_queue(f"_shardq/permits/{name}")

@@ -605,11 +605,11 @@ def test_free_permits_are_not_late(jobs, monkeypatch: pytest.MonkeyPatch) -> Non
     with shardq.connect(jobs.url) as client:
         with client.semaphore("smtp", permits=1).acquire():
             pass
-        assert client.queue("smtp.permits").counts().ready == 1
-    monkeypatch.setattr("shardq.cli.commands.doctor.OLD_SECONDS", -1.0)
-    monkeypatch.setattr("shardq.cli.commands.doctor.OLD_LEASES", -1)
-    checks = json.loads(jobs("doctor", "smtp.permits", "--json").stdout)["checks"]
-    assert [check["name"] for check in checks if check["subject"] == "smtp.permits"] == [
+        assert client.queue("_shardq/permits/smtp").counts().ready == 1
+    monkeypatch.setattr("shardq.cli.commands.doctor.LATE_SECONDS", -1.0)
+    monkeypatch.setattr("shardq.cli.commands.doctor.LATE_LEASES", -1)
+    checks = json.loads(jobs("doctor", "_shardq/permits/smtp", "--json").stdout)["checks"]
+    assert [check["name"] for check in checks if check["subject"] == "_shardq/permits/smtp"] == [
         "delivery",
         "sends",
         "ring",

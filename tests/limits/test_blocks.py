@@ -31,13 +31,13 @@ def test_the_blocks_of_fewer_permits_are_the_first_of_those_of_more(one: int, ot
 
 
 def test_a_message_is_the_same_permit_whoever_made_it() -> None:
-    one, other = Blocks("a.permits").bundles(100), Blocks("a.permits").bundles(40)
+    one, other = Blocks("_shardq/permits/a").bundles(100), Blocks("_shardq/permits/a").bundles(40)
     assert [bundle.id for bundle in other] == [bundle.id for bundle in one][: len(other)]
-    assert Blocks("a.permits").number(one[17].id, 3) == 35
+    assert Blocks("_shardq/permits/a").number(one[17].id, 3) == 35
     # Those of another queue or kind are others, as a store may know a bundle by its id alone
-    for others in (Blocks("b.permits"), Blocks("a.permits", "60")):
+    for others in (Blocks("_shardq/permits/b"), Blocks("_shardq/permits/a", "60")):
         assert not {bundle.id for bundle in others.bundles(100)} & {bundle.id for bundle in one}
-    assert Blocks("b.permits").number(one[0].id, 0) >= MOST_PERMITS
+    assert Blocks("_shardq/permits/b").number(one[0].id, 0) >= MOST_PERMITS
 
 
 @given(st.integers(1, 1_000_000))

@@ -125,7 +125,7 @@ def test_a_queue_never_has_too_many_in_flight(connect_any: Connect, name: str) -
     run_together(lambda: work(queue, 4), lambda: work(other, 4), lambda: work(other, 1))
     assert len(seen) == len(set(seen)) == 60
     assert inside.most <= 6
-    assert client.queue(f"{name}.in-flight.permits").counts().in_flight == 0
+    assert client.queue(f"_shardq/permits/{name}.in-flight").counts().in_flight == 0
 
 
 def test_a_queue_is_never_received_from_too_fast(connect_any: Connect, name: str) -> None:
@@ -165,7 +165,7 @@ def test_permits_that_are_purged_are_not_given_out_while_they_are_held(
     semaphore = connect_any().semaphore(name, permits=2, lease=2)
     permit = semaphore.acquire(timeout=PATIENCE)
     other = connect_any()
-    other.queue(f"{name}.permits").purge()
+    other.queue(f"_shardq/permits/{name}").purge()
     with pytest.raises(shardq.PermitTimeout):
         other.semaphore(name).acquire(timeout=0.2)
     waiting = threading.Event()

@@ -31,7 +31,7 @@ def given(client: shardq.Client, messages: int = 100, **settings: Any) -> shardq
 
 def held(client: shardq.Client) -> int:
     """How many permits of messages in flight are held."""
-    return client.queue("q.in-flight.permits").counts().in_flight
+    return client.queue("_shardq/permits/q.in-flight").counts().in_flight
 
 
 # -- messages in flight
@@ -283,7 +283,7 @@ def test_who_waits_for_a_permit_is_woken_and_does_not_spin(url: str, clock: Manu
         got: list[shardq.Batch] = []
         waiter = threading.Thread(target=lambda: got.append(consumer.receive(5, wait=PATIENCE)))
         waiter.start()
-        assert eventually(lambda: store.calls[-1].arguments[:1] == (("q.in-flight.permits",),))
+        assert eventually(lambda: store.calls[-1].arguments[:1] == (("_shardq/permits/q.in-flight",),))
         claims = sum(call.method == "claim" for call in store.calls)
         assert claims <= 10
         batch.ack()
@@ -417,17 +417,17 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
 
 
 def test_deleting_a_queue_leaves_other_queues_alone(client: shardq.Client) -> None:
-    for name in ("q", "q.rate", "q.in-flight", "q.other.permits"):
+    for name in ("q", "q.rate", "q.in-flight", "q.other"):
         client.create_queue(name, max_deliveries=None)
     client.delete_queue("q")
-    assert client.queues() == ("q.in-flight", "q.other.permits", "q.rate")
+    assert client.queues() == ("q.in-flight", "q.other", "q.rate")
 
 
 def test_a_queue_whose_permits_are_deleted_makes_them_anew(connect: Connect, clock: ManualClock) -> None:
     client = connect()
     consumer = given(client, max_in_flight=5).consumer()
     consumer.receive(5).ack()
-    connect().delete_queue("q.in-flight.permits")
+    connect().delete_queue("_shardq/permits/q.in-flight")
     clock.advance(10)
     assert len(consumer.receive(10)) == 5
 

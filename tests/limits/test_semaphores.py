@@ -181,7 +181,7 @@ def test_permits_that_are_removed_while_they_are_held_never_make_too_many(
     client = connect()
     semaphore = client.semaphore("smtp", permits=20, lease=600)
     held = taken(semaphore)
-    client.queue("smtp.permits").purge()
+    client.queue("_shardq/permits/smtp").purge()
     # As long as a lease of before may last, nobody gets a permit
     other = connect().semaphore("smtp")
     for _ in range(14):
@@ -197,7 +197,7 @@ def test_permits_that_are_removed_while_they_are_held_never_make_too_many(
 
 def test_a_holder_learns_that_its_permit_was_removed(client: shardq.Client, clock: ManualClock) -> None:
     permit = client.semaphore("smtp", permits=2, lease=0.15).acquire(timeout=0)
-    client.queue("smtp.permits").purge()
+    client.queue("_shardq/permits/smtp").purge()
     assert eventually(lambda: permit.lost)
 
 
@@ -205,7 +205,7 @@ def test_a_semaphore_that_is_deleted_can_be_created_again(connect: Connect) -> N
     client = connect()
     semaphore = client.semaphore("smtp", permits=1)
     permit = semaphore.acquire(timeout=0)
-    client.delete_queue("smtp.permits")
+    client.delete_queue("_shardq/permits/smtp")
     with pytest.raises(shardq.QueueNotFound, match=r"permits=|shardq semaphore"):
         client.semaphore("smtp")
     again = client.semaphore("smtp", permits=3)
@@ -222,9 +222,9 @@ def test_opening_changes_nothing_of_a_semaphore_that_exists(connect: Connect) ->
 
 def test_no_permits_are_given_out_while_its_queue_is_paused(client: shardq.Client) -> None:
     semaphore = client.semaphore("smtp", permits=2)
-    client.queue("smtp.permits").pause()
+    client.queue("_shardq/permits/smtp").pause()
     assert taken(semaphore) == []
-    client.queue("smtp.permits").resume()
+    client.queue("_shardq/permits/smtp").resume()
     assert len(taken(semaphore)) == 2
 
 
@@ -253,7 +253,7 @@ def test_what_cannot_be_is_refused_before_anything_is_stored(
 
 
 def test_a_queue_of_permits_without_a_number_is_no_semaphore(client: shardq.Client) -> None:
-    client.create_queue("odd.permits")
+    client.create_queue("_shardq/permits/odd")
     with pytest.raises(shardq.InvalidSetting, match="max_in_flight"):
         client.semaphore("odd").acquire(timeout=0)
 

@@ -16,7 +16,7 @@ def test_a_parameter_without_an_annotation_warns_where_the_function_is(tasks: Ta
     ) as told:
 
         @tasks.task
-        def ship(order: int, sizes, *rest, more=1) -> None: ...  # type: ignore[no-untyped-def]
+        def ship(order: int, sizes, *rest, more=1) -> None: ...
 
     assert [each.filename for each in told] == [__file__]
     with pytest.warns(

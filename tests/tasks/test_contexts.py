@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ class Noting(Middleware):
         self.seen.append(TENANT.get())
 
 
-def noted(tasks: Tasks, *, asynchronous: bool) -> Task[[str], object, str]:
+def noted(tasks: Tasks, *, asynchronous: bool) -> Task[[str], Any, str]:
     if asynchronous:
 
         @tasks.task
@@ -67,7 +68,7 @@ def test_a_group_of_tasks_in_one_thread_shares_nothing(tasks: Tasks) -> None:
     "run", [lambda tasks, note: note.call("a"), lambda tasks, note: (note.send("a"), tasks.drain())]
 )
 def test_what_a_task_sets_does_not_leave_a_call_or_a_drain(
-    tasks: Tasks, run: Callable[[Tasks, Task[[str], object, str]], object]
+    tasks: Tasks, run: Callable[[Tasks, Task[[str], Any, str]], object]
 ) -> None:
     token = TENANT.set("the test")
     try:

@@ -45,7 +45,7 @@ def test_parameters_of_any_name_are_sent_and_taken_by_steps(tasks: Tasks, name: 
     exec(f"def only({name}: int) -> int: return {name}", names)
     note, only = tasks.task(names["note"]), tasks.task(names["only"])
     given: Any = {name: 2}
-    results = [only.send(**given), chain(note.signature(1), note.then(**given)).send()]
+    results: list[Any] = [only.send(**given), chain(note.signature(1), note.then(**given)).send()]
     keyed = only.options(unique_key=lambda **given: str(given[name]), group=lambda **given: "g")
     results.append(keyed.send(**given))
     tasks.drain()

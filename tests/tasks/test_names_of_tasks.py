@@ -65,8 +65,8 @@ def redefined(tasks: Tasks) -> None:
     def job() -> int:
         return 1
 
-    @tasks.task
-    def job() -> int:  # type: ignore[no-redef] # noqa: F811 - that is the case
+    @tasks.task  # type: ignore[no-redef]
+    def job() -> int:  # noqa: F811 - that is the case
         return 2
 
 

@@ -81,7 +81,7 @@ def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound, queue, message = tasks.binding, DeletedAgainAndAgain(), shardq.OutgoingMessage(body=b"x")
-    monkeypatch.setattr(bound, "queue", lambda _: queue)
+    monkeypatch.setattr(bound, "queue", lambda *_: queue)
     client: Any = SimpleNamespace(create_queue=lambda *_, **__: queue)
     entries = EntryQueue(client, "results")
 

@@ -189,7 +189,7 @@ def test_a_task_that_blocks_its_group_has_failed_and_one_without_a_result_is_mis
         for _ in range(3):
             consumer.receive(10)
             clock.advance(2)
-    assert {view_of_message(each, "ordered").state for each in stored_in(queue, 10)} == {"failed"}
+    assert {view_of_message(each, "ordered", ()).state for each in stored_in(queue, 10)} == {"failed"}
     assert (failing.state, deadly.state, flow.state) == ("failed", "missing", "missing")
     with pytest.raises(ResultMissing, match="blocks its group"):
         deadly.get(timeout=60)

@@ -117,7 +117,7 @@ def test_a_permit_that_was_lost_while_the_handler_ran_is_logged(
     fill(queue, 1)
 
     def lose(_: object) -> None:
-        client.queue("smtp.permits").purge()
+        client.queue("_shardq/permits/smtp").purge()
 
     with caplog.at_level(logging.WARNING):
         assert Worker(queue, lose, idle_exit=0, semaphore="smtp").run().worked == 1

@@ -14,7 +14,6 @@ from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 from shardq.holding import ConsumerState
-from shardq.limits.permits import PERMITS_SUFFIX
 
 __all__ = ["ConsumerLine", "consumers", "lines", "unlock", "unlock_in"]
 
@@ -103,10 +102,10 @@ def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bo
 
 
 def _queues(client: Client, queue: str | None) -> Sequence[str]:
-    """The queue, or all of them but those of permits, which come back with the messages that they are for."""
+    """The queue, or all that are worked on."""
     if queue is not None:
         return (client.queue(queue).name,)
-    return [name for name in worked_queues(client) if not name.endswith(PERMITS_SUFFIX)]
+    return worked_queues(client)
 
 
 def _joined(states: Sequence[ConsumerState]) -> ConsumerState:

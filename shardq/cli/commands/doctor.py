@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 import msgspec
@@ -12,12 +12,12 @@ import msgspec
 from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
-from shardq.cli.times import in_words
+from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.clock import seconds
 from shardq.counts import QueueCounts
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.limits.permits import PERMITS_SUFFIX
+from shardq.limits.permits import PERMITS_FOLDER
 from shardq.queue import Queue
 from shardq.queue_internals import sent_ahead
 from shardq.settings import QueueSettings
@@ -26,8 +26,8 @@ from shardq.settling.dead_letters import dead_letter_name
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 
 CLOCK_TOLERANCE_SECONDS = 1.0
-OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
-OLD_SECONDS = 300.0  # and than this
+LATE_LEASES = 10  # a message that has been due for longer than so many visibility timeouts
+LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
@@ -36,15 +36,22 @@ MOST_BLOCKING = 1_000  # messages that are looked at
 @click.command(cls=ExampleCommand, example="shardq doctor orders")
 @click.argument("queue", required=False)
 @click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
+@click.option(
+    "--late-after",
+    type=duration,
+    help="How long a message may be due that nobody receives.  [5m, or 10 visibility timeouts if that is longer]",
+)
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, queue: str | None, quiet: bool, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context, queue: str | None, quiet: bool, late_after: float | None, as_json: bool
+) -> None:
     """Check the store and the queues, with remedies.
 
     Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be nothing. Exit code 1 means that
     something is wrong, 4 that the store is not reached.
     """
-    checks, stopped_by = examine(ctx.ensure_object(Session).client, queue)
+    checks, stopped_by = examine(ctx.ensure_object(Session).client, queue, late_after)
     wrong = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not wrong, "checks": checks})
@@ -92,10 +99,13 @@ class Check(msgspec.Struct, frozen=True):
     warning: bool = False  # it may be well, which nobody can tell from here
 
 
-def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError | None]:
+def examine(
+    client: Client, queue: str | None, late_after: float | None = None
+) -> tuple[list[Check], ShardqError | None]:
     """All checks, for one queue or for all queues, and the error that ended them when the store is not in order.
 
-    Raises QueueNotFound if the queue does not exist.
+    Messages are late that are due for more than ``late_after`` seconds; None: five minutes, or ten visibility timeouts
+    of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
     """
     checks = list(check_store(client))
     try:
@@ -104,7 +114,7 @@ def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError
         dead = _DeadLetterQueues(client)
 
         def check(name: str) -> list[Check]:
-            return list(check_queue(client, client.queue(name), dead))
+            return list(check_queue(client, client.queue(name), dead, late_after))
 
         if queue is not None:
             checks += check(queue)
@@ -149,14 +159,16 @@ def check_clock(client: Client) -> Iterator[Check]:
     )
 
 
-def check_queue(client: Client, queue: Queue, dead_letter_queues: Container[str]) -> Iterator[Check]:
+def check_queue(
+    client: Client, queue: Queue, dead_letter_queues: Container[str], late_after: float | None = None
+) -> Iterator[Check]:
     """The settings and the counts of a queue. Dead letters and free permits may wait for as long as they like."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
     yield _ring(name, settings)
-    age = _age(name, settings, counts)
-    if not name.endswith(PERMITS_SUFFIX) and (age.ok or name not in dead_letter_queues):
+    age = _age(name, settings, counts, client.now(), late_after)
+    if not name.startswith(PERMITS_FOLDER) and (age.ok or name not in dead_letter_queues):
         yield age
     if counts.delayed or counts.in_flight:  # others are due, whenever they came
         yield _sent_ahead(queue)
@@ -174,12 +186,15 @@ def _ring(name: str, settings: QueueSettings) -> Check:
     return _verdict(name, "ring", fine, value, value, remedy)
 
 
-def _age(name: str, settings: QueueSettings, counts: QueueCounts) -> Check:
+def _age(
+    name: str, settings: QueueSettings, counts: QueueCounts, now: datetime, late_after: float | None
+) -> Check:
     if counts.ready_since is None:
         return Check(name, "oldest due", True, "none")
-    age = (datetime.now(UTC) - counts.ready_since).total_seconds()
-    fine = age <= max(OLD_SECONDS, OLD_LEASES * settings.visibility_timeout)
-    value = f"{in_words(max(age, 0.0))}, {counts.ready:,} ready"
+    age = counts.late_seconds(now)
+    most = max(LATE_SECONDS, LATE_LEASES * settings.visibility_timeout) if late_after is None else late_after
+    fine = age <= most
+    value = f"{in_words(age)}, {counts.ready:,} ready"
     return _verdict(
         name, "oldest due", fine, value, value, f"start workers: shardq work {name} --handler ..."
     )

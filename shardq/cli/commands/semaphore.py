@@ -30,7 +30,7 @@ def semaphore(
 ) -> None:
     """Show, create or change a semaphore.
 
-    Its permits are the messages of the queue NAME.permits. Delete that queue to delete the semaphore.
+    Its permits are the messages of the queue _shardq/permits/NAME. Delete that queue to delete the semaphore.
     """
     state = opened(session.client, name, permits, lease).state()
     if as_json:

@@ -12,6 +12,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option, queue_argum
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.stats_view import Snapshot, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration
+from shardq.client import Client
 from shardq.queue import Queue
 from shardq.settings import check_number
 
@@ -30,15 +31,16 @@ LONGEST_INTERVAL = 604_800.0
 def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
     """Count messages by state; follow them live.
 
-    Also shows the age of the oldest message. --watch --json prints a line of JSON each time.
+    Also shows the age of the oldest message, and for how long one has been due that nobody received. --watch --json
+    prints a line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
-        watch_live(target, snapshots(target, interval), shards=shards)
+        watch_live(target, snapshots(session.client, target, interval), shards=shards)
         return
     before = None
-    for snapshot in snapshots(target, interval):
+    for snapshot in snapshots(session.client, target, interval):
         total = total_of(snapshot, before, shards=shards)
         if as_json:
             print_json(total)
@@ -52,8 +54,8 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
         before = snapshot
 
 
-def snapshots(queue: Queue, interval: float) -> Iterator[Snapshot]:
+def snapshots(client: Client, queue: Queue, interval: float) -> Iterator[Snapshot]:
     """Counts without end, ``interval`` seconds apart."""
     while True:
-        yield Snapshot.take(queue)
+        yield Snapshot.take(client, queue)
         time.sleep(max(interval, 0.05))

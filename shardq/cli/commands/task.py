@@ -103,9 +103,11 @@ def _tasks_in(
         map(session.queue, queues) if queues else look_at_each(session.client.queues(), session.client.queue)
     )
     for queue in opened:
-        messages = _stored(queue, named=bool(queues)) if state in _OPEN else ()
-        views = (view_of_message(each, queue.name) for each in messages if NAME in each.headers)
-        yield from (view for view in views if state in (None, view.state) and name in (None, view.task))
+        messages = _stored(queue, named=bool(queues)) if state in _OPEN else iter(())
+        while some := list(islice(messages, _PAGE)):
+            running = _binding(session).running(some)
+            views = (view_of_message(each, queue.name, running) for each in some if NAME in each.headers)
+            yield from (view for view in views if state in (None, view.state) and name in (None, view.task))
 
 
 def _stored(queue: Queue, *, named: bool) -> Iterator[StoredMessage]:

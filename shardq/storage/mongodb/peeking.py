@@ -139,7 +139,7 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
         "_id": state,
         "messages": {"$sum": {"$abs": f"${COUNTED}"}},
         "oldest": {"$min": f"${ENQUEUED_AT}"},
-        "due": {"$min": own},
+        "due": {"$min": {"$cond": [{"$lte": [f"${DUE}", now]}, f"${DUE}", None]}},  # not of what is behind
         "cut": {"$sum": {"$cond": [{"$eq": [f"${COUNTED}", 0]}, 1, 0]}},
     }
     cut = 0

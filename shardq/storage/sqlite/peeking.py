@@ -128,7 +128,7 @@ _COUNT = f"""
             WHERE shard_key = ?1 AND processed_at IS NOT NULL
         ),
         min(enqueued_at),
-        min({_DUE}) FILTER (WHERE {_DUE} <= ?2)
+        min(due) FILTER (WHERE due <= ?2)
     FROM slice INDEXED BY slice_by_due WHERE shard_key = ?1 AND processed_at IS NULL
 """
 

@@ -122,6 +122,27 @@ class GroupStayContract(GroupedContract):
         assert (found.state, found.due) == (EntryState.DELAYED, bundles[2].due)
         grouped.ack(*taken.spans)
 
+    def test_what_is_behind_is_not_ready_since_it_is_due(self, grouped: Bench) -> None:
+        def since() -> int | None:
+            return grouped.other.count(grouped.shard).ready_since
+
+        first, second = grouped.given(), grouped.given()
+        assert since() == first.due
+        taken = grouped.claim(1)
+        assert since() is None
+        grouped.release(*taken.spans, delay=600)  # it is tried again later
+        grouped.advance(60)
+        assert since() is None
+        other = grouped.given(group="b")
+        assert since() == other.due
+        grouped.ack(*grouped.claim(1).spans)
+        grouped.advance(600)
+        retried = since()
+        assert retried is not None
+        assert retried > second.due
+        grouped.ack(*grouped.claim(1).spans)
+        assert since() == second.due
+
     def test_what_waits_is_measured_wherever_it_is_in_its_group(self, grouped: Bench) -> None:
         def measured() -> int | None:
             return grouped.other.count(grouped.shard, sizes=True).bytes

@@ -119,12 +119,12 @@ def _count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     size, oldest, ready_since = 0, None, None
     for row in reader.every_group(now):
-        for each, token in _members(reader, row):
+        for number, (each, token) in enumerate(_members(reader, row)):
             state = _state(each, token, now)
             states[state] += each.slice.count
             size += 0 if state is EntryState.IN_FLIGHT else each.slice.share
             oldest = min(oldest or each.slice.enqueued_at, each.slice.enqueued_at)
-            if state is EntryState.READY:
+            if state is EntryState.READY and number == 0:  # the others wait for it
                 ready_since = min(ready_since or each.due, each.due)
     processed = sum(each.kept.count for each in reader.row.history((-1, b"", 0), 2**62))
     waiting = (states[EntryState.READY], states[EntryState.DELAYED], states[EntryState.IN_FLIGHT])
