@@ -10,12 +10,11 @@ import shardq
 from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
 from shardq.spark.ddl import columns_of
 from shardq.spark.source import ShardqDataSource
-from shardq.topics import TopicNotFound
-from tests.spark.every_store import on_every_store
+from shardq.topics import Topic, TopicNotFound
 
 
 @pytest.fixture
-def topic(client: shardq.Client) -> Iterator[shardq.Topic]:
+def topic(client: shardq.Client) -> Iterator[Topic]:
     made = client.create_topic("events")
     made.subscribe("all")
     made.subscribe("orders", filter="orders.*")
@@ -23,13 +22,13 @@ def topic(client: shardq.Client) -> Iterator[shardq.Topic]:
     client.delete_topic("events")
 
 
-def received(topic: shardq.Topic, name: str) -> list[tuple[str, dict]]:
+def received(topic: Topic, name: str) -> list[tuple[str, dict]]:
     topic.relay()
     found = topic.subscription(name).queue.peek(10_000)
     return sorted((message.body.decode(), dict(message.headers)) for message in found)
 
 
-@on_every_store
+@pytest.mark.every_store
 def test_rows_go_to_every_subscription_that_takes_them_once(topic, open_sink) -> None:
     columns = "body string, subject string, headers map<string, bigint>"
     rows = [
