@@ -11,6 +11,7 @@ from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
 from shardq.spark.ddl import columns_of
 from shardq.spark.source import ShardqDataSource
 from shardq.topics import Topic, TopicNotFound
+from tests.spark.every_store import on_every_store
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def received(topic: Topic, name: str) -> list[tuple[str, dict]]:
     return sorted((message.body.decode(), dict(message.headers)) for message in found)
 
 
-@pytest.mark.every_store
+@on_every_store
 def test_rows_go_to_every_subscription_that_takes_them_once(topic, open_sink) -> None:
     columns = "body string, subject string, headers map<string, bigint>"
     rows = [
