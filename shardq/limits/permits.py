@@ -5,9 +5,9 @@ These rules keep the number of permits that are held within the limit:
 - **A permit always has the same id.** However often the permits are made, by whatever client, each is there once, as a
   store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that somebody removes while
   it is held is made again only when its lease is over.
-- **A permit that is given back has its old place again**, which is long ago. So it is free at once, though the clock was
-  ahead when it was given back. The token of a claim tells its moment. Who finds no permit shortens the lease of a claim
-  from a time that has not come, to as long from now as it was then.
+- **A permit that is given back has its old place again**, which is long ago. So it is free at once, though the clock
+  was ahead when it was given back. The token of a claim tells its moment. Who finds no permit shortens the lease of a
+  claim from a time that has not come, to as long from now as it was then.
 - **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
   for some seconds by whoever claims them. A permit is never finished, so that a limit can be raised again.
 """
