@@ -3,8 +3,6 @@
 A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first: a
 crash in between leaves the message in both places, and repeating the move completes it instead of sending again.
 A message keeps its ``enqueued_at`` wherever it is moved.
-
-What is more than a store takes in one request moves in several steps, one after the other.
 """
 
 from __future__ import annotations
@@ -96,11 +94,7 @@ class Move:
         return self.verb.door
 
     def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
-        """The messages that may go together, in steps that follow each other.
-
-        Together go those of one shard of groups in the target, and those without a group. A step has no more bytes than
-        the store takes in one request, or only one message.
-        """
+        """The steps for each shard of groups in the target, and for what has no group. They follow each other."""
         found: dict[Shard | None, list[Selection]] = {}
         for selection in selections:
             group = self.group(selection)

@@ -266,7 +266,11 @@ class _Interrupted(BaseException):
 
 
 def starts_a_thread(thread: int) -> bool:
-    """True while a thread starts another one, as a consumer may: see `_Interruption.gate`."""
+    """True while a thread starts another one, as a consumer may: see `_Interruption.gate`.
+
+    No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks.
+    """
+    time.sleep(0)
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - its only name
     while frame is not None:
         if frame.f_code is _START:

@@ -60,7 +60,8 @@ class Member:
 
     def interrupt(self) -> None:
         """Raise it in the thread; not while that starts another one, in which Python might raise it instead."""
-        while starts_a_thread(self.thread.ident or 0):
+        until = time.monotonic() + PATIENCE
+        while starts_a_thread(self.thread.ident or 0) and time.monotonic() < until:
             time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Interrupt)
@@ -72,7 +73,7 @@ def work_of(queue: shardq.Queue, *, prefetch: int, group: str | None) -> Callabl
 
     def work() -> None:
         with queue.producer() as producer, queue.consumer(prefetch=prefetch) as consumer:
-            for _ in range(3):
+            for _ in range(20 if prefetch else 3):
                 producer.send(b"x" * 10, group=group)
                 for message in consumer.receive(3, wait=0.05):
                     message.ack()

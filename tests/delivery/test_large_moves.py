@@ -10,6 +10,7 @@ import pytest
 
 import shardq
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Fenced, Forward
 from shardq.testing import ManualClock
 from shardq.worker import Worker
 from tests.narrow_store import NarrowStore
@@ -115,11 +116,11 @@ def test_what_follows_a_failed_step_does_not_overtake_it(url: str, clock: Manual
     class Failing(NarrowStore):
         steps = 0
 
-        def forward(self, request: object) -> object:  # type: ignore[override]
+        def forward(self, request: Forward) -> Fenced:
             self.steps += 1
             if self.steps == 2:
                 raise shardq.StoreUnavailable("away")
-            return super().forward(request)  # type: ignore[arg-type]
+            return super().forward(request)
 
     with shardq.Client(Failing(open_store(url, clock)), retry_seconds=0.0) as client:
         bodies = bodies_of()
@@ -139,10 +140,10 @@ def test_a_worker_goes_on_when_a_message_can_be_neither_worked_nor_moved(
 ) -> None:
     # Given a store that lets no message with some body into another queue
     class Refusing(NarrowStore):
-        def forward(self, request: object) -> object:  # type: ignore[override]
-            if any(b"stuck" in bundle.data for bundle in request.append.bundles):  # type: ignore[attr-defined]
+        def forward(self, request: Forward) -> Fenced:
+            if any(b"stuck" in bundle.data for bundle in request.append.bundles):
                 raise shardq.MessageTooLarge("too large for this store")
-            return super().forward(request)  # type: ignore[arg-type]
+            return super().forward(request)
 
     with shardq.Client(Refusing(open_store(url, clock)), retry_seconds=0.0) as client:
         queue = filled(client, [b"bad 1", b"stuck", b"bad 2", b"good"])

@@ -493,7 +493,7 @@ def test_a_batch_costs_two_requests_more_for_each_limit(url: str, clock: ManualC
         store.calls.clear()
         consumer.receive(10).ack()
         asked = [call.method for call in store.calls if "permits" in str(call.arguments)]
-        assert asked == ["claim", "claim", "release", "release"]
+        assert asked == ["claim", "claim", "extend", "release"]
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

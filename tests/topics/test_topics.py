@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.message import Message
 from shardq.testing import ManualClock
 from shardq.topics import (
     Filter,
@@ -352,7 +351,7 @@ def test_a_change_that_cannot_be_stored_leaves_the_topic_as_it_was(
 ) -> None:
     mail = topic.subscribe("mail")
     with monkeypatch.context() as patched:
-        patched.setattr(Message, "release", _refuse)
+        patched.setattr("shardq.topics.state.replace_body", _refuse)
         with pytest.raises(shardq.MessageTooLarge):
             topic.subscribe("other")
     topic.publish(b"one")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import calendar
+import logging
+import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -15,7 +19,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError
+from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError, WaitQueueTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
@@ -27,7 +31,10 @@ from shardq.storage.per_process import PerProcess
 
 __all__ = ["Address", "Session", "clock_leads"]
 
+_log = logging.getLogger(__name__)
+
 _ANSWER_SECONDS = 30.0
+_YOUNG = 10.0  # seconds for which a client is not replaced by another one again
 
 _SAMPLES = 8
 _NEAR = 300  # microseconds; a single answer may be a thousand behind
@@ -81,6 +88,7 @@ class _Connected:
 
     def __init__(self, address: Address) -> None:
         self.client: MongoClient[Document] = _client(address)
+        self.since = time.monotonic()
         asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
         check_write_concern(asked)
         self.write_concern = WriteConcern(**asked)
@@ -193,7 +201,22 @@ class Session:
 
     def translated(self, *, writing: bool) -> AbstractContextManager[None]:
         """Raise shardq's errors instead of the driver's."""
-        return _Translated(self.address, writing)
+        return _Translated(self.address, writing, self._replace_client)
+
+    def _replace_client(self) -> None:
+        """Let the next request connect anew, as the driver has had no connection to give for ten seconds.
+
+        A thread that is interrupted within the driver may leave a connection counted as used for ever. What is under
+        way on the client is not cut off.
+        """
+        connected = self._connected.known()
+        if connected is None or time.monotonic() - connected.since < _YOUNG:
+            return
+        if (taken := self._connected.take()) is not None:
+            _log.warning(
+                "%s no connection came free: another client takes the place of this one", self.address
+            )
+            threading.Thread(target=taken.client.close, name="shardq-close", daemon=True).start()
 
 
 class _Translated(msgspec.Struct, frozen=True):
@@ -201,6 +224,7 @@ class _Translated(msgspec.Struct, frozen=True):
 
     address: Address
     writing: bool
+    exhausted: Callable[[], None]
 
     def __enter__(self) -> None:
         pass
@@ -208,6 +232,8 @@ class _Translated(msgspec.Struct, frozen=True):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, WaitQueueTimeoutError):
+            self.exhausted()
         if isinstance(error, DRIVER_ERRORS):
             raise translate(error, str(self.address), writing=self.writing) from error
 
@@ -220,6 +246,7 @@ def _client(address: Address) -> MongoClient[Document]:
         "serverSelectionTimeoutMS": connect,
         "connectTimeoutMS": connect,
         "socketTimeoutMS": round(_ANSWER_SECONDS * 1_000),
+        "waitQueueTimeoutMS": connect,
     }
     patience = {name: value for name, value in patience.items() if f"{name.lower()}=" not in given}
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
