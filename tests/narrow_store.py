@@ -28,11 +28,11 @@ class NarrowStore(WrappedStore):
             self.inner.capabilities, max_forward_bytes=self.most, settle_across_shards=False
         )
 
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         for request in args:
             if isinstance(request, Forward):
                 bundles = request.append.bundles
                 several = sum(bundle.count for bundle in bundles) > 1
                 if several and sum(len(bundle.data) for bundle in bundles) > self.most:
                     raise MessageTooLarge(f"a request of more than {self.most} bytes")
-        return super()._call(method, do, *args, **kwargs)
+        return super().call(method, do, *args, **kwargs)

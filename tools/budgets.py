@@ -142,8 +142,8 @@ def python_calls() -> Figures:
             "receive_1_and_ack": _calls(lambda: consumer.receive(1).ack()),
             "pop": _calls(consumer.pop),
         }
-        while consumer.receive(500).ack():
-            pass
+        while batch := consumer.receive(500):
+            batch.ack()
         counted["send_many_500"] = _calls(lambda: producer.send_many([body] * 500), 15)
         counted["receive_500_and_ack"] = _calls(lambda: consumer.receive(500).ack(), 12)
         return counted

@@ -21,7 +21,7 @@ def test_a_client_of_the_driver_without_free_connections_is_replaced_and_the_log
     monkeypatch.setattr(session, "_YOUNG", 0.0)
     separator = "&" if "?" in mongodb_url else "?"
     store = open_store(f"{mongodb_url}{separator}maxPoolSize=1&waitQueueTimeoutMS=300")
-    rows = store._session.collection("exhausted")
+    rows = store.session.collection("exhausted")
     rows.insert_many([{"number": number} for number in range(5)])
     # Given a thread that never gives the only connection back
     cursor = rows.find(cursor_type=CursorType.EXHAUST, batch_size=2)
@@ -32,5 +32,5 @@ def test_a_client_of_the_driver_without_free_connections_is_replaced_and_the_log
     # Then the next one has a connection
     store.ping()
     assert "no connection came free" in caplog.text
-    store._session.collection("exhausted").drop()
+    store.session.collection("exhausted").drop()
     cursor.close()
