@@ -255,6 +255,7 @@ class Store(KeyRegister, Protocol):
         """Messages by state; with ``sizes`` it MUST also have the ``bytes`` of what is ready or delayed.
 
         MUST NOT hand over bodies, nor read them without ``sizes``. A lease that ran out counts as ready, since its end.
+        ``ready_since`` MUST leave out what a claim could not give, as it waits behind the first message of its group.
         """
 
     def sweep(self, request: Sweep) -> int:

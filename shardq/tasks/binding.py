@@ -323,9 +323,10 @@ def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
 def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
     """Warn of tasks whose queue has another rate limit, or delivers more seldom than they are to be tried."""
     kept, name = queue.settings, queue.name
+    rate = None if kept.rate_limit is None else Rate.parse(kept.rate_limit)
     for task, each in options.items():
         what = f"queue {name!r} of task {task!r}"
-        if each.rate_limit is not None and not _is_same_rate(each.rate_limit, kept.rate_limit):
+        if each.rate_limit is not None and Rate.parse(each.rate_limit) != rate:
             tell_of_others(
                 what,
                 {"rate_limit": kept.rate_limit},
@@ -341,10 +342,6 @@ def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
                 f"the task is tried less often than retry={attempts}; `shardq alter {name} --max-deliveries "
                 f"{attempts}` changes it",
             )
-
-
-def _is_same_rate(first: str, second: str | None) -> bool:
-    return second is not None and Rate.parse(first) == Rate.parse(second)
 
 
 def _sent(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[str]:

@@ -463,14 +463,14 @@ def test_wrong_limits_are_refused(client: shardq.Client, wrong: dict[str, Any]) 
 def test_a_name_that_leaves_no_room_for_the_permits_is_refused(client: shardq.Client) -> None:
     long = "x" * (MAX_NAME_LENGTH - 10)
     with pytest.raises(
-        shardq.InvalidName, match=r"max_in_flight=5: .* at most 182, or set max_in_flight=None"
+        shardq.InvalidName, match=r"max_in_flight=5: .* at most 174, or set max_in_flight=None"
     ):
         client.create_queue(long, max_in_flight=5, max_deliveries=None)
     queue = client.create_queue(long, max_deliveries=None)
-    with pytest.raises(shardq.InvalidName, match=r"rate_limit='5/s': .* at most 187"):
+    with pytest.raises(shardq.InvalidName, match=r"rate_limit='5/s': .* at most 179"):
         queue.alter(rate_limit="5/s")
     assert client.queues() == (long,)
-    longest = client.create_queue("y" * 182, max_in_flight=5, rate_limit="5/s")
+    longest = client.create_queue("y" * 174, max_in_flight=5, rate_limit="5/s")
     longest.producer().send(b"x")
     assert longest.consumer().receive(1)
 
