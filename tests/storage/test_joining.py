@@ -32,9 +32,9 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
-from shardq.storage.turns import Turn
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
+from shardq.waits import Turn
 from tests.forking import forked
 from tests.function_calls import function_calls
 
