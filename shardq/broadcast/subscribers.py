@@ -20,7 +20,7 @@ from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.queue_internals import use
 from shardq.storage.requests import EntryState
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 
 __all__ = ["LEASE_SECONDS", "Entry", "keep_alive", "live_queues"]
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.storage.per_process import PerProcess
-from shardq.storage.turns import Turn
+from shardq.waits import Turn
 
 __all__ = ["Joining", "Pending", "for_another_thread"]
 

@@ -14,7 +14,7 @@ from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
 from shardq.storage.per_process import generation
-from shardq.storage.turns import Changes
+from shardq.waits import Changes
 
 __all__ = ["Overlap"]
 

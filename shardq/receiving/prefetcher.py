@@ -17,7 +17,7 @@ from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.receiving.turns import Turns
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
-from shardq.storage.turns import Changes
+from shardq.waits import Changes
 
 __all__ = ["Prefetcher"]
 

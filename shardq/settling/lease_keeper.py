@@ -13,7 +13,7 @@ from shardq.clock import seconds
 from shardq.context.retry import Retry
 from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 
 __all__ = ["Keeping", "LeaseKeeper", "LeaseKeepers"]
 

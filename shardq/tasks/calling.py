@@ -18,9 +18,9 @@ from typing import Any
 
 from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
-from shardq.storage.turns import Flag
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
+from shardq.waits import Flag
 from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]

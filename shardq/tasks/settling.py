@@ -10,10 +10,10 @@ from shardq.batch import Batch
 from shardq.errors import QueueFull, QueuePaused
 from shardq.message import Message
 from shardq.queue import Queue
-from shardq.storage.turns import Changes
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.work_unit import Unit, ledger_id
+from shardq.waits import Changes
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from shardq.errors import ShardqError
-from shardq.storage.turns import Flag
 from shardq.tasks.results import ResultLog
+from shardq.waits import Flag
 
 __all__ = ["UPKEEP_SECONDS", "Upkeep"]
 

@@ -17,13 +17,13 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, InvalidSetting, ShardqError
 from shardq.settings import check_number
-from shardq.storage.turns import Changes
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
+from shardq.waits import Changes
 from shardq.wording import kind_of, shown
 from shardq.worker import Worker
 from shardq.worker.options import LoopKeywords

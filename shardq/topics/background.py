@@ -12,9 +12,9 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
-from shardq.storage.turns import Flag
 from shardq.topics.copying import outside_of
 from shardq.topics.relay import Relay
+from shardq.waits import Flag
 
 __all__ = ["Background", "background_of"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 
 __all__ = ["Backlog"]
 

@@ -17,10 +17,10 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
-from shardq.storage.turns import Turn
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.testing.seam import joined_callers
+from shardq.waits import Turn
 
 PATIENCE = 20  # seconds until something counts as hanging
 

@@ -32,10 +32,10 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
-from shardq.storage.turns import Turn
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.seam import joined_callers
+from shardq.waits import Turn
 from tests.forking import forked
 from tests.function_calls import function_calls
 

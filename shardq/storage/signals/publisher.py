@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from shardq.storage.requests import Finding
-from shardq.storage.turns import Changes
+from shardq.waits import Changes
 
 __all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
 

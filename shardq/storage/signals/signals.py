@@ -9,7 +9,7 @@ from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, LocalNotifier, Publisher
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 
 __all__ = ["Signals", "Watch"]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
-from shardq.storage.turns import Changes
+from shardq.waits import Changes
 
 __all__ = [
     "MOST_BLOBS",
@@ -167,7 +167,7 @@ class Pool:
         self._lock = threading.Lock()
         self._changes = Changes(self._lock)
         self._idle: list[Connection] = []
-        self._lent: set[_Loan] = set()
+        self._lent: dict[_Loan, None] = {}  # entered and left in one step each
         self._epoch = 0
         self._pausing = False
 
@@ -223,10 +223,10 @@ class Pool:
                 loan.connection = self._idle.pop() if self._idle else None
 
     def _lend(self, loan: _Loan) -> bool:
-        if len(self._lent) >= self._limit or self._pausing:
+        if self._pausing or (self._lent and len(self._lent) >= self._limit):
             return False
         loan.epoch = self._epoch
-        self._lent.add(loan)
+        self._lent[loan] = None
         if self._idle:
             loan.connection = self._idle.pop()
         return True
@@ -244,8 +244,9 @@ class Pool:
                 if connection is not None and reusable and connection.reusable:
                     self._idle.append(connection)
                     loan.connection = None
-                self._lent.discard(loan)
-                self._changes.tell()
+                del self._lent[loan]
+                if self._changes.turns:
+                    self._changes.tell()
         if loan.connection is not None:
             loan.connection.close()
 

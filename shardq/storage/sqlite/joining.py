@@ -19,7 +19,7 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 from shardq.wording import kind_of, shown
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]

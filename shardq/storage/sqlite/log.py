@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from shardq.storage.sqlite.connections import FileIdentity, file_identity, log_of
-from shardq.storage.turns import Flag
+from shardq.waits import Flag
 
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper", "tell"]
 

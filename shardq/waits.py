@@ -44,11 +44,12 @@ class Changes:
 
     def __init__(self, lock: PlainLock) -> None:
         self._lock = lock
-        self._turns: list[Turn] = []  # appended to and removed from in one step each
+        self.turns: list[Turn] = []
+        """Of those who wait now; appended to and removed from in one step each."""
 
     def tell(self) -> None:
         """Let all threads that wait look again. The lock may be held."""
-        for turn in tuple(self._turns):
+        for turn in tuple(self.turns):
             turn.end()
 
     def wait_for(self, look: Callable[[], T], seconds: float | None = None) -> T:
@@ -60,7 +61,7 @@ class Changes:
         while True:
             turn = Turn()
             try:
-                self._turns.append(turn)
+                self.turns.append(turn)
                 with self._lock:
                     found = look()
                 left = _LONGEST if until is None else min(until - time.monotonic(), _LONGEST)
@@ -69,7 +70,7 @@ class Changes:
                 turn.wait(left)
             finally:
                 with suppress(ValueError):
-                    self._turns.remove(turn)
+                    self.turns.remove(turn)
 
 
 class Flag:
