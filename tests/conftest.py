@@ -58,6 +58,7 @@ SLOW = {
     "test_interrupted_bulk_sends.py",
     "test_interrupted_senders.py",
     "test_pipeline_processes.py",
+    "test_poison.py",
     "test_pool.py",
     "test_power_cuts.py",
     "test_processes.py",

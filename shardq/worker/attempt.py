@@ -13,6 +13,7 @@ from shardq.callables import check_has_run
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
 from shardq.worker.policy import ErrorFunction, chosen
 from shardq.worker.report import Tally
@@ -144,7 +145,8 @@ class EachMessage(msgspec.Struct, frozen=True):
 class WholeBatch(msgspec.Struct, frozen=True):
     """Calls the handler with the whole batch. What it raises is about the messages that it has not settled.
 
-    A batch of which a lease is over, as after a long wait for a permit, is not begun.
+    A batch of which a lease is over, as after a long wait for a permit, is not begun. An ack by the handler claims
+    nothing further: messages would be held beside those that it still works on.
     """
 
     handler: BatchHandler
@@ -160,7 +162,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
         messages = list(attempt.batch)
         attempt.started = len(messages)
         try:
-            result = self.handler(attempt.batch)
+            result = self.handler(without_next_claim(attempt.batch))
         except Exception as error:
             _fail(attempt, tally, messages, error, self.policy)
         except BaseException:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Unpack, cast, overload
 
+from shardq.batch import Batch
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
+from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.queue import Queue
-from shardq.queue_internals import consumer_of, unless
+from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import generation
 from shardq.wording import shown
@@ -29,6 +31,7 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import open_gate, permit_gate, present_gate
+from shardq.worker.last_attempts import Caution, set_apart
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
@@ -151,14 +154,13 @@ class Worker:
             self._consumer.stop()
 
     def _consume(self) -> None:
-        options = self._options
         self._open_gate()
         self._tell_of_pauses()
         consumer = self._consumer = self._make_consumer()
         try:
             if self._stopping:  # before there was a consumer
                 return
-            for batch in consumer.batches(options.batch, wait=options.idle_exit):
+            for batch in self._batches(consumer):
                 self._tally.add(batches=1)
                 self._tally.hold(len(batch))
                 try:
@@ -168,6 +170,33 @@ class Worker:
         finally:
             with self._leaving():
                 consumer.close()
+
+    def _batches(self, consumer: Consumer) -> Iterator[Batch]:
+        """Receive batch after batch. A message at its last delivery is a batch of its own: see `set_apart`."""
+        options, caution = self._options, Caution(len(self._queues) + 2)
+        while not self._stopping:
+            most = caution.most
+            for batch in consumer.batches(most or options.batch, wait=options.idle_exit):
+                last = self._at_last_delivery(batch)
+                caution.note(None if last is None else 1)
+                kept, rest = set_apart(batch, last)
+                if rest is not None:
+                    self._give_back(rest)
+                yield kept
+                if caution.most != most:
+                    break
+            else:
+                return
+
+    def _at_last_delivery(self, batch: Batch) -> Message | None:
+        found: list[Message | None] = []
+        self._persist(lambda: found.append(at_last_delivery(batch)))
+        return found[0] if found else None
+
+    def _give_back(self, rest: Batch) -> None:
+        """Release messages that are not begun, uncounted."""
+        assert rest.queue is not None
+        self._settle_all(self._queues[rest.queue], Attempt(rest))
 
     def _open_gate(self) -> None:
         name = self._options.semaphore
@@ -211,6 +240,9 @@ class Worker:
 
     def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
         self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
+        self._settle_all(queue, attempt)
+
+    def _settle_all(self, queue: Queue, attempt: Attempt) -> None:
         for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
             self._persist(step)
 

@@ -241,8 +241,7 @@ def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -
     assert report.batches == 10
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-@pytest.mark.parametrize("retry", [1, None])
+@pytest.mark.parametrize(("threads", "retry"), [(0, 1), (0, None), (1, 1), (1, None), (4, None)])
 def test_a_task_at_its_last_attempt_is_held_only_while_it_runs_so_that_no_other_one_takes_it_along(
     tasks: Tasks, client: shardq.Client, clock: ManualClock, retry: int | None, threads: int
 ) -> None:
@@ -260,6 +259,33 @@ def test_a_task_at_its_last_attempt_is_held_only_while_it_runs_so_that_no_other_
     report = TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
     assert held == [(1 if retry else 2, 1)] * 5
     assert (report.worked, report.dead_lettered) == (5, 0)
+
+
+def test_a_task_at_its_last_attempt_waits_uncounted_for_those_that_run(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = client.create_queue("tasks", max_deliveries=2, visibility_timeout=30)
+    held: list[int] = []
+
+    @tasks.task
+    def work() -> None:
+        held.append(queue.counts().in_flight)
+
+    @tasks.task
+    def slow() -> int:
+        """Run until the worker holds the other one, and return how often that was delivered."""
+        until = time.monotonic() + 60
+        while not (seen := queue.get(tried.id)) or not seen.owner:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return seen.deliveries
+
+    tried = work.send()
+    queue.consumer().receive(1)  # a worker that has died
+    clock.advance(31)
+    first = slow.options(priority=0).send()
+    report = TaskWorker(tasks, client, threads=3, batch=1, idle_exit=0).run()
+    assert (first.get(timeout=0), held, report.worked, report.given_back) == (1, [1], 2, 0)
 
 
 @pytest.fixture
