@@ -130,7 +130,7 @@ class Runner:
         return False
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
-        """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
+        """Run its tasks, and note what is to become of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
         calls = EachMessage(lambda message: self._handle(unit, message), self._outcome)
         try:
@@ -166,10 +166,11 @@ class Runner:
                 return None
         except _Away:
             return Snooze(AGAIN_SECONDS)
-        except Exception as error:
+        except BaseException as raised:
+            error = unit.attempt.failure(raised)
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
-            else:
+            elif error is not None:
                 unit.fail(message, error, self._call(message))
             raise
         unit.fail(message, value, self._call(message))

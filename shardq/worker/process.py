@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import signal
 import threading
@@ -31,8 +30,6 @@ __all__ = [
     "run_process",
     "sendable",
 ]
-
-_log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.2
 
@@ -104,7 +101,7 @@ def load_handler(handler: str | Handler) -> Handler:
 
 
 def _run(worker: Worker, channel: Connection) -> str:
-    """Work until the end; returns why the handler crashed, or "". An exit with code 0 ends the process for good."""
+    """Work until the end; returns why the worker crashed, or ""."""
     here = generation()
     try:
         with reporting(worker, channel):
@@ -112,9 +109,7 @@ def _run(worker: Worker, channel: Connection) -> str:
     except SystemExit as exit_:
         if generation() != here:  # of a child that a handler has forked
             raise
-        if exit_.code not in (None, 0):
-            return f"the handler raised SystemExit({exit_.code!r})"
-        _log.warning("the handler ended this process with SystemExit(0): it is not started again")
+        return f"the worker ended with SystemExit({exit_.code!r})"
     return ""
 
 

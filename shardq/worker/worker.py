@@ -48,11 +48,14 @@ LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; 
 class Worker:
     """Receives messages and calls a handler with each, until it is told to stop.
 
-    When the handler returns, its message is acked; a batch is acked with one call. When the handler raises an
-    ``Exception``, its message is delivered again after ``retry_delay`` seconds, which double with each delivery up
-    to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
-    exception as its reason. Each failure is logged with its traceback. Delivery is at least once: a handler can run
-    twice for the same message, and must allow for that.
+    When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
+    is delivered again after ``retry_delay`` seconds, which double with each delivery up to ``max_retry_delay``. After
+    the queue's ``max_deliveries`` the message goes to the dead-letter queue with the exception as its reason. Each
+    failure is logged with its traceback. SystemExit and ``asyncio.CancelledError`` are failures too; KeyboardInterrupt
+    ends the worker. Delivery is at least once: a handler can run twice for the same message, and must allow for that.
+
+    Before its last delivery a message is held alone, so that it is no dead letter because another one has killed the
+    process. The rest of its batch is released uncounted.
 
     A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
     ``on_error`` gives outcomes to errors.
@@ -128,7 +131,7 @@ class Worker:
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
 
-        Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
         self._runs_in = generation()

@@ -148,13 +148,22 @@ async def leave_beside() -> None:
 
 @pytest.mark.parametrize("function", [leave, leave_the_loop, leave_beside])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_system_exit_of_a_task_ends_the_worker_and_the_task_is_tried_again(
+def test_system_exit_of_a_task_is_a_failure_and_the_worker_goes_on(
     tasks: Tasks, client: shardq.Client, function: Callable[[], object], threads: int
 ) -> None:
-    tasks.task(name="leave")(function).send()
-    with pytest.raises(SystemExit):
-        TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
-    assert client.queue("tasks").counts().ready == 1
+    leaves = tasks.task(name="leave", retry=1)(function)
+    results = leaves.send_many([leaves.signature(), leaves.signature()])
+    report = TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
+    assert (report.failed, report.dead_lettered) == (2, 2)
+    for result in results:
+        with pytest.raises(TaskFailed, match=r"HandlerExited: SystemExit\(3\)"):
+            result.get(timeout=0)
+
+
+def test_a_task_that_leaves_is_tried_again(tasks: Tasks, client: shardq.Client) -> None:
+    tasks.task(name="leave")(leave).send()
+    TaskWorker(tasks, client, threads=1, idle_exit=0).run()
+    assert client.queue("tasks").counts().delayed == 1
 
 
 def test_tasks_that_the_worker_does_not_know_and_arguments_of_another_version_are_dead_letters(

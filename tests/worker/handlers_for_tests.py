@@ -44,10 +44,9 @@ def leave(message: Message) -> None:
     raise SystemExit(0)
 
 
-def exit_if_bad(message: Message) -> None:
-    """As a program that is called as a function does."""
-    if message.body == b"bad":
-        sys.exit("usage: program FILE")
+def leave_at_once_once(message: Message) -> None:
+    if _first(message):
+        os._exit(0)
 
 
 def _first(message: Message) -> bool:
