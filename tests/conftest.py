@@ -57,6 +57,7 @@ SLOW = {
     "test_forks.py",
     "test_interrupted_bulk_sends.py",
     "test_interrupted_senders.py",
+    "test_killed_processes.py",
     "test_pipeline_processes.py",
     "test_poison.py",
     "test_pool.py",

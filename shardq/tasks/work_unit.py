@@ -26,6 +26,7 @@ from shardq.tasks.errors import (
     ResultRejected,
     TaskCancelled,
     UnknownTask,
+    WaitRejected,
 )
 from shardq.tasks.gathering import body_of
 from shardq.tasks.ids import check_task_id, is_step, run_of
@@ -108,9 +109,11 @@ class Runner:
         binding: Binding,
         loop: Loop,
         on_error: Callable[[Exception], None] = lambda _: None,
+        *,
+        stopping: Callable[[], bool],
     ) -> None:
         self._tasks, self._middleware, self._loop = tasks, middleware, loop
-        self._on_error = on_error
+        self._on_error, self._stopping = on_error, stopping
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[Unit]) -> None:
@@ -237,7 +240,9 @@ class Runner:
     def _run(self, unit: Unit, message: Message) -> Any:
         task = self._task(message)
         given = self._arguments(task, message)
-        current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
+        current = CurrentTask(
+            task.name, ledger_id(message), message.deliveries, kept(message), self._log, self._stopping
+        )
         began = time.monotonic()
         try:
             return run_function(
@@ -316,7 +321,7 @@ class Runner:
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)
-        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected):
+        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected | WaitRejected):
             return DeadLetter()
         task = self._tasks.get(str(_headers(message).get(NAME)))
         return None if task is None else task.settings.policy.outcome(error, message.deliveries)

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
-import msgspec
-
 import shardq
 from shardq.batch import Batch
 from shardq.client import Client
@@ -21,13 +19,16 @@ from shardq.message import Message
 from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.settings import check_number
 from shardq.tasks.calling import Loop
+from shardq.tasks.room import Room
 from shardq.tasks.settling import Ended, is_done, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
 from shardq.wording import kind_of, shown
 from shardq.worker import Worker
+from shardq.worker.attempt import Attempt
 from shardq.worker.last_attempts import Caution, set_apart
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport
 
@@ -39,8 +40,6 @@ __all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "chec
 _log = logging.getLogger(__name__)
 
 MAX_THREADS = 1_000
-AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time, as far as is known
-MOST_AHEAD = 500
 BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
 WAIT_SECONDS = 5.0
 
@@ -101,8 +100,8 @@ class TaskWorker(Worker):
         super().__init__(opened, print, **options)
         self._threads, self._binding = threads, binding
         self._loop = Loop()
-        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
-        self._room = _Room(threads, Caution(len(opened) + 2))
+        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
+        self._room = Room(threads, Caution(len(opened) + 2))
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
@@ -152,6 +151,7 @@ class TaskWorker(Worker):
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
+            enable_loggers(_log)
             self._upkeep.look()
             if (room := self._room.wait(0.5)) == 0:
                 idle_since = time.monotonic()
@@ -223,6 +223,7 @@ class TaskWorker(Worker):
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._room.take(sum(len(unit.attempt.batch) for unit in units))
+        self._open.update(unit.attempt for unit in units)
         self._runner.look(units)
         for unit in units:
             if self._threads:
@@ -258,7 +259,13 @@ class TaskWorker(Worker):
         except BaseException as error:
             self._end_with(error)
         finally:
+            self._open.difference_update(unit.attempt for unit in units)
             self._room.give(sum(len(unit.attempt.batch) for unit in units))
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Release what is not begun. What has ended is settled with its result, by the thread for that."""
+        if unstarted := attempt.unstarted:
+            self._give_back(attempt.batch.part(unstarted))
 
     def _end_with(self, error: BaseException) -> None:
         if isinstance(error, ShardqError) and error.retryable:
@@ -280,72 +287,3 @@ def check_names(queues: object) -> None:
         raise InvalidSetting(
             f"queues={shown(queues)} is {kind_of(queues)}: give a list of names, such as ['tasks']"
         )
-
-
-class _Room:
-    """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
-
-    After a task at its last attempt was received it may hold fewer: see :class:`Caution`.
-    """
-
-    def __init__(self, threads: int, caution: Caution) -> None:
-        self._threads, self._runs = threads or MOST_AHEAD, threads or 1
-        self._caution = caution
-        self._changed = threading.Condition()
-        self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
-        self.held = 0
-        self._ended = 0  # of those, which are to be settled
-
-    def wait(self, seconds: float) -> int:
-        """How many may be received: none, when there was no room for so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free > 0, seconds)
-            return self._free
-
-    def wait_for_less(self, held: int, seconds: float) -> None:
-        """Sleep until fewer than ``held`` are held."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.held < held, seconds)
-
-    def take(self, count: int) -> None:
-        """Count messages as held."""
-        with self._changed:
-            self.held += count
-
-    def give(self, count: int) -> None:
-        """Count messages that have been run as held no longer."""
-        with self._changed:
-            self.held -= count
-            self._ended -= count
-            self._changed.notify_all()
-
-    def told(self, report: WorkerReport) -> WorkerReport:
-        """A report, with how many messages are held, and how many of them have been run."""
-        with self._changed:
-            return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
-
-    @property
-    def at_once(self) -> int:
-        """How many tasks begin at once, when they are put before all others."""
-        with self._changed:
-            return max(0, self._runs - self.held)
-
-    def note(self, most: int | None) -> None:
-        """Note how many may be held because of what was received: see :meth:`Caution.note`."""
-        with self._changed:
-            self._caution.note(most)
-
-    def ran(self, count: int, seconds: float) -> None:
-        """Learn how long tasks take that have been run."""
-        with self._changed:
-            self._ended += count
-            self._seconds += (seconds / count - self._seconds) / 8
-
-    @property
-    def _free(self) -> int:
-        if self._caution.most is not None:
-            return max(0, self._caution.most - self.held)
-        ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
-        capacity = self._threads + ahead
-        free = capacity - self.held
-        return free if self.held < self._threads or 2 * free >= capacity else 0

@@ -16,6 +16,7 @@ from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.policy import ErrorFunction, as_failure, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
@@ -104,6 +105,12 @@ class Attempt:
         if message.lane is not None and (message.released or not (leaves or message.settled)):
             self._stopped.add(message.lane)
         return True
+
+    @property
+    def running(self) -> list[Message]:
+        """The messages that the handler works on now."""
+        ended = {*self.finished, *self.interrupted, *self.held_back, *(each.message for each in self.endings)}
+        return [message for message in self.batch[: self.started] if message not in ended]
 
     @property
     def unstarted(self) -> list[Message]:
@@ -206,6 +213,7 @@ def _fail(
     attempt: Attempt, tally: Tally, messages: list[Message], raised: BaseException, policy: ErrorFunction
 ) -> bool:
     """The handler raised: an outcome, or an error for which the policy has one. False when it ends the worker."""
+    enable_loggers(_log)
     error = attempt.failure(raised)
     if error is None:
         attempt.interrupted += messages

@@ -6,7 +6,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Literal, Unpack, cast, overload
 
 from shardq.batch import Batch
@@ -32,6 +33,7 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.gate import open_gate, permit_gate, present_gate
 from shardq.worker.last_attempts import Caution, set_apart
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
@@ -42,6 +44,7 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
+ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
 LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; leases end by themselves
 
 
@@ -117,6 +120,7 @@ class Worker:
         }
         self._tally = Tally()
         self._stopping = False
+        self._open = set[Attempt]()  # with messages that are not settled
         self._runs_in = generation()
         self._leave_by = math.inf
         self._semaphore: Semaphore | None = None
@@ -137,6 +141,7 @@ class Worker:
         self._runs_in = generation()
         faults = 0  # of the store, in a row
         while not self._stopping:
+            enable_loggers(_log)
             batches = self.report.batches
             try:
                 self._consume()
@@ -156,6 +161,23 @@ class Worker:
         if self._consumer is not None:
             self._consumer.stop()
 
+    def abandon(self) -> None:
+        """Release what is held while a handler runs that does not end: this process is about to be killed.
+
+        For another thread, after :meth:`stop`. What is worked is acked, what is not begun is released uncounted. What
+        the handler works on is delivered again a second later. Gives up after 5 seconds.
+        """
+        self._leave_by = math.inf
+        for attempt in list(self._open):
+            with suppress(ShardqError):  # its lease ends with this process
+                if running := attempt.running:
+                    self._persist(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
+                self._settle_beside(attempt)
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Settle what no handler works on."""
+        self._settle_all(self._queues[attempt.batch[0].queue], attempt)
+
     def _consume(self) -> None:
         self._open_gate()
         self._tell_of_pauses()
@@ -166,9 +188,13 @@ class Worker:
             for batch in self._batches(consumer):
                 self._tally.add(batches=1)
                 self._tally.hold(len(batch))
+                enable_loggers(_log)
+                attempt = Attempt(batch)
+                self._open.add(attempt)
                 try:
-                    self._work(Attempt(batch))
+                    self._work(attempt)
                 finally:
+                    self._open.remove(attempt)
                     self._tally.hold(0)
         finally:
             with self._leaving():
