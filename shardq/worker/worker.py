@@ -218,7 +218,9 @@ class Worker:
                 return
 
     def _at_last_delivery(self, batch: Batch) -> Message | None:
-        found: list[Message | None] = []
+        with suppress(ShardqError):
+            return at_last_delivery(batch)
+        found: list[Message | None] = []  # its settings have to be read again
         self._persist(lambda: found.append(at_last_delivery(batch)))
         return found[0] if found else None
 
