@@ -47,6 +47,7 @@
     ├── UnsupportedByStore     the store cannot do this
     ├── WorkersFailing         the processes of a worker pool keep dying (shardq.worker)
     ├── CommandFailed          the command of a message failed (shardq.worker)
+    ├── HandlerExited          a handler raised SystemExit or another BaseException (shardq.worker)
     ├── UnknownTask            a worker has no task of this name (shardq.tasks)
     ├── TaskFailed             a task has failed for good (shardq.tasks)
     ├── TaskCancelled          a task was cancelled (shardq.tasks)
@@ -54,6 +55,7 @@
     ├── ResultTimeout          a task has not ended in time (shardq.tasks)
     ├── ResultMissing          a task has no result, and none will come (shardq.tasks)
     ├── ResultRejected         a result of a task cannot be stored or read (shardq.tasks)
+    ├── WaitRejected           a task would wait for another one without a timeout (shardq.tasks)
     ├── JobFailed              Spark ended a job (shardq.spark)
     ├── TaskAbandoned          Spark no longer waits for a task (shardq.spark)
     ├── BenchmarkFailed        a measurement did not run to its end (shardq.bench)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -16,7 +17,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection
+from shardq.held import HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
@@ -28,22 +29,28 @@ from shardq.settling.clock_jumps import JUMP
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
+    "at_last_delivery",
     "consumer_of",
+    "count_deliveries",
     "found_in",
     "holders_of",
     "one_by_one",
     "placed",
+    "receive_uncounted",
     "replace_body",
     "sent_ahead",
     "stored_in",
     "unless",
     "use",
     "wait_for",
+    "without_next_claim",
 ]
 
 _PAGE = 1_000
 
 # ruff: noqa: SLF001 - it is of the same house
+
+_deliveries = attrgetter("deliveries")
 
 
 def consumer_of(
@@ -118,6 +125,41 @@ def _alone(batch: Batch, held: HeldSlice, place: int, message: Message) -> Batch
     if len(batch) == 1:
         part._acking = batch._acking
     return part
+
+
+def at_last_delivery(batch: Batch) -> Message | None:
+    """The first message that becomes a dead letter if its holder dies; None: there is none, as almost always.
+
+    Reads the settings of the queue only if there may be one.
+    """
+    settler, pieces = batch._settler, [selection.held for selection in batch._selections]
+    if not settler.is_last(max(pieces, key=_deliveries)):
+        return None
+    return next(message for message in batch if message.last_delivery)
+
+
+def without_next_claim(batch: Batch) -> Batch:
+    """The same messages. An ack of them all does not begin to claim the next ones."""
+    same = Batch((), batch._settler)
+    same._selections, same._length = batch._selections, batch._length
+    return same
+
+
+def receive_uncounted(consumer: Consumer, limit: int, wait: float) -> Batch:
+    """Receive as :meth:`Consumer.receive` does. No delivery counts before :func:`count_deliveries`."""
+    with consumer._receiving.uncounted():
+        return consumer.receive(limit, wait=wait)
+
+
+def count_deliveries(consumer: Consumer, batch: Batch) -> None:
+    """Count the deliveries that are not counted yet, and hold the messages for a lease. It can be repeated.
+
+    Messages that are lost are marked so.
+    """
+    held = [each for each in in_states(batch._selections, SettleState.OPEN) if not each.held.started]
+    if held:
+        lease = consumer._receiving.lease_of([each.held for each in held])
+        consumer._settlements[held[0].held.shard.queue].start(held, lease)
 
 
 def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:

@@ -55,6 +55,7 @@ class QueueClaims:
         self._enlisted_as = consumer.text
         self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
+        self.counts = True  # False: no claim counts a delivery, whatever the settings are
         self.ownership = Ownership(self._enlisted_as)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, polled=polled)
         self.filter = DeliveryFilter(context)
@@ -261,7 +262,8 @@ class QueueClaims:
 
         Nor does it for groups: counting it shows that no earlier message of the group was given back meanwhile.
         """
-        started = not self._ahead or (settings.max_deliveries is None and not shard.is_grouped)
+        unlimited = settings.max_deliveries is None and not shard.is_grouped
+        started = self.counts and (unlimited or not self._ahead)
         token = self._consumer.token()
         allowed = self._finish(settings) if finish else None
         return Claim(shard, token, limit, self.known_lease, self._consumer.name, started, allowed)

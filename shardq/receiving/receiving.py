@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -154,6 +155,19 @@ class Receiving:
             if piece.finished:
                 piece.mark(range(piece.count), SettleState.FINISHED)
         return held
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within it no claim counts a delivery. :meth:`Settlement.start` counts it."""
+        self._count_claims(counts=False)
+        try:
+            yield
+        finally:
+            self._count_claims(counts=True)
+
+    def _count_claims(self, *, counts: bool) -> None:
+        for queue in self.queues.values():
+            queue.counts = counts
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""

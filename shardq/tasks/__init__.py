@@ -16,6 +16,7 @@ from shardq.tasks.errors import (
     TaskFailed,
     TaskTimeout,
     UnknownTask,
+    WaitRejected,
 )
 from shardq.tasks.inline import InlineTasks, SentTask
 from shardq.tasks.listing import WorkflowView
@@ -52,6 +53,7 @@ __all__ = [
     "TaskWorker",
     "Tasks",
     "UnknownTask",
+    "WaitRejected",
     "Workflow",
     "WorkflowResult",
     "WorkflowView",

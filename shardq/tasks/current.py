@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.tasks.errors import ResultRejected, TaskCancelled
+from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
 from shardq.wording import shown
 
-__all__ = ["CurrentTask", "current_task", "running"]
+__all__ = ["CurrentTask", "check_wait", "current_task", "is_in_worker", "running"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +38,17 @@ class CurrentTask:
     """
 
     def __init__(
-        self, name: str, identity: str, deliveries: int, keep: float, log: ResultLog | None = None
+        self,
+        name: str,
+        identity: str,
+        deliveries: int,
+        keep: float,
+        log: ResultLog | None = None,
+        stopping: Callable[[], bool] | None = None,
     ) -> None:
         self.name, self.id, self.deliveries = name, identity, deliveries
         self._keep, self._log = keep, log
+        self._stopping = stopping  # whether its worker is told to stop; None: no worker runs it
         self._cancelled = False
         self._looked_at = time.monotonic()
         self._told_at = float("-inf")
@@ -105,6 +112,31 @@ class CurrentTask:
                 raise
             _log.warning("progress of task %s was not noted: %s", self.id, error)
 
+    def within(self, outer: CurrentTask) -> None:
+        """Run where another task runs, which has called this one."""
+        if self._stopping is None:
+            self._stopping = outer._stopping
+
+    @property
+    def is_in_worker(self) -> bool:
+        """True when a worker runs it, or the task that has called it."""
+        return self._stopping is not None
+
+    def check_wait(self, what: str, *, bounded: bool) -> None:
+        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is told to stop."""
+        if self._stopping is None:
+            return
+        if not bounded:
+            raise WaitRejected(
+                f"task {self.name!r} would wait for {what}, and its worker may have no thread to run that: return the "
+                "call or workflow in place of its value, put both into a chain, or give a timeout, as in "
+                "result.get(timeout=60), if other workers run it"
+            )
+        if self._stopping():
+            raise ResultTimeout(
+                f"{what} has not ended, and the worker of task {self.name!r} is told to stop: ask again later"
+            )
+
 
 _current: ContextVar[CurrentTask] = ContextVar("shardq_current_task")
 
@@ -120,9 +152,23 @@ def current_task() -> CurrentTask:
         ) from None
 
 
+def check_wait(what: str, *, bounded: bool) -> None:
+    """Raise what :meth:`CurrentTask.check_wait` does, in a task."""
+    if (current := _current.get(None)) is not None:
+        current.check_wait(what, bounded=bounded)
+
+
+def is_in_worker() -> bool:
+    """True in a task that a worker runs."""
+    current = _current.get(None)
+    return current is not None and current.is_in_worker
+
+
 @contextmanager
 def running(current: CurrentTask) -> Iterator[CurrentTask]:
     """Within it this is the current task."""
+    if (outer := _current.get(None)) is not None:
+        current.within(outer)
     token = _current.set(current)
     try:
         yield current

@@ -17,6 +17,7 @@ __all__ = [
     "TaskFailed",
     "TaskTimeout",
     "UnknownTask",
+    "WaitRejected",
 ]
 
 LONGEST_TRACEBACK = 16_000  # characters of a traceback that a result keeps: the end of it
@@ -83,6 +84,13 @@ class ResultTimeout(ShardqError):
     """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""
 
     retryable = True
+
+
+class WaitRejected(ShardqError):
+    """Raised in a task that would wait for another one without a timeout: its worker may have no thread to run that.
+
+    The task fails for good.
+    """
 
 
 class ResultMissing(ShardqError):

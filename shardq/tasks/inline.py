@@ -113,7 +113,9 @@ class _RaisingWorker(TaskWorker):
 
     def __init__(self, tasks: Tasks, client: Client, **options: Any) -> None:
         super().__init__(tasks, client, **options)
-        self._runner = Runner(tasks.tasks, tasks.middleware, self._binding, self._loop, self._raise)
+        self._runner = Runner(
+            tasks.tasks, tasks.middleware, self._binding, self._loop, self._raise, stopping=self._is_stopping
+        )
 
     def _raise(self, error: Exception) -> None:
         self._error = self._error or error

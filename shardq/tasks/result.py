@@ -13,6 +13,7 @@ import shardq
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.coming import may_come
+from shardq.tasks.current import check_wait
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.results import Decided, Entry
 
@@ -52,7 +53,8 @@ class Result(Generic[T_co]):
         """Wait for the task to end, and return what its function returned, of the type that the function declares.
 
         Waits for ``timeout`` seconds at most. Raises ResultTimeout; TaskFailed with the failure; TaskCancelled;
-        ResultMissing when there is none and none will come; ResultRejected for a value of another type.
+        ResultMissing when there is none and none will come; ResultRejected for a value of another type. In a task it
+        raises WaitRejected if it would wait without a timeout, and ResultTimeout when the worker is told to stop.
         """
         return self._value(self._awaited(timeout))
 
@@ -125,6 +127,7 @@ class Result(Generic[T_co]):
     async def _ended(self) -> Entry:
         wait = _Wait(None)
         while (entry := await asyncio.to_thread(wait.look, self._look)) is None:
+            check_wait(f"task {self.id}", bounded=False)
             await asyncio.sleep(wait.longest)
         return entry
 
@@ -146,6 +149,7 @@ class Result(Generic[T_co]):
         wait = _Wait(timeout)
         while (entry := wait.look(self._look)) is None:
             wait.check(self.id)
+            check_wait(f"task {self.id}", bounded=timeout is not None)
             before = time.monotonic()
             self._binding.results.wait(wait.longest)
             time.sleep(max(0.0, wait.shortest - (time.monotonic() - before)))

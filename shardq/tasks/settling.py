@@ -19,7 +19,7 @@ from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
 from shardq.worker.settling import AttemptSettling
 
-__all__ = ["Ended", "settle_all"]
+__all__ = ["Ended", "is_done", "settle_all"]
 
 Persist = Callable[[Callable[[], None]], None]
 """Carries out a step, and repeats it while the store is away."""
@@ -67,11 +67,11 @@ def settle_all(
     In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
     What could not be stored is not acked: it is delivered again when its lease is over.
     """
-    if not _is_done(persist, partial(_decide, units, binding)):
+    if not is_done(persist, partial(_decide, units, binding)):
         return
     seen = Seen({ledger_id(step): unit.entries[step] for unit in units for step in unit.steps})
     for unit in units:
-        if not all(_is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
+        if not all(is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
             return
     for batch, attempt in _by_batch(units):
         if batch.queue is not None:
@@ -79,7 +79,7 @@ def settle_all(
                 persist(step)
 
 
-def _is_done(persist: Persist, step: Callable[[], None]) -> bool:
+def is_done(persist: Persist, step: Callable[[], None]) -> bool:
     """Carry out a step; False when it was given up, because the worker is told to stop while the store is away."""
     done: list[bool] = []
 

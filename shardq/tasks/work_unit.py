@@ -26,6 +26,7 @@ from shardq.tasks.errors import (
     ResultRejected,
     TaskCancelled,
     UnknownTask,
+    WaitRejected,
 )
 from shardq.tasks.gathering import body_of
 from shardq.tasks.ids import check_task_id, is_step, run_of
@@ -98,6 +99,10 @@ class Unit:
         self.entries.setdefault(message, Entry("failed", failure=known, seconds=seconds))
 
 
+def _ignore(_: Message) -> None:
+    """Do nothing about a message."""
+
+
 class Runner:
     """Runs the tasks of units. Any number of threads may use it."""
 
@@ -108,13 +113,13 @@ class Runner:
         binding: Binding,
         loop: Loop,
         on_error: Callable[[Exception], None] = lambda _: None,
+        *,
+        stopping: Callable[[], bool],
     ) -> None:
         self._tasks, self._middleware, self._loop = tasks, middleware, loop
-        self._on_error = on_error
-        self.begins: Callable[[Message], None] = lambda _: None  # called with each task when it begins
-        self.ends: Callable[[Message], None] = lambda _: (
-            None
-        )  # and with one that ends before others of its unit
+        self._on_error, self._stopping = on_error, stopping
+        self.begins: Callable[[Message], None] = _ignore  # called with each task when it begins
+        self.ends: Callable[[Message], None] = _ignore  # and with one that ends before others of its unit
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[Unit]) -> None:
@@ -134,7 +139,7 @@ class Runner:
         return False
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
-        """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
+        """Run its tasks, and note what is to become of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
         calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
         try:
@@ -178,10 +183,11 @@ class Runner:
                 return None
         except _Away:
             return Snooze(AGAIN_SECONDS)
-        except Exception as error:
+        except BaseException as raised:
+            error = unit.attempt.failure(raised)
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
-            else:
+            elif error is not None:
                 unit.fail(message, error, self._call(message))
             raise
         unit.fail(message, value, self._call(message))
@@ -248,7 +254,9 @@ class Runner:
     def _run(self, unit: Unit, message: Message) -> Any:
         task = self._task(message)
         given = self._arguments(task, message)
-        current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
+        current = CurrentTask(
+            task.name, ledger_id(message), message.deliveries, kept(message), self._log, self._stopping
+        )
         began = time.monotonic()
         try:
             return run_function(
@@ -327,7 +335,7 @@ class Runner:
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)
-        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected):
+        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected | WaitRejected):
             return DeadLetter()
         task = self._tasks.get(str(_headers(message).get(NAME)))
         return None if task is None else task.settings.policy.outcome(error, message.deliveries)

@@ -7,25 +7,29 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
-
-import msgspec
 
 import shardq
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, InvalidSetting, ShardqError
+from shardq.message import Message
+from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.settings import check_number
 from shardq.tasks.calling import Loop
-from shardq.tasks.settling import Ended, settle_all
+from shardq.tasks.room import Room
+from shardq.tasks.settling import Ended, is_done, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
-from shardq.waits import Changes
 from shardq.wording import kind_of, shown
 from shardq.worker import Worker
+from shardq.worker.attempt import Attempt
+from shardq.worker.last_attempts import Caution, set_apart
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport
 
@@ -37,8 +41,6 @@ __all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "chec
 _log = logging.getLogger(__name__)
 
 MAX_THREADS = 1_000
-AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time, as far as is known
-MOST_AHEAD = 500
 BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
 WAIT_SECONDS = 5.0
 
@@ -52,8 +54,9 @@ class TaskWorker(Worker):
 
     It receives further tasks while some run, and keeps the leases of those that it holds. What has become of a task is
     stored before its message is acked: whatever dies in between, the result stands, and the task does not run again. A
-    task whose worker dies while it runs is run again. One at its last attempt is held only while it runs: it is no dead
-    letter because another task has killed the process.
+    task whose worker dies while it runs is run again. Before its last attempt it waits until the worker holds nothing
+    else, and is held alone: it is no dead letter because another task has killed the process. A task that has a single
+    attempt runs beside others.
 
     It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``
     seconds without any. With ``threads=0`` the tasks run in the thread that calls :meth:`run`. The queues are those of
@@ -98,12 +101,12 @@ class TaskWorker(Worker):
         super().__init__(opened, print, **options)
         self._threads, self._binding = threads, binding
         self._loop = Loop()
-        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
+        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
         self._waiting = Waiting(binding.results)
         if threads:
             self._runner.begins = lambda message: self._waiting.end([message])
             self._runner.ends = lambda message: self._waiting.hold([message], 0.0)
-        self._room = _Room(threads)
+        self._room = Room(threads, Caution(len(opened) + 2))
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
@@ -153,6 +156,7 @@ class TaskWorker(Worker):
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
+            enable_loggers(_log)
             self._upkeep.look()
             self._waiting.note()
             if (room := self._room.wait(0.5)) == 0:
@@ -162,14 +166,15 @@ class TaskWorker(Worker):
             held = self._room.held  # before the look, which does not see what those send that end during it
             try:
                 longest = PATIENCE_SECONDS if self._waiting.are_new else WAIT_SECONDS
-                batch = consumer.receive(min(room, self._options.batch), wait=min(left, longest))
+                # A task that dies meanwhile must not make dead letters of what is just being received.
+                receive = partial(receive_uncounted, consumer) if held else consumer.receive
+                batch = receive(min(room, self._options.batch), wait=min(left, longest))
                 faults = 0
             except ShardqError as error:
                 faults += 1
                 self._wait_for_store(error, faults)
                 continue
-            units = self._take(units_of(batch))
-            if units:
+            if units := self._take(consumer, batch):
                 self._begin(units, threads)
             if batch:
                 idle_since = time.monotonic()
@@ -182,31 +187,50 @@ class TaskWorker(Worker):
                     self._upkeep.finish()
                 return
 
-    def _take(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those to hold: first those at their last attempt, for which a thread is free. The others are given back."""
-        last, others = list[Unit](), list[Unit]()
-        for unit in units:
-            (last if any(map(self._runner.is_last, unit.attempt.batch)) else others).append(unit)
-        free = self._room.at_once
-        begun = [first_of(unit) for unit in last[:free]]
-        rest = [message for unit in last[:free] for message in unit.attempt.batch[1:]]
-        rest += [message for unit in last[free:] for message in unit.attempt.batch]
-        if rest:
-            self._give_back(last[0].batch.part(rest))
-        self._room.looked(last=bool(last), patience=len(self._queues) + 2)
-        return begun + others
+    def _take(self, consumer: Consumer, batch: Batch) -> list[Unit]:
+        """Return what is to be run of a batch. The deliveries of that are counted then, the rest is released uncounted.
 
-    def _give_back(self, rest: Batch) -> None:
-        try:
-            with self._leaving():
-                rest.give_back()
-        except ShardqError as error:
-            _log.warning("tasks at their last attempt come back when their leases are over: %s", error)
+        A task at its last attempt waits, uncounted, until nothing else is held. One that has a single attempt is taken
+        when it begins at once.
+        """
+        last = [message for message in batch if self._runner.is_last(message)]
+        tried = next((message for message in last if message.deliveries > 1), None)
+        if tried is not None:
+            kept, rest = set_apart(batch, tried)
+            units = units_of(kept)
         else:
-            self._tally.add(given_back=len(rest))
+            units, rest = self._at_once(batch, last)
+        self._room.note(None if not last else 1 if tried is not None else self._threads or 1)
+        if rest is not None:
+            self._give_back(rest)
+        if tried is not None and not self._holds_nothing():
+            self._give_back(kept)
+            return []
+        return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
+
+    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
+        """The units to run, and the rest: of those in ``last``, as many are run as threads are free, before others."""
+        units = units_of(batch)
+        if not last:
+            return units, None
+        begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
+        for unit in units:
+            (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
+        units = [first_of(unit) for unit in begun[: self._room.at_once]] + others
+        kept = {message for unit in units for message in unit.attempt.batch}
+        rest = [message for message in batch if message not in kept]
+        return units, batch.part(rest) if rest else None
+
+    def _holds_nothing(self) -> bool:
+        """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
+        while self._room.held and not self._stopping:
+            self._upkeep.look()
+            self._room.wait_for_less(1, 0.5)
+        return not self._room.held
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._room.take(sum(len(unit.attempt.batch) for unit in units))
+        self._open.update(unit.attempt for unit in units)
         self._runner.look(units)
         if self._threads:
             self._waiting.hold(message for unit in units for message in unit.attempt.batch)
@@ -245,7 +269,13 @@ class TaskWorker(Worker):
         except BaseException as error:
             self._end_with(error)
         finally:
+            self._open.difference_update(unit.attempt for unit in units)
             self._room.give(sum(len(unit.attempt.batch) for unit in units))
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Release what is not begun. What has ended is settled with its result, by the thread for that."""
+        if unstarted := attempt.unstarted:
+            self._give_back(attempt.batch.part(unstarted))
 
     def _end_with(self, error: BaseException) -> None:
         if isinstance(error, ShardqError) and error.retryable:
@@ -267,71 +297,3 @@ def check_names(queues: object) -> None:
         raise InvalidSetting(
             f"queues={shown(queues)} is {kind_of(queues)}: give a list of names, such as ['tasks']"
         )
-
-
-class _Room:
-    """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
-
-    Where a task at its last attempt was received, no more are than begin at once, until some looks found no other one.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._threads, self._runs = threads or MOST_AHEAD, threads or 1
-        self._careful_looks = 0  # that are still to find no task at its last attempt
-        self._lock = threading.Lock()
-        self._changes = Changes(self._lock)
-        self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
-        self.held = 0
-        self._ended = 0  # of those, which are to be settled
-
-    def wait(self, seconds: float) -> int:
-        """How many may be received: none, when there was no room for so many seconds."""
-        self._changes.wait_for(lambda: self._free > 0, seconds)
-        return self._free
-
-    def wait_for_less(self, held: int, seconds: float) -> None:
-        """Sleep until fewer than ``held`` are held."""
-        self._changes.wait_for(lambda: self.held < held, seconds)
-
-    def take(self, count: int) -> None:
-        """Count messages as held."""
-        with self._lock:
-            self.held += count
-
-    def give(self, count: int) -> None:
-        """Count messages that have been run as held no longer."""
-        with self._lock:
-            self.held -= count
-            self._ended -= count
-        self._changes.tell()
-
-    def told(self, report: WorkerReport) -> WorkerReport:
-        """A report, with how many messages are held, and how many of them have been run."""
-        with self._lock:
-            return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
-
-    @property
-    def at_once(self) -> int:
-        """How many tasks begin at once, when they are put before all others."""
-        with self._lock:
-            return max(0, self._runs - self.held)
-
-    def looked(self, *, last: bool, patience: int) -> None:
-        """Learn whether a task at its last attempt was received; ``patience``: looks without one, then it is over."""
-        with self._lock:
-            self._careful_looks = patience if last else max(0, self._careful_looks - 1)
-
-    def ran(self, count: int, seconds: float) -> None:
-        """Learn how long tasks take that have been run."""
-        with self._lock:
-            self._ended += count
-            self._seconds += (seconds / count - self._seconds) / 8
-
-    @property
-    def _free(self) -> int:
-        if self._careful_looks:
-            return max(0, self._runs - self.held)
-        ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
-        capacity = self._threads + ahead
-        free = capacity - self.held
-        return free if self.held < self._threads or 2 * free >= capacity else 0

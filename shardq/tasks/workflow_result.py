@@ -13,6 +13,7 @@ from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.collected import Collected, goes_on, read_collected
+from shardq.tasks.current import check_wait, is_in_worker
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
 from shardq.tasks.gathering import gather
 from shardq.tasks.ids import MOST_RUNS, check_task_id, in_run, run_of, step_id
@@ -256,6 +257,10 @@ class _End:
         self._binding, self._plan, self._number, self._result = binding, plan, number, result
 
     @property
+    def id(self) -> str:
+        return self._result.id
+
+    @property
     def state(self) -> TaskState:
         state = self._result.state
         return "done" if state == "failed" and self._is_collected() else state
@@ -288,12 +293,14 @@ def _wait_for(end: _End, ends: Sequence[_End], until: float | None) -> None:
         left = None if until is None else max(0.0, until - time.monotonic())
         if len(ends) == 1:
             return end.wait(left)
+        look = _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
         try:
-            return end.wait(_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+            return end.wait(0.0 if left is None and is_in_worker() else look)
         except ResultTimeout:
             for other in ends:
                 if other.state in _TELLING:
                     other.wait(0)
+            check_wait(f"step {end.id}", bounded=until is not None)
             if left is not None and left <= _LOOK_SECONDS:
                 raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -13,8 +14,10 @@ from shardq.callables import check_has_run
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
-from shardq.worker.policy import ErrorFunction, chosen
+from shardq.worker.loggers import enable_loggers
+from shardq.worker.policy import ErrorFunction, as_failure, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
 from shardq.worker.traces import has_long_text, short_trace, shortened, trace_of
@@ -65,6 +68,16 @@ class Attempt:
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started = 0
         self._stopped = set[str]()  # lanes of groups
+        self._process = os.getpid()
+
+    def failure(self, raised: BaseException) -> Exception | None:
+        """Return the failure that something raised by the handler is.
+
+        None if it ends the worker: Ctrl-C, and whatever ends a child that the handler has forked.
+        """
+        if not isinstance(raised, Exception) and os.getpid() != self._process:
+            return None
+        return as_failure(raised)
 
     def holds_back(self, message: Message) -> bool:
         """True when the message has to wait for an earlier one of its group. It is given back then."""
@@ -92,6 +105,12 @@ class Attempt:
         if message.lane is not None and (message.released or not (leaves or message.settled)):
             self._stopped.add(message.lane)
         return True
+
+    @property
+    def running(self) -> list[Message]:
+        """The messages that the handler works on now."""
+        ended = {*self.finished, *self.interrupted, *self.held_back, *(each.message for each in self.endings)}
+        return [message for message in self.batch[: self.started] if message not in ended]
 
     @property
     def unstarted(self) -> list[Message]:
@@ -130,11 +149,9 @@ class EachMessage(msgspec.Struct, frozen=True):
     def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:
         try:
             result = self.handler(message)
-        except Exception as error:
-            _fail(attempt, tally, [message], error, self.policy)
-        except BaseException:
-            attempt.interrupted.append(message)
-            raise
+        except BaseException as error:
+            if not _fail(attempt, tally, [message], error, self.policy):
+                raise
         else:
             _finish(attempt, tally, [message], self.handler, result)
             if result is not None and not isinstance(result, Outcome):
@@ -144,7 +161,8 @@ class EachMessage(msgspec.Struct, frozen=True):
 class WholeBatch(msgspec.Struct, frozen=True):
     """Calls the handler with the whole batch. What it raises is about the messages that it has not settled.
 
-    A batch of which a lease is over, as after a long wait for a permit, is not begun.
+    A batch of which a lease is over, as after a long wait for a permit, is not begun. An ack by the handler claims
+    nothing further: messages would be held beside those that it still works on.
     """
 
     handler: BatchHandler
@@ -160,12 +178,10 @@ class WholeBatch(msgspec.Struct, frozen=True):
         messages = list(attempt.batch)
         attempt.started = len(messages)
         try:
-            result = self.handler(attempt.batch)
-        except Exception as error:
-            _fail(attempt, tally, messages, error, self.policy)
-        except BaseException:
-            attempt.interrupted += messages
-            raise
+            result = self.handler(without_next_claim(attempt.batch))
+        except BaseException as error:
+            if not _fail(attempt, tally, messages, error, self.policy):
+                raise
         else:
             _finish(attempt, tally, messages, self.handler, result)
 
@@ -194,19 +210,25 @@ def _check_returned(handler: object, result: object) -> None:
 
 
 def _fail(
-    attempt: Attempt, tally: Tally, messages: list[Message], error: Exception, policy: ErrorFunction
-) -> None:
-    """The handler raised: an outcome, or an error for which the policy has one."""
+    attempt: Attempt, tally: Tally, messages: list[Message], raised: BaseException, policy: ErrorFunction
+) -> bool:
+    """The handler raised: an outcome, or an error for which the policy has one. False when it ends the worker."""
+    enable_loggers(_log)
+    error = attempt.failure(raised)
+    if error is None:
+        attempt.interrupted += messages
+        return False
     if isinstance(error, Outcome):
         _end(attempt, tally, _taken(attempt, messages, error), error, _cause(error))
         _forget(error)
-        return
+        return True
     groups: dict[Outcome, list[Message]] = {}
     for message in messages:
         outcome = chosen(policy, message, error)
         groups.setdefault(outcome, []).extend(_taken(attempt, [message], outcome))
     for outcome, group in groups.items():
         _end(attempt, tally, group, outcome, error)
+    return True
 
 
 def _taken(attempt: Attempt, messages: Iterable[Message], outcome: Outcome) -> list[Message]:

@@ -6,18 +6,47 @@ import logging
 from collections.abc import Callable, Mapping
 
 from shardq.callables import check_runs, function_named
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import Outcome, Retry
 from shardq.wording import shown
 
-__all__ = ["ErrorFunction", "OnError", "check_on_error", "error_policy"]
+__all__ = [
+    "ErrorFunction",
+    "HandlerExited",
+    "OnError",
+    "as_failure",
+    "check_on_error",
+    "chosen",
+    "error_policy",
+]
 
 _log = logging.getLogger(__name__)
 
 ErrorFunction = Callable[[Message, Exception], Outcome | None]
 OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
 """Outcomes by type of error, a function that chooses one (None: a usual retry), or the name of such a function."""
+
+
+class HandlerExited(ShardqError):
+    """Stands for what a handler or a task raised that is no Exception, such as SystemExit: a failure like any other."""
+
+
+def as_failure(raised: BaseException) -> Exception | None:
+    """Return the failure that something raised by a handler is; None for Ctrl-C, which ends the worker."""
+    if isinstance(raised, Exception):
+        return raised
+    if isinstance(raised, KeyboardInterrupt):
+        return None
+    import asyncio  # noqa: PLC0415 - most workers never need it
+    from concurrent.futures import CancelledError  # noqa: PLC0415
+
+    failure = (
+        CancelledError("something that the handler awaited was cancelled")
+        if isinstance(raised, asyncio.CancelledError)
+        else HandlerExited(f"{shown(raised)} ends no worker: return, or raise an Exception")
+    )
+    return failure.with_traceback(raised.__traceback__)
 
 
 def check_on_error(on_error: object) -> None:
@@ -44,7 +73,9 @@ def chosen(policy: ErrorFunction, message: Message, error: Exception) -> Outcome
         outcome = policy(message, error)
     except Outcome as raised:
         return raised
-    except Exception:
+    except BaseException as raised:
+        if as_failure(raised) is None:
+            raise
         _log.exception("on_error failed for message %s, which is tried again as usual", message.id)
         return Retry()
     if outcome is not None and not isinstance(outcome, Outcome):

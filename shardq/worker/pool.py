@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import wait
 from typing import Unpack
 
@@ -19,11 +21,12 @@ from shardq.storage.opening import check_between_processes
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import Handler
 from shardq.worker.backlog import Backlog
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
 from shardq.worker.scaling import LOOK_SECONDS, Processes, Scaling, bounds
-from shardq.worker.signals import stop_signals
+from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
@@ -63,10 +66,17 @@ class WorkerPool:
     SIGTERM and SIGINT end the pool cleanly, after the messages at hand. A second one ends it at once, with the
     processes that handlers have started.
 
+    SIGHUP is as SIGTERM, and SIGQUIT as a second one. On SIGUSR1 and SIGUSR2 each process prints the stacks of its
+    threads on stderr. These four are left alone where the program handles or ignores them.
+
+    When this process is killed, its processes end after the messages at hand: within ``handler_timeout`` seconds, or 60
+    without one. A handler that still runs then is killed, and its message released.
+
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
     A process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
-    WorkersFailing. A handler that raises SystemExit ends its process: for good with exit code 0, else as a crash.
+    WorkersFailing. Otherwise it ends only when it is told to, or by ``idle_exit``: a handler that raises SystemExit
+    fails, and its process goes on.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
@@ -113,6 +123,7 @@ class WorkerPool:
         check_runs("on_progress", on_progress)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
+        plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)
         self._slots = [
@@ -147,6 +158,7 @@ class WorkerPool:
         self._started_at = time.monotonic()
         with ExitStack() as stack:
             stack.enter_context(stop_signals(self.stop))
+            stack.enter_context(call_unless_handled(self._signals()))
             stack.callback(self._end)
             if self._scaling.least < self._scaling.most:
                 self._backlog = Backlog(self._plan.url, self._plan.queues, LOOK_SECONDS)
@@ -166,8 +178,21 @@ class WorkerPool:
         """
         self._stops += 1
 
+    def _signals(self) -> dict[int, Callable[[], None]]:
+        """What the pool does on further signals than SIGTERM and SIGINT."""
+        stops: dict[int, Callable[[], None]] = {signal.SIGHUP: self.stop, signal.SIGQUIT: self._stop_at_once}
+        return stops | {number: partial(self._pass_on, number) for number in STACKS}
+
+    def _stop_at_once(self) -> None:
+        self._stops += 2
+
+    def _pass_on(self, number: int) -> None:
+        for slot in self._slots:
+            slot.signal(number)
+
     def _turn(self) -> bool:
         """Look after the processes once; True when all is done."""
+        enable_loggers(_log)
         self._pass_on_stops()
         self._scale()
         for slot in self._slots:

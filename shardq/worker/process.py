@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -17,9 +18,19 @@ from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.storage.per_process import generation
 from shardq.worker.attempt import Handler
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
-from shardq.worker.signals import call_on, ignore_interrupts, own_group
+from shardq.worker.shell_command import ShellCommand
+from shardq.worker.signals import (
+    call_on,
+    call_unless_handled,
+    end_group,
+    guarded_group,
+    ignore_interrupts,
+    own_group,
+    print_stacks,
+)
 from shardq.worker.worker import Worker
 
 __all__ = [
@@ -35,6 +46,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.2
+ORPHAN_SECONDS = 60.0  # for a handler without a timeout, once the parent was killed
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +55,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
+    handler_timeout: float | None = None
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -68,11 +81,12 @@ class Ended(msgspec.Struct, frozen=True):
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """Work as planned; report on the channel a few times a second and at the end.
 
-    SIGTERM is a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and tells this process.
-    The process is a group of its own, with the commands that it starts, so that the parent can end them all.
+    SIGTERM and SIGHUP are a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and tells this
+    process. The process is a group of its own, with the commands that it starts, so that the parent can end them all.
     """
     own_group()
     ignore_interrupts()
+    print_stacks()
     here = generation()
     worker: Worker | None = None
     error: ShardqError | None = None
@@ -85,10 +99,13 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             worker.stop()
 
     try:
-        with connect(plan.url) as client:
+        with connect(plan.url) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)
-            crash = _run(worker, channel)
+            stack.enter_context(call_unless_handled({signal.SIGHUP: stop}))
+            if any(isinstance(handler, ShellCommand) for handler in plan.handlers.values()):
+                stack.enter_context(guarded_group())
+            crash = _run(plan, worker, channel)
     except ShardqError as raised:
         error = raised
     if generation() != here:  # a child that a handler has forked, and that came back here
@@ -103,26 +120,25 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(worker: Worker, channel: Connection) -> str:
-    """Work until the end; returns why the handler crashed, or "". An exit with code 0 ends the process for good."""
+def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
+    """Work until the end; returns why the worker crashed, or ""."""
     here = generation()
     try:
-        with reporting(worker, channel):
+        with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS):
             worker.run()
     except SystemExit as exit_:
         if generation() != here:  # of a child that a handler has forked
             raise
-        if exit_.code not in (None, 0):
-            return f"the handler raised SystemExit({exit_.code!r})"
-        _log.warning("the handler ended this process with SystemExit(0): it is not started again")
+        return f"the worker ended with SystemExit({exit_.code!r})"
     return ""
 
 
 @contextmanager
-def reporting(worker: Worker, channel: Connection) -> Iterator[None]:
+def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS) -> Iterator[None]:
     """Report on a worker, from a thread, while the block runs.
 
-    When the parent is gone the worker is told to stop, as nobody is left to do so. An error of the thread stops the
+    When the parent is gone the worker is told to stop, as nobody is left to do so. If its handler has not ended after
+    ``patience`` seconds, it releases its messages, and its process group is killed. An error of the thread stops the
     worker too and is raised at the end of the block: a worker whose reports have ended must not go on unnoticed.
     """
     done = threading.Event()
@@ -132,8 +148,11 @@ def reporting(worker: Worker, channel: Connection) -> Iterator[None]:
         try:
             while not done.wait(REPORT_SECONDS):
                 channel.send(worker.report)
+                enable_loggers(_log)
         except OSError:  # the parent is gone
             worker.stop()
+            if not done.wait(patience):
+                _leave(worker, patience)
         except Exception as error:
             errors.append(error)
             worker.stop()
@@ -147,6 +166,17 @@ def reporting(worker: Worker, channel: Connection) -> Iterator[None]:
         reporter.join()
     if errors:
         raise errors[0]
+
+
+def _leave(worker: Worker, patience: float) -> None:
+    """End this process, and what it has started, although a handler runs."""
+    _log.error(
+        "the parent of this process was killed, and the handler has not ended within %g seconds: "
+        "its message is released, and this process ends",
+        patience,
+    )
+    worker.abandon()
+    end_group(os.getpid())
 
 
 def sendable(error: ShardqError | None) -> ShardqError | None:

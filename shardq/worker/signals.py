@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
 from shardq.storage.per_process import generation
 
-__all__ = ["call_on", "end_group", "ignore_interrupts", "own_group", "stop_signals", "without_interrupts"]
+__all__ = [
+    "STACKS",
+    "call_on",
+    "call_unless_handled",
+    "end_group",
+    "guarded_group",
+    "ignore_interrupts",
+    "own_group",
+    "print_stacks",
+    "stop_signals",
+    "without_interrupts",
+]
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+STACKS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that have a process print what each of its threads is at."""
 
 
 def _may_handle_signals() -> bool:
@@ -38,6 +54,30 @@ def call_on(number: int, stop: Callable[[], None]) -> Any:
 
     signal.signal(number, handle)
     return before
+
+
+@contextmanager
+def call_unless_handled(calls: Mapping[int, Callable[[], None]]) -> Iterator[None]:
+    """Call a function for each signal of a number while the block runs, where the program does not handle that itself.
+
+    A signal that is ignored, as SIGHUP by ``nohup``, stays so.
+    """
+    free = _may_handle_signals()
+    ours = [number for number in calls if free and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        call_on(number, calls[number])
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def print_stacks() -> None:
+    """Have this process print the stacks of its threads on stderr for each of the signals `STACKS`."""
+    if sys.stderr is not None:
+        for number in STACKS:
+            faulthandler.register(number)
 
 
 @contextmanager
@@ -80,6 +120,30 @@ def ignore_interrupts() -> None:
 def own_group() -> None:
     """Put this process, and what it starts from now on, into a process group of their own."""
     os.setpgid(0, 0)
+
+
+@contextmanager
+def guarded_group() -> Iterator[None]:
+    """Have the process group of this process killed when the process dies within the block, whatever it dies of.
+
+    A process waits for that: its pipe is closed then. At the end of the block it is told that all is well.
+    """
+    script = 'trap "" HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"'
+    here = generation()
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", script, "shardq-guard", str(os.getpgrp())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    assert guard.stdin is not None
+    try:
+        yield
+    finally:
+        if generation() == here:  # else of a child that a handler has forked
+            with suppress(OSError):  # somebody has killed it
+                guard.communicate(b"done\n")
 
 
 def end_group(pid: int | None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -40,6 +42,7 @@ class Child:
         theirs.close()
         self.report = WorkerReport()
         self.ended: Ended | None = None
+        self.reported = False
         self.progress_at = self._listened_at = time.monotonic()
         self._stood_still = False
         self.retired = False  # it was told to end because it is one too many
@@ -87,6 +90,7 @@ class Child:
         self.process.close()
 
     def _take(self, report: WorkerReport | Ended) -> None:
+        self.reported = True
         if isinstance(report, Ended):
             self.ended, report = report, report.report
         if _steps(report) != _steps(self.report) or not self.report.in_flight:
@@ -160,6 +164,10 @@ class Slot:
             child.process.join()
         if not child.alive:
             child.listen()
+            if (
+                child.ended is None
+            ):  # commands that it ran must not go on beside their messages' next deliveries
+                end_group(child.process.pid)
             self._handle_end(child)
 
     def retire(self) -> None:
@@ -182,6 +190,12 @@ class Slot:
         elif not self._stopping:
             self.child.stop()
         self._stopping = True
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if there is one that has begun to handle signals."""
+        if self.child is not None and self.child.reported and self.child.process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.child.process.pid, number)
 
     def kill(self) -> None:
         """Kill the process, if there is one."""

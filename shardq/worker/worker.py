@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Literal, Unpack, cast, overload
 
+from shardq.batch import Batch
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
+from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.queue import Queue
-from shardq.queue_internals import consumer_of, unless
+from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import generation
 from shardq.wording import shown
@@ -29,6 +32,8 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import open_gate, permit_gate, present_gate
+from shardq.worker.last_attempts import Caution, set_apart
+from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
@@ -39,17 +44,21 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
+ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
 LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; leases end by themselves
 
 
 class Worker:
     """Receives messages and calls a handler with each, until it is told to stop.
 
-    When the handler returns, its message is acked; a batch is acked with one call. When the handler raises an
-    ``Exception``, its message is delivered again after ``retry_delay`` seconds, which double with each delivery up
-    to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
-    exception as its reason. Each failure is logged with its traceback. Delivery is at least once: a handler can run
-    twice for the same message, and must allow for that.
+    When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
+    is delivered again after ``retry_delay`` seconds, which double with each delivery up to ``max_retry_delay``. After
+    the queue's ``max_deliveries`` the message goes to the dead-letter queue with the exception as its reason. Each
+    failure is logged with its traceback. SystemExit and ``asyncio.CancelledError`` are failures too; KeyboardInterrupt
+    ends the worker. Delivery is at least once: a handler can run twice for the same message, and must allow for that.
+
+    Before its last delivery a message is held alone, so that it is no dead letter because another one has killed the
+    process. The rest of its batch is released uncounted.
 
     A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
     ``on_error`` gives outcomes to errors.
@@ -111,6 +120,7 @@ class Worker:
         }
         self._tally = Tally()
         self._stopping = False
+        self._open = set[Attempt]()  # with messages that are not settled
         self._runs_in = generation()
         self._leave_by = math.inf
         self._semaphore: Semaphore | None = None
@@ -125,12 +135,13 @@ class Worker:
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
 
-        Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
         self._runs_in = generation()
         faults = 0  # of the store, in a row
         while not self._stopping:
+            enable_loggers(_log)
             batches = self.report.batches
             try:
                 self._consume()
@@ -150,24 +161,73 @@ class Worker:
         if self._consumer is not None:
             self._consumer.stop()
 
+    def abandon(self) -> None:
+        """Release what is held while a handler runs that does not end: this process is about to be killed.
+
+        For another thread, after :meth:`stop`. What is worked is acked, what is not begun is released uncounted. What
+        the handler works on is delivered again a second later. Gives up after 5 seconds.
+        """
+        self._leave_by = math.inf
+        for attempt in list(self._open):
+            with suppress(ShardqError):  # its lease ends with this process
+                if running := attempt.running:
+                    self._persist(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
+                self._settle_beside(attempt)
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Settle what no handler works on."""
+        self._settle_all(self._queues[attempt.batch[0].queue], attempt)
+
     def _consume(self) -> None:
-        options = self._options
         self._open_gate()
         self._tell_of_pauses()
         consumer = self._consumer = self._make_consumer()
         try:
             if self._stopping:  # before there was a consumer
                 return
-            for batch in consumer.batches(options.batch, wait=options.idle_exit):
+            for batch in self._batches(consumer):
                 self._tally.add(batches=1)
                 self._tally.hold(len(batch))
+                enable_loggers(_log)
+                attempt = Attempt(batch)
+                self._open.add(attempt)
                 try:
-                    self._work(Attempt(batch))
+                    self._work(attempt)
                 finally:
+                    self._open.remove(attempt)
                     self._tally.hold(0)
         finally:
             with self._leaving():
                 consumer.close()
+
+    def _batches(self, consumer: Consumer) -> Iterator[Batch]:
+        """Receive batch after batch. A message at its last delivery is a batch of its own: see `set_apart`."""
+        options, caution = self._options, Caution(len(self._queues) + 2)
+        while not self._stopping:
+            most = caution.most
+            for batch in consumer.batches(most or options.batch, wait=options.idle_exit):
+                last = self._at_last_delivery(batch)
+                caution.note(None if last is None else 1)
+                kept, rest = set_apart(batch, last)
+                if rest is not None:
+                    self._give_back(rest)
+                yield kept
+                if caution.most != most:
+                    break
+            else:
+                return
+
+    def _at_last_delivery(self, batch: Batch) -> Message | None:
+        with suppress(ShardqError):
+            return at_last_delivery(batch)
+        found: list[Message | None] = []  # its settings have to be read again
+        self._persist(lambda: found.append(at_last_delivery(batch)))
+        return found[0] if found else None
+
+    def _give_back(self, rest: Batch) -> None:
+        """Release messages that are not begun, uncounted."""
+        assert rest.queue is not None
+        self._settle_all(self._queues[rest.queue], Attempt(rest))
 
     def _open_gate(self) -> None:
         name = self._options.semaphore
@@ -211,6 +271,9 @@ class Worker:
 
     def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
         self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
+        self._settle_all(queue, attempt)
+
+    def _settle_all(self, queue: Queue, attempt: Attempt) -> None:
         for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
             self._persist(step)
 

@@ -34,6 +34,7 @@ CODES = {
     "DanglingEnd": "dangling_end",
     "DataUnavailable": "data_unavailable",
     "DuplicateLink": "duplicate_link",
+    "HandlerExited": "handler_exited",
     "InvalidCursor": "invalid_cursor",
     "InvalidFilter": "invalid_filter",
     "InvalidMessage": "invalid_message",
@@ -74,6 +75,7 @@ CODES = {
     "UniqueKeyTaken": "unique_key_taken",
     "UnknownTask": "unknown_task",
     "UnsupportedByStore": "unsupported_by_store",
+    "WaitRejected": "wait_rejected",
     "WorkersFailing": "workers_failing",
 }
 

@@ -150,13 +150,22 @@ async def leave_beside() -> None:
 
 @pytest.mark.parametrize("function", [leave, leave_the_loop, leave_beside])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_system_exit_of_a_task_ends_the_worker_and_the_task_is_tried_again(
+def test_system_exit_of_a_task_is_a_failure_and_the_worker_goes_on(
     tasks: Tasks, client: shardq.Client, function: Callable[[], object], threads: int
 ) -> None:
-    tasks.task(name="leave")(function).send()
-    with pytest.raises(SystemExit):
-        TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
-    assert client.queue("tasks").counts().ready == 1
+    leaves = tasks.task(name="leave", retry=1)(function)
+    results = leaves.send_many([leaves.signature(), leaves.signature()])
+    report = TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
+    assert (report.failed, report.dead_lettered) == (2, 2)
+    for result in results:
+        with pytest.raises(TaskFailed, match=r"HandlerExited: SystemExit\(3\)"):
+            result.get(timeout=0)
+
+
+def test_a_task_that_leaves_is_tried_again(tasks: Tasks, client: shardq.Client) -> None:
+    tasks.task(name="leave")(leave).send()
+    TaskWorker(tasks, client, threads=1, idle_exit=0).run()
+    assert client.queue("tasks").counts().delayed == 1
 
 
 def test_tasks_that_the_worker_does_not_know_and_arguments_of_another_version_are_dead_letters(
@@ -243,8 +252,7 @@ def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -
     assert report.batches == 10
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-@pytest.mark.parametrize("retry", [1, None])
+@pytest.mark.parametrize(("threads", "retry"), [(0, 1), (0, None), (1, 1), (1, None), (4, None)])
 def test_a_task_at_its_last_attempt_is_held_only_while_it_runs_so_that_no_other_one_takes_it_along(
     tasks: Tasks, client: shardq.Client, clock: ManualClock, retry: int | None, threads: int
 ) -> None:
@@ -262,6 +270,33 @@ def test_a_task_at_its_last_attempt_is_held_only_while_it_runs_so_that_no_other_
     report = TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
     assert held == [(1 if retry else 2, 1)] * 5
     assert (report.worked, report.dead_lettered) == (5, 0)
+
+
+def test_a_task_at_its_last_attempt_waits_uncounted_for_those_that_run(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = client.create_queue("tasks", max_deliveries=2, visibility_timeout=30)
+    held: list[int] = []
+
+    @tasks.task
+    def work() -> None:
+        held.append(queue.counts().in_flight)
+
+    @tasks.task
+    def slow() -> int:
+        """Run until the worker holds the other one, and return how often that was delivered."""
+        until = time.monotonic() + 60
+        while not (seen := queue.get(tried.id)) or not seen.owner:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return seen.deliveries
+
+    tried = work.send()
+    queue.consumer().receive(1)  # a worker that has died
+    clock.advance(31)
+    first = slow.options(priority=0).send()
+    report = TaskWorker(tasks, client, threads=3, batch=1, idle_exit=0).run()
+    assert (first.get(timeout=0), held, report.worked, report.given_back) == (1, [1], 2, 0)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging.config
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from multiprocessing.synchronize import Event
@@ -44,10 +46,9 @@ def leave(message: Message) -> None:
     raise SystemExit(0)
 
 
-def exit_if_bad(message: Message) -> None:
-    """As a program that is called as a function does."""
-    if message.body == b"bad":
-        sys.exit("usage: program FILE")
+def leave_at_once_once(message: Message) -> None:
+    if _first(message):
+        os._exit(0)
 
 
 def _first(message: Message) -> bool:
@@ -114,3 +115,21 @@ def fork(message: Message) -> None:
         sys.exit()
     elif message.body == b"error":
         raise ValueError("of a child")
+
+
+def hang(message: Message) -> None:
+    """Open the pipe that the body names, tell that it has begun, and hang."""
+    with Path(message.body.decode()).open("w") as pipe:
+        print("begun", file=pipe, flush=True)
+        time.sleep(600)
+
+
+def run(message: Message) -> None:
+    """Run the body as a shell command."""
+    subprocess.run(message.body.decode(), shell=True, check=True)
+
+
+def configure_logging_and_fail(message: Message) -> None:
+    handlers = {"err": {"class": "logging.StreamHandler"}}
+    logging.config.dictConfig({"version": 1, "handlers": handlers, "root": {"handlers": ["err"]}})
+    raise ValueError("boom")

@@ -209,26 +209,24 @@ def test_processes_that_die_as_often_as_they_start_end_the_pool(
         WorkerPool(url, "jobs", f"{handlers}:die", max_restarts=1).run()
 
 
-def test_a_handler_that_leaves_ends_its_process_for_good_which_is_logged(
-    url: str, queue: Queue, handlers: str, capfd: pytest.CaptureFixture[str]
+def test_a_handler_that_leaves_fails_its_messages_and_ends_no_process(
+    url: str, client: shardq.Client, queue: Queue, handlers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    queue.alter(max_deliveries=1)
     fill(queue, 3)
-    report = WorkerPool(url, "jobs", f"{handlers}:leave").run()
-    assert (report.restarts, report.total.worked) == (0, 0)
-    assert queue.counts().ready == 3
-    assert "ended this process with SystemExit(0)" in capfd.readouterr().err
+    report = WorkerPool(url, "jobs", f"{handlers}:leave", idle_exit=0.5).run()
+    assert (report.restarts, report.total.worked, report.total.dead_lettered) == (0, 0, 3)
+    assert client.queue("jobs.dead").counts().ready == 3
+    assert "HandlerExited: SystemExit(0)" in capfd.readouterr().err
 
 
-@pytest.mark.long
-def test_a_message_whose_handler_exits_with_an_error_ends_no_pool_and_becomes_a_dead_letter(
-    url: str, client: shardq.Client, queue: Queue, handlers: str, caplog: pytest.LogCaptureFixture
+def test_a_process_that_ends_itself_without_an_error_is_replaced(
+    url: str, client: shardq.Client, tmp_path: Path, handlers: str
 ) -> None:
-    queue.alter(max_deliveries=2)
-    queue.producer().send_many([b"bad", *[b"good"] * 5])
-    report = WorkerPool(url, "jobs", f"{handlers}:exit_if_bad", idle_exit=2).run()
-    assert (report.total.worked, report.restarts) == (5, 2)
-    assert client.queue("jobs.dead").counts().ready == 1
-    assert "the handler raised SystemExit('usage: program FILE')" in caplog.text
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    fill(queue, 2, str(tmp_path / "left").encode())
+    report = WorkerPool(url, "short", f"{handlers}:leave_at_once_once", idle_exit=1.5).run()
+    assert (report.total.worked, report.restarts) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -244,6 +245,47 @@ def _stop_at_each_step(stop: Callable[[], None]) -> None:
         stop()
     finally:
         sys.settrace(None)
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (SystemExit(0), "HandlerExited: SystemExit(0)"),
+        (SystemExit("usage: program FILE"), "HandlerExited: SystemExit('usage: program FILE')"),
+        (GeneratorExit(), "HandlerExited: GeneratorExit()"),
+        (asyncio.CancelledError(), "CancelledError: "),
+    ],
+)
+def test_what_a_handler_raises_that_is_no_exception_is_a_failure_of_its_message(
+    queue: Queue, client: Client, raised: BaseException, reason: str, by_batch: bool
+) -> None:
+    queue.alter(max_deliveries=1)
+    queue.producer().send_many([b"bad", b"good"])
+
+    def handle(given: Message | Batch) -> None:
+        if b"bad" in (given.bodies if isinstance(given, Batch) else [given.body]):
+            raise raised
+
+    report = Worker(queue, handle, by_batch=by_batch, idle_exit=0).run()  # type: ignore[call-overload]
+    assert (report.worked, report.failed, report.dead_lettered) == (1, 1, 1)
+    assert str(client.queue("jobs.dead").peek()[0].headers["shardq-reason"]).startswith(reason)
+
+
+def test_an_on_error_that_leaves_is_logged_and_the_message_tried_again(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.producer().send(b"bad")
+
+    def handle(_: Message) -> None:
+        raise ValueError
+
+    def leave(_: Message, __: Exception) -> None:
+        raise SystemExit(0)
+
+    report = Worker(queue, handle, on_error=leave, retry_delay=3600, idle_exit=0).run()
+    assert (report.failed, queue.counts().delayed) == (1, 1)
+    assert "on_error failed" in caplog.text
 
 
 def test_ctrl_c_in_a_handler_settles_the_batch_before_it_goes_on_its_way(queue: Queue) -> None:

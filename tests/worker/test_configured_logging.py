@@ -1,0 +1,118 @@
+"""Failures are logged however a program, or the module of a handler, configures logging."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardq import Message, Queue
+from shardq.tasks import Tasks, TaskWorker
+from shardq.worker import Worker, WorkerPool
+
+FILE = """
+[loggers]
+keys=root
+[handlers]
+keys=err
+[formatters]
+keys=
+[logger_root]
+level=INFO
+handlers=err
+[handler_err]
+class=StreamHandler
+args=(sys.stderr,)
+"""
+
+
+def by_dict(_: Path) -> None:
+    handlers = {"err": {"class": "logging.StreamHandler"}}
+    logging.config.dictConfig(
+        {"version": 1, "handlers": handlers, "root": {"handlers": ["err"], "level": "INFO"}}
+    )
+
+
+def by_file(folder: Path) -> None:
+    (folder / "logging.ini").write_text(FILE)
+    logging.config.fileConfig(folder / "logging.ini")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    root, loggers = logging.root, list(logging.root.manager.loggerDict.values())
+    handlers, level = list(root.handlers), root.level
+    disabled = [each for each in loggers if isinstance(each, logging.Logger) and each.disabled]
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for each in loggers:
+        if isinstance(each, logging.Logger):
+            each.disabled = each in disabled
+
+
+@pytest.mark.parametrize("configure", [by_dict, by_file])
+@pytest.mark.parametrize("within", [False, True], ids=["before", "in the handler"])
+def test_a_failure_is_logged_after_logging_was_configured(
+    queue: Queue,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    configure: Callable[[Path], None],
+    within: bool,
+) -> None:
+    queue.producer().send(b"x")
+    if not within:
+        configure(tmp_path)
+
+    def handle(_: Message) -> None:
+        if within:
+            configure(tmp_path)
+        raise ValueError("boom")
+
+    assert Worker(queue, handle, idle_exit=0, retry_delay=60).run().failed == 1
+    assert "ValueError: boom" in capsys.readouterr().err
+
+
+def test_the_failure_of_a_task_is_logged_after_logging_was_configured(
+    queue: Queue, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = Tasks(url)
+
+    @tasks.task
+    def fail() -> None:
+        by_dict(tmp_path)
+        raise ValueError("boom")
+
+    fail.send()
+    assert TaskWorker(tasks, tasks.binding.client, idle_exit=0).run().failed == 1
+    assert "ValueError: boom" in capsys.readouterr().err
+
+
+def test_a_pool_logs_what_becomes_of_its_processes_and_they_log_failures(
+    queue: Queue, url: str, tmp_path: Path, handlers: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    by_dict(tmp_path)
+    queue.alter(visibility_timeout=0.5, max_deliveries=2)
+    queue.producer().send(b"x")
+    report = WorkerPool(url, "jobs", f"{handlers}:configure_logging_and_fail", idle_exit=0.5).run()
+    assert report.total.failed
+    assert "ValueError: boom" in capfd.readouterr().err
+
+
+def test_a_level_silences_shardq(queue: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.producer().send(b"x")
+    by_dict(tmp_path)
+    logger = logging.getLogger("shardq")
+    logger.setLevel(logging.CRITICAL)
+
+    def handle(_: Message) -> None:
+        raise ValueError("boom")
+
+    try:
+        Worker(queue, handle, idle_exit=0, retry_delay=60).run()
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert "boom" not in capsys.readouterr().err
