@@ -26,8 +26,8 @@ _CHANGES = frozenset(
 )
 
 
-class Died(BaseException):
-    """The process ended."""
+class Died(KeyboardInterrupt):
+    """The process ended. Anything else that a handler raises would be a failure of its message."""
 
 
 class MortalStore(WrappedStore):
