@@ -13,6 +13,8 @@ import pytest
 import shardq
 from shardq import errors
 
+pytestmark = pytest.mark.xdist_group("test_errors")  # each process would parse the whole source
+
 PACKAGE = Path(shardq.__file__).parent
 OWN_CODES_OF_STORES = {  # told to users as what it is a kind of
     "Disturbed",

@@ -51,6 +51,7 @@ def test_after_a_cut_every_promise_is_kept(recording: Recording, tmp_path: Path)
     assert max(each.confirmed for each in cuts) > 0
 
 
+@pytest.mark.long
 def test_a_disk_that_ignores_syncs_is_found_out(recording: Recording, tmp_path: Path) -> None:
     cuts = cut(SqliteStore(), recording, tmp_path, cuts=6, seed=2, lies=Lies(ignores_syncs=True))
     assert any("lost" in offence or "corrupt" in offence for each in cuts for offence in each.offences)

@@ -54,6 +54,7 @@ def runs(pid: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_results_come_in_the_order_of_the_starts() -> None:
     with ChildProcesses() as processes:
         for number in range(3):
@@ -74,6 +75,7 @@ def test_processes_go_on_when_all_are_ready() -> None:
     assert processes.started_at is not None
 
 
+@pytest.mark.long
 def test_reports_are_heard_until_a_process_that_is_told_to_end_has_ended() -> None:
     with ChildProcesses() as processes:
         processes.start("counter", count_up)
@@ -115,6 +117,7 @@ def test_a_process_that_fails_is_named_with_the_reason(work: Any, arguments: lis
             processes.listen(1.0)
 
 
+@pytest.mark.long
 def test_an_error_of_shardq_is_the_cause() -> None:
     with pytest.raises(ProcessFailed) as raised, ChildProcesses() as processes:
         processes.start("actor", raise_error, shardq.QueueNotFound("queue 'x' does not exist"))

@@ -192,6 +192,7 @@ def look_until(slot: Slot, condition: str) -> None:
     raise AssertionError(condition)
 
 
+@pytest.mark.long
 def test_a_process_that_is_retired_ends_what_it_has_begun_and_gives_back_the_rest(
     url: str, queue: Queue, handlers: str
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_process_that_is_retired_ends_what_it_has_begun_and_gives_back_the_res
     look_until(slot, "slot.at_rest and slot.finished")
 
 
+@pytest.mark.long
 def test_a_pool_grows_with_what_is_due_and_shrinks_when_it_is_done_and_loses_nothing(
     url: str, queue: Queue, handlers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
