@@ -32,6 +32,7 @@ __all__ = [
     "check_semaphore",
     "create_semaphore",
     "open_semaphore",
+    "warn_of_others",
 ]
 
 PERMIT_LEASE_SECONDS = 30.0
@@ -106,13 +107,6 @@ class Semaphore:
         self._context.live.alter({"max_in_flight": permits})
         with telling_done(lambda: "the number of permits is changed: repeat the call"):
             self._permits.make(permits)
-
-    def tell_of_others(self, permits: int, lease: float) -> None:
-        """Warn if the semaphore has another number of permits, or another lease, than a call gave that opened it."""
-        what, queue = f"semaphore {self.name!r}", self._context.name
-        tell_of_others(what, {"permits": self.permits}, {"permits": permits}, "`alter` changes it")
-        remedy = f"delete the queue {queue!r} to create it anew"
-        tell_of_others(what, {"lease": self.lease}, {"lease": float(lease)}, remedy)
 
     def state(self) -> SemaphoreState:
         """How many permits there are, and how many are held now."""
@@ -222,6 +216,14 @@ def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> No
     """Raise InvalidSetting unless a semaphore can have so many permits, and such a lease in seconds."""
     check_number("permits", permits, 1, MOST_PERMITS, whole=True)
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
+
+
+def warn_of_others(semaphore: Semaphore, permits: int, lease: float) -> None:
+    """Warn if the semaphore has another number of permits, or another lease, than the call gave that opened it."""
+    what = f"semaphore {semaphore.name!r}"
+    tell_of_others(what, {"permits": semaphore.permits}, {"permits": permits}, "`alter` changes it")
+    remedy = f"delete the queue {permits_queue(semaphore.name)!r} to create it anew"
+    tell_of_others(what, {"lease": semaphore.lease}, {"lease": float(lease)}, remedy)
 
 
 def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> bool:

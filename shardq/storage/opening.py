@@ -50,11 +50,11 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
     seconds, unless the URL has timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
     """
     own, of_line = _split(url)
+    scheme = _scheme(own)
     if wrong := next((each for each in own if not each.isprintable() and each.isascii()), None):
         raise InvalidSetting(
             f"the URL of the store has the character {wrong!r}: leave it out, or write %{ord(wrong):02X} in its place"
         )
-    scheme = _scheme(own)
     opener: Callable[..., Store] = _load(_STORES, scheme)
     limits = {}
     if retry_seconds is not None and scheme in _ON_A_NETWORK:

@@ -115,7 +115,7 @@ class Tasks:
                         "tasks.bind(client), or set SHARDQ_URL"
                     )
                 self._own = self._own or connect(url)
-                self._binding = Binding(self._own, self.options_in)
+                self._binding = Binding(self._own, self._options_in)
             return self._binding
 
     def bind(self, client: Client) -> None:
@@ -123,7 +123,7 @@ class Tasks:
         check_client(client)
         with self._lock.get():
             if self._binding is None or self._binding.client is not client:
-                self._binding = Binding(client, self.options_in)
+                self._binding = Binding(client, self._options_in)
 
     @contextmanager
     def bound(self, client: Client) -> Iterator[None]:
@@ -207,7 +207,7 @@ class Tasks:
             return value.task.app.run_here(value.task, value.body)  # type: ignore[no-any-return]
         return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
 
-    def options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
+    def _options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
         """The options of the tasks whose queue this is, and then of others that are sent there, by their names."""
         own = {name: each.settings for name, each in self._tasks.items() if each.settings.queue == queue}
         named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}

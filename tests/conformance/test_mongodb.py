@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ import pytest
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
 from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.storage.clocks import ServerClock  # noqa: E402
+from shardq.storage.mongodb.session import Session, clock_leads  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.testing import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
@@ -57,10 +60,10 @@ class MongoHarness(StoreHarness):
         self.address = parse(url)
         self.client = pymongo.MongoClient(url)
         self.database = self.client[self.address.database]
-        self.idle = [MongoStore(self.address)]
-        self.clock = self.idle[
-            0
-        ].client.clock  # two clients measure what may differ by more than a request takes
+        self.idle: list[MongoStore] = []
+        # What two clients measure may differ by more than a request takes. A test may close any store.
+        self.session = Session(self.address)
+        self.clock = ServerClock(partial(clock_leads, self.session))
         self.empty = f"{self.address.database}_empty"
 
     def open(self) -> MongoStore:
@@ -137,6 +140,7 @@ class MongoHarness(StoreHarness):
     def close(self) -> None:
         for store in self.idle:
             store.close()
+        self.session.close()
         self.client.drop_database(self.empty)
         self.client.close()
 

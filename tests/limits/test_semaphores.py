@@ -125,7 +125,7 @@ def test_a_permit_is_held_for_as_long_as_its_block_runs(client: shardq.Client, c
     semaphore = client.semaphore("smtp", permits=1, lease=0.15)
 
     def held_until() -> datetime:
-        (stored,) = client.queue("smtp.permits").peek()
+        (stored,) = client.queue("_shardq/permits/smtp").peek()
         return stored.due
 
     with semaphore.acquire(timeout=0) as permit:

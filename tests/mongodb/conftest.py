@@ -22,9 +22,13 @@ from tests.mongodb.lossy_proxy import LossyProxy  # noqa: E402
 
 
 @pytest.fixture
-def open_store(mongodb_url: str) -> Iterator[Callable[..., MongoStore]]:
-    stores: list[MongoStore] = []
+def stores() -> list[MongoStore]:
+    """Those that the test has opened."""
+    return []
 
+
+@pytest.fixture
+def open_store(mongodb_url: str, stores: list[MongoStore]) -> Iterator[Callable[..., MongoStore]]:
     session = Session(parse(mongodb_url))
     # What two clients measure might differ by more than a request takes.
     clock = ServerClock(partial(clock_leads, session))
@@ -61,10 +65,12 @@ def shard(store: MongoStore) -> Iterator[Shard]:
 
 
 @pytest.fixture
-def proxy(mongodb_url: str) -> Iterator[LossyProxy]:
+def proxy(mongodb_url: str, stores: list[MongoStore]) -> Iterator[LossyProxy]:
     host, port = parse(mongodb_url).hosts[0].split(":")
     proxy = LossyProxy(host, int(port))
     yield proxy
+    for store in stores:  # while the server is there: else the driver looks for it for ten seconds
+        store.close()
     proxy.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -302,8 +303,8 @@ def test_the_schema_is_json_that_names_every_collection() -> None:
 def test_a_queue_whose_dead_letter_queue_cannot_have_its_name_leaves_nothing(mongodb_url: str) -> None:
     with shardq.connect(mongodb_url) as client:
         kept = client.create_queue("kept")
-        longest = next(
-            each for each in ("a" * count for count in range(40, 300)) if not _can_have(client, each)
+        longest = "a" * bisect_left(
+            range(300), True, lo=40, key=lambda count: not _can_have(client, "a" * count)
         )
         for name in ("system", longest):
             with pytest.raises(InvalidName):

@@ -66,10 +66,9 @@ class CassandraStore(KeyMethods):
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         forward_across_shards=False,
-        max_message_bytes=4 * 1024 * 1024,
+        max_message_bytes=4 << 20,
         max_shards=10_000,
-        max_forward_bytes=4
-        << 20,  # a conditional batch is written to the log of the protocol and to the table
+        max_forward_bytes=4 << 20,  # a conditional batch is written twice: to Paxos and to the table
         requests_at_once=8,
         groups=True,
     )
@@ -185,14 +184,13 @@ class CassandraStore(KeyMethods):
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
         place = self.place(shard)
-        if not self._of(shard).is_empty(place):
+        rows = self._of(shard)
+        if not rows.is_empty(place):
             return False
         announced = self.leaving.announce(self.session, place)
         if announced is None:
             return True
-        if not self.leaving.is_noticed(place, announced):
-            return False
-        if not self._of(shard).is_empty(place):
+        if not self.leaving.is_noticed(place, announced) or not rows.is_empty(place):
             return False
         return self.leaving.take_out(self.session, place, announced)
 

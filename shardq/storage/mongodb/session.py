@@ -89,8 +89,12 @@ class _Connected:
     def __init__(self, address: Address) -> None:
         self.client: MongoClient[Document] = _client(address)
         self.since = time.monotonic()
-        asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
-        check_write_concern(asked)
+        try:
+            asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
+            check_write_concern(asked)
+        except BaseException:
+            self.client.close()
+            raise
         self.write_concern = WriteConcern(**asked)
         self.database: Database[Document] = self.client.get_database(
             address.database,

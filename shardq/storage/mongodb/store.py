@@ -246,9 +246,7 @@ class MongoStore(KeyMethods):
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return self._within(
-            shard, lambda place: removal.remove(self.client, place, bundle_id, position), not_
-        )
+        return self._within(shard, lambda at: removal.remove(self.client, at, bundle_id, position), not_)
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""

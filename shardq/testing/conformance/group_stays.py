@@ -130,13 +130,13 @@ class GroupStayContract(GroupedContract):
         assert since() == first.due
         taken = grouped.claim(1)
         assert since() is None
-        grouped.release(*taken.spans, delay=600)  # it is tried again later
-        grouped.advance(60)
+        grouped.release(*taken.spans, delay=60)  # it is tried again later
+        grouped.advance(10)
         assert since() is None
         other = grouped.given(group="b")
         assert since() == other.due
         grouped.ack(*grouped.claim(1).spans)
-        grouped.advance(600)
+        grouped.advance(60)
         retried = since()
         assert retried is not None
         assert retried > second.due
