@@ -153,6 +153,7 @@ def test_sigterm_ends_work_cleanly_and_gives_back_what_was_not_started(
     (tmp_path / "here.py").write_text(
         "import time\ndef slow(message):\n    time.sleep(0.1)\n    open('began', 'w')\n"
     )
+    jobs.ok("alter", "jobs", "--max-deliveries", "5")  # at its last delivery a message would be held alone
     jobs.ok("send", "jobs", "-", "-q", stdin="\n".join(map(str, range(100))))
     with start("work", "jobs", "--handler", "here:slow", "--json") as process:
         while not (tmp_path / "began").exists() and process.poll() is None:
@@ -190,6 +191,7 @@ def test_what_a_handler_prints_has_lines_of_its_own(jobs, url: str) -> None:
 
 
 def test_ctrl_c_twice_ends_work_with_its_commands_and_says_what_is_in_flight(jobs, url: str) -> None:
+    jobs.ok("alter", "jobs", "--max-deliveries", "5")  # at its last delivery a message would be held alone
     jobs.ok("send", "jobs", "a", "b", "c")
     command = "echo it has begun; exec sleep 600"  # the terminal is closed when this has ended too
     seen, code = in_terminal(
