@@ -32,13 +32,28 @@ def in_terminal(arguments: list[str], url: str, *, ctrl_c: tuple[str, ...] = ())
     )
     os.close(theirs)
     seen = b""
-    while data := _read(terminal):
-        seen += data
-        if ctrl_c and ctrl_c[0].encode() in seen:
-            os.killpg(process.pid, signal.SIGINT)
-            ctrl_c = ctrl_c[1:]
-    os.close(terminal)
-    return seen.decode("utf-8", "replace"), process.wait()
+    try:
+        while data := _read(terminal):
+            seen += data
+            if ctrl_c and ctrl_c[0].encode() in seen:
+                os.killpg(process.pid, signal.SIGINT)
+                ctrl_c = ctrl_c[1:]
+    except BaseException:  # the time of the test is over
+        process.send_signal(signal.SIGQUIT)  # a pool ends at once, with its commands
+        raise
+    finally:
+        os.close(terminal)
+        _end(process)
+    return seen.decode("utf-8", "replace"), process.returncode
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the process, and kill it if it does not end."""
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _read(terminal: int) -> bytes:

@@ -17,6 +17,7 @@ from shardq.tasks.plans import NAME, WORKFLOW
 from shardq.tasks.work_unit import Runner
 from shardq.tasks.worker import TaskWorker, check_app, check_names
 from shardq.worker import WorkerReport
+from shardq.worker.policy import HandlerExited
 
 __all__ = ["InlineTasks", "SentTask"]
 
@@ -90,7 +91,8 @@ class InlineTasks:
 
         The first error that a task raises ends it: it is raised here, once the worker has settled the task as it always
         does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
-        ``shardq.Retry`` are no errors.
+        ``shardq.Retry`` are no errors. What is no Exception, as that of ``pytest.skip``, is raised here too, but for
+        SystemExit: that is the failure HandlerExited.
         """
         worker = _RaisingWorker if raises else TaskWorker
         return worker(self._app, self._client, queues=queues, threads=0, idle_exit=0).run()
@@ -118,5 +120,7 @@ class _RaisingWorker(TaskWorker):
         )
 
     def _raise(self, error: Exception) -> None:
-        self._error = self._error or error
+        raised = error.raised if isinstance(error, HandlerExited) else None
+        told = error if raised is None or isinstance(raised, SystemExit) else raised
+        self._error = self._error or told
         self.stop()

@@ -275,7 +275,8 @@ class TaskWorker(Worker):
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release what is not begun. What has ended is settled with its result, by the thread for that."""
         if unstarted := attempt.unstarted:
-            self._give_back(attempt.batch.part(unstarted))
+            queue = self._queues[unstarted[0].queue]
+            self._settle_all(queue, Attempt(attempt.batch.part(unstarted)), self._tally)
 
     def _end_with(self, error: BaseException) -> None:
         if isinstance(error, ShardqError) and error.retryable:

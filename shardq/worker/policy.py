@@ -29,7 +29,12 @@ OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
 
 
 class HandlerExited(ShardqError):
-    """Stands for what a handler or a task raised that is no Exception, such as SystemExit: a failure like any other."""
+    """Stands for what a handler or a task raised that is no Exception, such as SystemExit: a failure like any other.
+
+    ``raised`` is what that was.
+    """
+
+    raised: BaseException | None = None
 
 
 def as_failure(raised: BaseException) -> Exception | None:
@@ -41,11 +46,11 @@ def as_failure(raised: BaseException) -> Exception | None:
     import asyncio  # noqa: PLC0415 - most workers never need it
     from concurrent.futures import CancelledError  # noqa: PLC0415
 
-    failure = (
-        CancelledError("something that the handler awaited was cancelled")
-        if isinstance(raised, asyncio.CancelledError)
-        else HandlerExited(f"{shown(raised)} ends no worker: return, or raise an Exception")
-    )
+    if isinstance(raised, asyncio.CancelledError):
+        cancelled = CancelledError("something that the handler awaited was cancelled")
+        return cancelled.with_traceback(raised.__traceback__)
+    failure = HandlerExited(f"{shown(raised)} ends no worker: return, or raise an Exception")
+    failure.raised = raised
     return failure.with_traceback(raised.__traceback__)
 
 

@@ -176,7 +176,7 @@ class Worker:
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Settle what no handler works on."""
-        self._settle_all(self._queues[attempt.batch[0].queue], attempt)
+        self._settle_all(self._queues[attempt.batch[0].queue], attempt, self._tally)
 
     def _consume(self) -> None:
         self._open_gate()
@@ -225,9 +225,9 @@ class Worker:
         return found[0] if found else None
 
     def _give_back(self, rest: Batch) -> None:
-        """Release messages that are not begun, uncounted."""
+        """Release messages that are not begun, uncounted. The report leaves them out: they are received again."""
         assert rest.queue is not None
-        self._settle_all(self._queues[rest.queue], Attempt(rest))
+        self._settle_all(self._queues[rest.queue], Attempt(rest), Tally())
 
     def _open_gate(self) -> None:
         name = self._options.semaphore
@@ -271,10 +271,10 @@ class Worker:
 
     def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
         self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
-        self._settle_all(queue, attempt)
+        self._settle_all(queue, attempt, self._tally)
 
-    def _settle_all(self, queue: Queue, attempt: Attempt) -> None:
-        for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
+    def _settle_all(self, queue: Queue, attempt: Attempt, tally: Tally) -> None:
+        for step in AttemptSettling(queue, attempt, self._options, tally).steps():
             self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:

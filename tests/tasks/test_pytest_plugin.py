@@ -109,6 +109,8 @@ def test_an_error_of_a_task_fails_the_test_and_says_where_it_was_raised(run) -> 
 
 def test_an_error_that_is_asked_for_leaves_the_task_to_its_retries(run) -> None:
     run("""
+        import asyncio
+        from concurrent.futures import CancelledError
         import pytest
         import shardq
         from shardq.tasks import ArgumentsRejected, TaskFailed, Tasks
@@ -156,7 +158,30 @@ def test_an_error_that_is_asked_for_leaves_the_task_to_its_retries(run) -> None:
             tasks = shardq_tasks(own)
             fails.send()
             tasks.drain()
-    """).assert_outcomes(passed=3, skipped=1)
+
+        @pytest.mark.parametrize(
+            ("raised", "expected"),
+            [
+                (pytest.fail.Exception("wrong"), pytest.fail.Exception),
+                (GeneratorExit(), GeneratorExit),
+                (SystemExit(2), shardq.ShardqError),
+                (asyncio.CancelledError(), CancelledError),
+            ],
+        )
+        def test_what_ends_a_program_is_a_failure(shardq_tasks, raised, expected):
+            own = Tasks()
+
+            @own.task(queue="own", name="ends", retry=shardq.tasks.RetryPolicy(attempts=1))
+            def ends() -> None:
+                raise raised
+
+            tasks = shardq_tasks(own)
+            result = ends.send()
+            with pytest.raises(expected):
+                tasks.drain()
+            with pytest.raises(TaskFailed):
+                result.get(timeout=0)
+    """).assert_outcomes(passed=7, skipped=1)
 
 
 def test_an_app_is_bound_as_before_when_the_test_is_over(run) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -119,18 +120,10 @@ def test_workers_of_two_clients_end_a_workflow_once(any_url: str, name: str) -> 
             TaskWorker(app, client, threads=4) for app, client in zip(apps, (here, there), strict=True)
         ]
         tasks = apps[0].tasks
-        threads = [threading.Thread(target=worker.run) for worker in workers]
-        for thread in threads:
-            thread.start()
-        try:
+        with _working(*workers):
             members = [chain(tasks["square"].signature(each), tasks["square"].then()) for each in range(8)]
             result = chord(members, tasks["total"].then()).send()
             assert result.get(timeout=120) == sum(each**4 for each in range(8))
-        finally:
-            for worker in workers:
-                worker.stop()
-            for thread in threads:
-                thread.join(60)
         TaskWorker(
             apps[0], here, idle_exit=0
         ).run()  # the message may be there again, for one who was last too
@@ -169,8 +162,13 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
             store.calls_left, store.after = step, after
             with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
                 TaskWorker(app_of(deadly), deadly, threads=0, idle_exit=1.2).run()
-        TaskWorker(tasks, client, threads=2, idle_exit=2).run()
-        assert result.get(timeout=0) == 30
+        with _working(
+            TaskWorker(tasks, client, threads=2)
+        ):  # a step that found its store away comes 5 s later
+            assert result.get(timeout=120) == 30
+            until = time.monotonic() + 60
+            while queue.peek() and time.monotonic() < until:
+                time.sleep(0.05)
         assert set(map(tuple, totals)) == {(0, 1, 4, 9, 16)}
         assert queue.peek() == []
         count = len(totals)
@@ -179,6 +177,21 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
         assert len(totals) == count
         listed = {each.id: each.state for each in tasks.workflows(name="square", state="done")}
         assert listed[result.id] == "done"
+
+
+@contextmanager
+def _working(*workers: TaskWorker) -> Iterator[None]:
+    """Run workers in threads while the block runs."""
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join(60)
 
 
 async def _awaited(result: object) -> object:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,18 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
     pipe.close()
 
 
-def work(url: str, *options: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def work(url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A pool, which is ended at once after the block, with its commands."""
     command = [str(SHARDQ), "--url", url, "work", "jobs", *options]
-    return subprocess.Popen(command, cwd=Path(__file__).parent, start_new_session=True)
+    with subprocess.Popen(command, cwd=Path(__file__).parent, start_new_session=True) as parent:
+        try:
+            yield parent
+        finally:
+            parent.send_signal(signal.SIGQUIT)
 
 
+@pytest.mark.long
 def test_a_worker_whose_parent_is_killed_enforces_the_timeout_and_releases_its_messages(
     url: str, queue: shardq.Queue, pipe: Pipe
 ) -> None:
@@ -68,7 +76,7 @@ def test_a_worker_whose_parent_is_killed_enforces_the_timeout_and_releases_its_m
     assert sorted(deliveries) == [1, 1, 2]
 
 
-@pytest.mark.parametrize("parent_too", [False, True])
+@pytest.mark.parametrize("parent_too", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_command_of_a_killed_worker_is_killed(
     url: str, queue: shardq.Queue, pipe: Pipe, parent_too: bool
 ) -> None:
@@ -80,17 +88,15 @@ def test_the_command_of_a_killed_worker_is_killed(
             parent.wait()
         os.kill(worker, signal.SIGKILL)
         assert pipe.ends()
-        parent.terminate()
 
 
 def test_what_the_handler_of_a_killed_worker_runs_is_killed(
     url: str, queue: shardq.Queue, pipe: Pipe, handlers: str
 ) -> None:
     queue.producer().send(f"exec 3>{pipe.path}; echo $PPID >&3; sleep 600; true".encode())
-    with work(url, "--handler", f"{handlers}:run") as parent:
+    with work(url, "--handler", f"{handlers}:run"):
         os.kill(int(pipe.line()), signal.SIGKILL)
         assert pipe.ends()
-        parent.terminate()
 
 
 def test_a_command_goes_on_when_its_worker_ends_in_order(url: str, queue: shardq.Queue, pipe: Pipe) -> None:
@@ -118,7 +124,7 @@ def test_sighup_ends_a_pool_as_sigterm_does_and_sigquit_at_once(
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.long)])
 def test_a_pool_has_its_processes_print_their_stacks(
     url: str, queue: shardq.Queue, handlers: str, number: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

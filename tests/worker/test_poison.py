@@ -39,7 +39,7 @@ def test_a_message_at_its_last_delivery_is_held_alone(most: int, options: dict[s
             held.append(sum(each.deliveries == most for each in queue.peek(10) if each.owner))
 
         report = Worker(queue, handle, idle_exit=0, **options).run()
-        assert (held, report.worked) == ([1] * 5, 5)
+        assert (held, report.worked, report.given_back) == ([1] * 5, 5, 0)
         assert client.queue("jobs.dead").counts().ready == 0
 
 
@@ -49,7 +49,18 @@ def crash_on_poison(message: Message | Batch) -> None:
             os._exit(9)  # as by the OOM killer
 
 
-@pytest.mark.parametrize("options", [*USES, {"processes": 2, "batch": 3}, {"max_deliveries": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch": 2},
+        {"by_batch": True, "prefetch": 10},
+        {"max_deliveries": 1},
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ({}, {"prefetch": 3}, {"by_batch": True}, {"processes": 2, "batch": 3})
+        ),
+    ],
+)
 def test_a_message_that_kills_its_process_is_the_only_dead_letter(
     client: shardq.Client, url: str, options: dict[str, Any]
 ) -> None:
