@@ -223,11 +223,13 @@ class Consumer(Closing):
         return lambda: None if self._stopped else self._overlap.begin(limit)
 
     def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:
-        if held := self._left or self._overlap.take(limit):
-            return self._first(held, limit)
+        if self._left:
+            return self._first(self._left, limit)
         deadline = time.monotonic() + wait
         news: tuple[str, ...] | None = None
         with self._overlap.claiming:
+            if held := self._overlap.take(limit):
+                return self._first(held, limit)
             while True:
                 left = deadline - time.monotonic()
                 held = self._receiving.fill(limit, thorough=left <= 0, finish=finish, news=news)

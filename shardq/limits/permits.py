@@ -83,27 +83,29 @@ class Permits:
         self._shard = Shard(context.name, 0, 0)
         self._made, self._made_at = 0, -(10**18)
 
-    def take(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
+    def take(self, count: int, limit: int, lease: int, period: int | None = None) -> list[HeldSlice]:
         """Claim up to so many of the permits below a limit, for so many microseconds; makes those that are missing.
 
-        Raises QueueNotFound when their queue does not exist.
+        ``period`` is for how long they are held once they are used, if that is not the lease. Raises QueueNotFound when
+        their queue does not exist.
         """
         taken = self._find(count, limit, lease)
         missing = count - count_of(taken)
-        if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit):
+        if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit, period or lease):
             taken += self._find(missing, limit, lease)
         return taken
 
-    def make(self, limit: int) -> bool:
+    def make(self, limit: int, usual: int | None = None) -> bool:
         """Store the permits below the limit that are missing; False if there are none.
 
-        Raises QueueNotFound when their queue does not exist.
+        ``usual`` is for how many microseconds they are held in general; None: a lease that was shortened before is not
+        shortened again. Raises QueueNotFound when their queue does not exist.
         """
         now = self._context.store.now()
         found = list(slices(self._context, Peek(self._shard, _PAGE, bodies=False)))
         known = {piece.bundle.id for piece in found}
         shorten_leases(
-            self._context, [(self._shard, piece) for piece in found], lambda piece: _lasted(piece, now)
+            self._context, [(self._shard, piece) for piece in found], lambda piece: _lasted(piece, now, usual)
         )
         missing = [bundle for bundle in self._blocks.bundles(limit) if bundle.id not in known]
         if missing:
@@ -224,9 +226,16 @@ class Permits:
         return limit > self._made or (urgent and not self._made_at <= now < self._made_at + _MADE_AGAIN)
 
 
-def _lasted(piece: StoredSlice, now: int) -> int | None:
-    """For how long a permit was claimed while the clock was ahead; None for one that was claimed in time."""
+def _lasted(piece: StoredSlice, now: int, usual: int | None) -> int | None:
+    """For how long a permit was claimed while the clock was ahead; None for one that was claimed in time.
+
+    One whose lease was shortened while the clock was put right in part tells it no more: it was the usual time.
+    """
     moment = now if piece.token is None else moment_in(piece.token)
     lasted = piece.due - moment
     # The token of an older client tells no moment, but some number.
-    return lasted if moment > now + JUMP and 0 < lasted <= _LONGEST else None
+    if moment <= now + JUMP:
+        return None
+    if 0 < lasted <= _LONGEST:
+        return lasted
+    return usual if usual is not None and piece.due > now + usual + JUMP else None

@@ -128,18 +128,21 @@ class QueueLimits:
     def _rate(self, window: Window) -> TakeShare:
         def take(messages: int) -> RateShare:
             permits = self._permits(self._context.name + _RATE, str(window.period))
-            held = self._take(permits, window, messages, window.period + permit_lease(self._lease()))
+            lease = window.period + permit_lease(self._lease())
+            held = self._take(permits, window, messages, lease, window.period)
             return RateShare(permits, held, window.weight, window.period)
 
         return take
 
-    def _take(self, permits: Permits, window: Window, messages: int, lease: int) -> list[HeldSlice]:
+    def _take(
+        self, permits: Permits, window: Window, messages: int, lease: int, period: int | None = None
+    ) -> list[HeldSlice]:
         wanted = units(messages, window.weight)
         try:
-            held = permits.take(wanted, window.permits, lease)
+            held = permits.take(wanted, window.permits, lease, period)
         except QueueNotFound:  # deleted meanwhile, maybe with the queue itself
             self._create(permits.limit)
-            held = permits.take(wanted, window.permits, lease)
+            held = permits.take(wanted, window.permits, lease, period)
         if held:
             self._wait.reset()
         else:

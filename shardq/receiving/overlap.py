@@ -24,7 +24,7 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 class _Claim:
-    held: list[HeldSlice] | None = None  # None while it is under way
+    held: list[HeldSlice] | None = None  # None while it is under way, or given back
 
 
 class Overlap:
@@ -62,7 +62,11 @@ class Overlap:
                 self._claim, self._thread = claim, thread
 
     def take(self, limit: int) -> list[HeldSlice]:
-        """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
+        """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way.
+
+        Who claims for itself if there are none holds :attr:`claiming` from before: else a claim that begins in between
+        would hide from it what is due.
+        """
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
         return self._receiving.unexpired(wanted)
@@ -91,9 +95,13 @@ class Overlap:
             with self._lock:
                 taken = self._claim is not claim
                 if not taken:
-                    self._claim = None
+                    claim.held = None  # who reads now waits until they are free again
         if not taken:
-            self._give_back(held)
+            try:
+                self._give_back(held)
+            finally:
+                self._claim, claim.held = None, []
+                self._changes.tell()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
         """What is claimed now: nothing while the consumer claims for itself, or when it fails."""
@@ -111,7 +119,8 @@ class Overlap:
     def _take(self) -> list[HeldSlice]:
         if self._generation != generation():
             return []
-        claim = self._claim
+        with self._lock:  # else one whose thread was started a moment ago is not seen
+            claim = self._claim
         if claim is None:
             return []
         self._changes.wait_for(lambda: claim.held is not None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
 from shardq.receiving.idling import Idling
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
@@ -96,7 +96,7 @@ class Prefetcher:
             contexts[0].store,
             self._retry,
             receiving,
-            lambda: self._stopped,
+            lambda: self._is_over,
             self._claiming,
             FIRST_NOTICE_SECONDS,
         )
@@ -161,11 +161,18 @@ class Prefetcher:
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
+    @property
+    def _is_over(self) -> bool:
+        """True when nobody asks for messages any more."""
+        return self._stopped or self._retry.closed
+
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._is_over:
             try:
                 self._wait_for_room()
                 self.fetch()
+            except Closed:
+                return
             except ShardqError as error:
                 self._note(error)
 
@@ -177,12 +184,12 @@ class Prefetcher:
             return
         self._error = error
         self._changes.tell()
-        self._changes.wait_for(lambda: self._stopped or self._error is None)
+        self._changes.wait_for(lambda: self._is_over or self._error is None)
 
     def _wait_for_room(self) -> None:
         """Wait until there is something to claim for, or what waits may have waited for too long."""
         shortest = seconds(min(queue.lease for queue in self._queues.values()))
-        self._changes.wait_for(lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4)
+        self._changes.wait_for(lambda: self._is_over or (self._wanted and bool(self._rooms())), shortest / 4)
 
     def fetch(self) -> None:
         """Give back what has waited for too long, and claim what there is room for."""
@@ -192,7 +199,7 @@ class Prefetcher:
                 queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
             }
             self._wanted = self._wanted and not any(overdue.values())
-            rooms = self._rooms() if self._wanted and not self._stopped else {}
+            rooms = self._rooms() if self._wanted and not self._is_over else {}
         for queue, held in overdue.items():
             if held:
                 self._keepers.leave(held)
@@ -224,9 +231,9 @@ class Prefetcher:
 
     def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
         """The rooms when another queue has some too, or when it is time to look at these again."""
-        self._changes.wait_for(lambda: self._stopped or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
+        self._changes.wait_for(lambda: self._is_over or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
         with self._lock:
-            return {} if self._stopped else self._rooms()
+            return {} if self._is_over else self._rooms()
 
     def _put(self, held: list[HeldSlice]) -> None:
         """Let messages wait, which are of one queue."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import inspect
 import logging
 import sys
@@ -14,6 +15,7 @@ from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from inspect import BoundArguments
+from types import FrameType
 from typing import Any
 
 from shardq.callables import check_runs
@@ -271,12 +273,32 @@ def starts_a_thread(thread: int) -> bool:
     No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks.
     """
     time.sleep(0)
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - its only name
+    frame = _frame_of(thread)
     while frame is not None:
         if frame.f_code is _START:
             return True
         frame = frame.f_back
     return False
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """What a thread does now; None when it has ended.
+
+    Python 3.11 holds a lock of the interpreter meanwhile. A collection of garbage that began within would let another
+    thread run, which waits for that lock and lets no thread run: the process would stand still for ever.
+    """
+    with _collecting:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread)  # noqa: SLF001 - its only name
+        finally:
+            if collects:
+                gc.enable()
+
+
+_collecting = threading.Lock()
+"""Held while garbage is not collected: one thread at a time decides that."""
 
 
 class _Interruption:

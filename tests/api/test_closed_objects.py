@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
@@ -60,6 +61,8 @@ def scene(url: str, clock: ManualClock) -> Iterator[Scene]:
     scene = Scene(url, clock)
     yield scene
     scene.client.close()
+    for consumer in (scene.consumer, scene.keeping, scene.prefetching):
+        consumer.close()
     asked = scene.store.asked
     # The thread that prefetches may have been about to wait when the client was closed
     assert asked in ([], ["wait"])
@@ -203,3 +206,16 @@ def test_a_send_beside_the_close_says_closed_only_if_nothing_of_it_is_stored(
         queue.producer().send(error.unsent[0])
     assert queue.counts().ready == stored
     assert queue.consumer().receive(10).bodies == [b"one"] * stored
+
+
+def test_the_threads_of_a_client_end_when_it_is_closed(url: str, clock: ManualClock) -> None:
+    before = set(threading.enumerate())
+    scene = Scene(url, clock)
+    claiming = [
+        each for each in threading.enumerate() if each not in before and each.name == "shardq-prefetcher"
+    ]
+    for thread in claiming:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in claiming)
+    for consumer in (scene.consumer, scene.keeping, scene.prefetching):
+        consumer.close()

@@ -12,7 +12,7 @@ import pytest
 import shardq
 from shardq.receiving import overlap
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Claim, Claimed
+from shardq.storage.requests import Claim, Claimed, Release
 from shardq.storage.store import Capabilities
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import claim_thread, expire_caches
@@ -201,6 +201,47 @@ def test_two_threads_that_ack_and_read_claim_one_after_the_other(open_queue: Cal
             thread.join(PATIENCE)
     assert sorted(seen) == list(range(400))
     assert queue.counts().in_flight == 0
+
+
+def test_a_read_waits_until_what_was_not_taken_in_time_is_free_again(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, queue = open_queue(messages=8)
+    monkeypatch.setattr(overlap, "LONGEST_WAIT", 0.0)
+    release, releasing = store.release, threading.Event()
+
+    def release_slowly(request: Release) -> object:
+        releasing.set()
+        threading.Event().wait(0.3)
+        return release(request)
+
+    monkeypatch.setattr(store, "release", release_slowly)
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        next(batches).ack()
+        assert releasing.wait(PATIENCE)
+        assert [number for batch in batches for number in numbers(batch)] == [4, 5, 6, 7]
+
+
+def test_a_claim_that_begins_while_a_read_looks_for_one_hides_nothing_from_the_read(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, queue = open_queue(messages=8)
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        unacked, take = [next(batches)], overlap.Overlap.take
+
+        def ack_after(self: overlap.Overlap, limit: int) -> object:
+            taken = take(self, limit)
+            if unacked:
+                unacked.pop().ack()
+                thread = claim_thread(consumer)
+                assert thread is not None
+                thread.join(0.5)
+            return taken
+
+        monkeypatch.setattr(overlap.Overlap, "take", ack_after)
+        assert [number for batch in batches for number in numbers(batch)] == [4, 5, 6, 7]
 
 
 def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: shardq.Queue) -> None:

@@ -178,6 +178,7 @@ def test_nothing_is_claimed_ahead_before_messages_are_asked_for(
     # Given a consumer whose making is interrupted at its end, so that nobody can close it
     bench = make()
     bench.send(10)
+    before = _threads("shardq-prefetcher")
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -188,7 +189,7 @@ def test_nothing_is_claimed_ahead_before_messages_are_asked_for(
             bench.queue.consumer(prefetch=20)
 
     # Then nothing of it goes on, and another consumer gets every message at once
-    assert not _threads("shardq-prefetcher")
+    assert set(_threads("shardq-prefetcher")) <= set(before)
     assert len(received(bench.queue)) == 10
 
 
@@ -205,8 +206,9 @@ def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
     # Given a consumer that has claimed messages ahead, and Ctrl-C while it is closed
     bench = make()
     bench.send(10)
+    before = set(threading.enumerate())
     assert len(bench.consumer.receive(1)) == 1
-    (thread,) = _threads("shardq-prefetcher")
+    (thread,) = set(_threads("shardq-prefetcher")) - before
 
     def interrupted(timeout: float | None = None) -> None:
         raise KeyboardInterrupt
@@ -217,7 +219,7 @@ def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
             bench.consumer.close()
 
     # Then nobody extends what was claimed ahead, and another close gives it back
-    assert not _threads("shardq-lease-keeper")
+    assert set(_threads("shardq-lease-keeper")) <= before
     bench.consumer.close()
     assert bench.queue.counts().in_flight == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shardq
@@ -118,6 +118,16 @@ def test_what_was_used_while_the_clock_was_ahead_goes_on(scene: Scene, use: str,
 
 
 @pytest.mark.parametrize("use", ["semaphore", "few", "slow"])
+def test_a_clock_that_is_put_right_in_two_steps_holds_up_nothing_longer(scene: Scene, use: str) -> None:
+    scene.clock.jump(2 * HOUR)
+    scene.holder_dies()
+    scene.clock.jump(-HOUR)
+    getattr(scene, use)()  # finds no permit, and shortens the lease
+    scene.clock.jump(-HOUR)
+    assert goes_on(scene, use, BOUND)
+
+
+@pytest.mark.parametrize("use", ["semaphore", "few", "slow"])
 def test_permits_that_were_left_by_who_died_while_the_clock_was_ahead_come_back_and_the_log_tells(
     scene: Scene, use: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,11 +165,31 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=25)
-@given(steps=st.lists(STEPS, min_size=1, max_size=8))
+ALL_STEPS = st.lists(STEPS, min_size=1, max_size=8)
+
+
+@settings(
+    max_examples=4, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # shrinking is for the long one
+@given(steps=ALL_STEPS)
+@example(steps=[2.0, "slow", 1.0, "slow"])
+def test_what_is_done_while_the_clock_jumps_all_goes_on_when_it_is_right(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str | float]
+) -> None:
+    everything_goes_on(tmp_path_factory, steps)
+
+
+@pytest.mark.long
+@settings(max_examples=50)
+@given(steps=ALL_STEPS)
 def test_whatever_is_done_while_the_clock_jumps_all_goes_on_when_it_is_right(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | float]
 ) -> None:
+    everything_goes_on(tmp_path_factory, steps)
+
+
+def everything_goes_on(tmp_path_factory: pytest.TempPathFactory, steps: list[str | float]) -> None:
+    """Take these steps, put the clock right, and see that each use goes on within the bound."""
     scene, ahead = Scene(tmp_path_factory.mktemp("jumps")), 0.0
     for step in steps:
         if isinstance(step, float):
