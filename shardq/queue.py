@@ -245,9 +245,10 @@ class Queue:
         check_limits(self.name, wanted)
         store, retry = self._context.store, self._context.retry
         check_dead_letter_chain(store, retry, self.name, wanted)
-        if wanted.has_dead_letters:
-            create_dead_letter_queue(store, retry, self.name, wanted)
-        settings = self._context.live.alter(changes)
+        created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, self.name, wanted)
+        begun = "its dead-letter queue is created: repeat the call" if created else ""
+        with telling_done(lambda: begun):
+            settings = self._context.live.alter(changes)
         with telling_done(lambda: "the settings are changed: repeat the call"):
             drop_logs(store, retry, self.name)
         return settings

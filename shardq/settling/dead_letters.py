@@ -15,6 +15,7 @@ from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 from shardq.unreadable import UNREADABLE
 from shardq.wording import kind_of, shown
 
@@ -99,11 +100,11 @@ def check_dead_letter_chain(store: Store, retry: Retry, queue: str, settings: Qu
         settings = QueueSettings.decode(record.settings)
 
 
-def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
+def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> bool:
     """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own.
 
-    It expires as the queue does, when there are no dead letters, and keeps events for as long. Nothing is left of one
-    that the store refuses.
+    Returns whether it was missing. It expires as the queue does, when there are no dead letters, and keeps events for
+    as long. Nothing is left of one that the store refuses. Raises OutcomeUnknown when it is created in part.
     """
     name = dead_letter_name(queue, settings)
     plain = QueueSettings(
@@ -117,11 +118,13 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
     record = QueueRecord.new(name, plain.encode())
     created = retry(store.create_queue, record)
     try:
-        retry(store.prepare, plain.layout.all_shards(name))
+        with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
+            retry(store.prepare, plain.layout.all_shards(name))
     except REFUSED:
         if created:
             retry(store.drop_queue, name, record)
         raise
+    return created
 
 
 def existing_dead_letters(source: QueueContext) -> QueueContext | None:

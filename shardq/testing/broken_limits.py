@@ -43,9 +43,9 @@ class KeepsThePermitsOfTheDead(WrappedStore):
 class GivesRatesBackAtOnce(WrappedStore):
     """Lets a permit of a rate be taken again before its period is over."""
 
-    def release(self, request: Release) -> Fenced:
+    def extend(self, request: Extend) -> Fenced:
         is_rate = request.shard.queue.startswith(_PERMITS) and request.shard.queue.endswith(_RATE)
-        return super().release(replace(request, delay=0) if is_rate else request)
+        return super().extend(replace(request, lease=0) if is_rate else request)
 
 
 class DeliversWhatIsHeldBack(WrappedStore):
