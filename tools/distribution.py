@@ -32,6 +32,7 @@ NEEDED_BY_TESTS = (
     "docs/guide.md",
     "Makefile",
     "CONTRIBUTING.md",
+    "budgets.toml",
 )
 
 

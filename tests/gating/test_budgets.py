@@ -41,7 +41,8 @@ def test_imports_in_functions_and_of_types_make_cycles(
     (package / "one.py").write_text("def later():\n    from shardq import two\n")
     (package / "two.py").write_text("if TYPE_CHECKING:\n    from shardq.three import name\n")
     (package / "three.py").write_text("import shardq.one\n")
-    (package / "four.py").write_text("from shardq import one\n")
+    (package / "four.py").write_text("from . import one\n")
+    (package / "five.py").write_text("from .four import x\n")
     (tmp_path / "pyproject.toml").write_text(
         '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["a", "b"]\n'
     )

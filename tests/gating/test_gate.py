@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PASSES_THE_SECOND_TIME = """
 import pathlib, pytest
 
+@pytest.mark.xdist_group("those")
 @pytest.mark.parametrize("number", range({count}))
 def test_flaky(number):
     seen = pathlib.Path(f"seen-{{number}}")
@@ -32,6 +34,15 @@ def pytest_configure(config):
 def pytest_addoption(parser):
     gate.add_options(parser)
 """
+SKIPS_THE_SECOND_TIME = """
+import pathlib, pytest
+
+def test_gone():
+    if pathlib.Path("gone").exists():
+        pytest.skip("the server is gone")
+    pathlib.Path("gone").touch()
+    raise RuntimeError("only the first time")
+"""
 FAILS = "def test_broken():\n    assert 1 == 2\n"
 
 
@@ -39,13 +50,26 @@ FAILS = "def test_broken():\n    assert 1 == 2\n"
 def run(tmp_path: Path):
     """Run pytest on a file, with the gate as it is used here."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "strict.ini").write_text("[pytest]\naddopts = --strict-markers\n")
     environment = {key: each for key, each in os.environ.items() if not key.startswith("PYTEST_")}
     environment.pop(SECOND_TRY, None)
     environment |= {"PYTHONPATH": str(ROOT), "CI": "true", NAMES: str(tmp_path / "names")}
 
     def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_it.py").write_text(text)
-        command = [sys.executable, "-m", "pytest", "-n2", "-c", "/dev/null", "--rootdir", ".", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n2",
+            "--dist",
+            "loadgroup",
+            "-c",
+            "strict.ini",
+            "--rootdir",
+            ".",
+            *options,
+        ]
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
@@ -68,6 +92,12 @@ def test_more_than_two_flaky_tests_fail_a_run_and_runs_share_the_limit(run, tmp_
     assert "3 tests are flaky, 2 may be" in done.stdout
 
 
+def test_a_test_that_is_skipped_the_second_time_has_failed(run) -> None:
+    done = run(SKIPS_THE_SECOND_TIME)
+    assert done.returncode == 1, done.stdout
+    assert "1 failed" in done.stdout.splitlines()[-1]
+
+
 def test_a_test_that_fails_twice_fails_the_run(run) -> None:
     done = run(PASSES_THE_SECOND_TIME.format(count=1) + FAILS)
     assert done.returncode == 1
@@ -79,8 +109,7 @@ def test_a_name_may_be_listed_as_flaky_for_a_week() -> None:
     assert expired_names(listed, date(2026, 1, 9)) == ["old"]
 
 
-def test_the_list_names_tests_that_exist_and_days_that_have_come() -> None:
-    import tomllib
+def test_the_list_names_files_that_exist_and_days_that_have_come() -> None:
 
     listed = tomllib.loads((ROOT / "tests" / "flaky.toml").read_text())
     today = datetime.now(UTC).date()

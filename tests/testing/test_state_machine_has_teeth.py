@@ -78,7 +78,7 @@ UNKNOWN = (
 )
 """Of what the machine does not do."""
 SAMPLE = {"DropsAcks", "DuplicatesAppends", "TakesMoreThanAsked"}
-"""Found within seconds. Other searches are of random length, up to minutes; `make test-wide` makes them all."""
+"""Found within seconds. Other searches are of random length, up to minutes."""
 
 QUICK = settings(
     max_examples=3_000,  # it ends at the first failure; bundle ids are random, so some searches take longer
