@@ -120,7 +120,7 @@ class Batch(Sequence[Message]):
     ) -> None:
         """Move the messages to another queue, as :meth:`shardq.Message.forward` does.
 
-        The messages of one shard are moved in one atomic step.
+        The messages of one shard are moved in order, in atomic steps of up to the bytes that the store takes at once.
         """
         self._settler.forward(self._open, queue, delay=delay, priority=priority, atomic=atomic)
 

@@ -87,9 +87,8 @@ class Consumer(Closing):
             Prefetcher(contexts, self._receiving, self._settlement, prefetch, turns()) if prefetch else None
         )
         self._left: list[HeldSlice] = []  # acked, and still to be handed out
-        self._unacked: list[
-            HeldSlice
-        ] = []  # of a pop that failed: whether they are acked is asked by the next one
+        # Of a pop that failed: the next one asks whether they are acked.
+        self._unacked: list[HeldSlice] = []
         self._overlap = Overlap(first.retry, self._receiving, self._give_back)
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:

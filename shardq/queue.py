@@ -30,11 +30,13 @@ from shardq.receiving.redrive import redrive
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import (
+    REFUSED,
     check_dead_letter_chain,
     check_dead_letter_queue,
     create_dead_letter_queue,
+    drop_dead_letter_queue,
 )
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.storage.writing import telling_done
@@ -244,11 +246,17 @@ class Queue:
         check_dead_letter_queue(self.name, wanted)
         check_limits(self.name, wanted)
         store, retry = self._context.store, self._context.retry
+        check_store(wanted, store.capabilities)
         check_dead_letter_chain(store, retry, self.name, wanted)
         created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, self.name, wanted)
         begun = "its dead-letter queue is created: repeat the call" if created else ""
-        with telling_done(lambda: begun):
-            settings = self._context.live.alter(changes)
+        try:
+            with telling_done(lambda: begun):
+                settings = self._context.live.alter(changes)
+        except REFUSED:
+            if created:
+                drop_dead_letter_queue(store, retry, self.name, wanted)
+            raise
         with telling_done(lambda: "the settings are changed: repeat the call"):
             drop_logs(store, retry, self.name)
         return settings

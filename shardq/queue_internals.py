@@ -128,14 +128,16 @@ def _alone(batch: Batch, held: HeldSlice, place: int, message: Message) -> Batch
 
 
 def at_last_delivery(batch: Batch) -> Message | None:
-    """The first message that becomes a dead letter if its holder dies; None: there is none, as almost always.
+    """Return the first message that becomes a dead letter if its holder dies; None if there is none, as usual.
 
     Reads the settings of the queue only if there may be one.
     """
     settler, pieces = batch._settler, [selection.held for selection in batch._selections]
     if not settler.is_last(max(pieces, key=_deliveries)):
         return None
-    return next(message for message in batch if message.last_delivery)
+    return next(
+        (message for message in batch if message.last_delivery), None
+    )  # settings may change meanwhile
 
 
 def without_next_claim(batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""What threads wait for. An interrupt at any moment leaves it whole, unlike a Condition, an Event or a Semaphore.
+"""Locks and flags that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
 
 A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, as the
 timeout of a task does. Those of the standard library take their locks in functions written in Python. One that is cut
@@ -23,7 +23,7 @@ _LONGEST = 1.0  # seconds until a change is seen that a thread made which was in
 
 
 class Turn:
-    """What one thread waits for until another one ends it."""
+    """A wait of one thread that another one ends."""
 
     def __init__(self) -> None:
         self._gate = threading.Lock()

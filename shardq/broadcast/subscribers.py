@@ -87,7 +87,7 @@ class Entry:
             self._consumer.close()
 
 
-def keep_alive(reference: weakref.ref[Entry], left: threading.Event) -> None:
+def keep_alive(reference: weakref.ref[Entry], left: Flag) -> None:
     """Extend the lease of an entry until it is left, lost, or no longer referred to: the thread of a subscriber."""
     while not left.wait(LEASE_SECONDS / 3):
         entry = reference()

@@ -100,7 +100,10 @@ class Overlap:
             try:
                 self._give_back(held)
             finally:
-                self._claim, claim.held = None, []
+                with self._lock:
+                    claim.held = []
+                    if self._claim is claim:
+                        self._claim = None
                 self._changes.tell()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
@@ -123,13 +126,19 @@ class Overlap:
             claim = self._claim
         if claim is None:
             return []
-        self._changes.wait_for(lambda: claim.held is not None)
-        with self._lock:
+
+        def take() -> tuple[list[HeldSlice], ...]:
+            """Take the claim under the lock, so that its thread does not give it back at the same time."""
+            if claim.held is None:
+                return ()
             if self._claim is not claim:
-                return []
+                return ([],)
             self._claim = None
+            return (claim.held,)
+
+        (taken,) = self._changes.wait_for(take)
         self._changes.tell()
-        return claim.held or []
+        return taken
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         if not held:

@@ -109,6 +109,7 @@ class Prefetcher:
 
         An error that stopped the thread is raised here, and the thread tries again.
         """
+        self._retry.check_open()  # the thread ends with the client
         with self._lock:
             if self._thread.ident is None:
                 self._thread.start()
@@ -268,7 +269,8 @@ class Prefetcher:
 
     def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
         closed = self._closed()
-        self._wanted = True
+        with self._lock:
+            self._wanted = True
         self._changes.tell()
 
         def look() -> list[list[HeldSlice]]:

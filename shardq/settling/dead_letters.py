@@ -34,6 +34,7 @@ __all__ = [
     "dead_letter_headers",
     "dead_letter_name",
     "deliveries_before",
+    "drop_dead_letter_queue",
     "existing_dead_letters",
     "group_before",
     "group_of_letters",
@@ -125,6 +126,13 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
             retry(store.drop_queue, name, record)
         raise
     return created
+
+
+def drop_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
+    """Drop the dead-letter queue that was created just now for a change which is refused."""
+    name = dead_letter_name(queue, settings)
+    if (record := retry(store.load_queue, name)) is not None:
+        retry(store.drop_queue, name, record)
 
 
 def existing_dead_letters(source: QueueContext) -> QueueContext | None:

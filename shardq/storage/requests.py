@@ -279,9 +279,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     forward_across_shards: bool  # `forward` is atomic when source and target are different shards
     max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
     max_shards: int  # the largest number of time shards x concurrency shards of a queue
-    max_forward_bytes: int = (
-        4 << 20
-    )  # of bundles that one `forward` may append; MUST take one message, however large
+    # Of bundles that one `forward` may append. It MUST take one message, however large.
+    max_forward_bytes: int = 4 << 20
     settle_across_shards: bool = False  # it settles in several shards in one step: `CrossShardStore.settle`
     requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
     claims_beside_acks: bool = False  # a claim need not wait for an ack in the same shard that is under way

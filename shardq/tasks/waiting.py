@@ -28,9 +28,8 @@ class Waiting:
 
     def __init__(self, results: ResultLog) -> None:
         self._results = results
-        self._held: dict[
-            str, tuple[float, int]
-        ] = {}  # by the id of each: when it is to be noted, and its delivery
+        # By the id of each: when it is to be noted, and its delivery.
+        self._held: dict[str, tuple[float, int]] = {}
         self._noted: set[str] = set()
         self._lock, self._writing = threading.Lock(), threading.Lock()
 

@@ -203,9 +203,13 @@ class TaskWorker(Worker):
         self._room.note(None if not last else 1 if tried is not None else self._threads or 1)
         if rest is not None:
             self._give_back(rest)
-        if tried is not None and not self._holds_nothing():
-            self._give_back(kept)
-            return []
+        if tried is not None:
+            self._waiting.hold(kept)
+            is_alone = self._holds_nothing()
+            self._waiting.end(kept)
+            if not is_alone:
+                self._give_back(kept)
+                return []
         return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
 
     def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
@@ -225,6 +229,7 @@ class TaskWorker(Worker):
         """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
         while self._room.held and not self._stopping:
             self._upkeep.look()
+            self._waiting.note()
             self._room.wait_for_less(1, 0.5)
         return not self._room.held
 
@@ -249,9 +254,8 @@ class TaskWorker(Worker):
         began = time.monotonic()
         try:
             self._runner.run(unit, self._tally, self._gate)
-        except (
-            BaseException
-        ) as error:  # the task wants the process to end, or the store of a semaphore is away
+        except BaseException as error:
+            # The task wants the process to end, or the store of a semaphore is unreachable.
             self._end_with(error)
         finally:
             if not self._is_forked:  # there the messages are the parent's, and others may have had the locks

@@ -164,9 +164,8 @@ class Slot:
             child.process.join()
         if not child.alive:
             child.listen()
-            if (
-                child.ended is None
-            ):  # commands that it ran must not go on beside their messages' next deliveries
+            if child.ended is None:
+                # Commands that it ran must not go on beside their messages' next deliveries.
                 end_group(child.process.pid)
             self._handle_end(child)
 

@@ -18,7 +18,7 @@ from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Append, ShardCounts
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("test_bad_addresses")]  # it has a server of its own
 
 
 def test_a_url_says_where_and_how() -> None:

@@ -327,3 +327,23 @@ def test_threads_that_receive_for_the_first_time_at_once_share_one_consumer(queu
                 return len(consumer.receive(1, wait=0))
 
             assert sum(threads.map(receive, range(8))) == 0
+
+
+def test_a_read_that_waits_for_what_is_claimed_ahead_ends_when_its_client_is_closed(url: str) -> None:
+    client = shardq.connect(url)
+    consumer = client.create_queue("q").consumer(prefetch=10)
+    ended = threading.Event()
+
+    def read() -> None:
+        with pytest.raises(shardq.Closed):
+            consumer.receive(wait=600)
+        ended.set()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    while (
+        not [each for each in threading.enumerate() if each.name == "shardq-prefetcher"] and thread.is_alive()
+    ):
+        pass
+    client.close()
+    assert ended.wait(30)

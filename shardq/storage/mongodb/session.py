@@ -34,6 +34,7 @@ __all__ = ["Address", "Session", "clock_leads"]
 _log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
+_FREE_SECONDS = 10.0  # for which a request waits for a connection of the pool
 _YOUNG = 10.0  # seconds for which a client is not replaced by another one again
 
 _SAMPLES = 8
@@ -250,7 +251,7 @@ def _client(address: Address) -> MongoClient[Document]:
         "serverSelectionTimeoutMS": connect,
         "connectTimeoutMS": connect,
         "socketTimeoutMS": round(_ANSWER_SECONDS * 1_000),
-        "waitQueueTimeoutMS": connect,
+        "waitQueueTimeoutMS": round(_FREE_SECONDS * 1_000),
     }
     patience = {name: value for name, value in patience.items() if f"{name.lower()}=" not in given}
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
