@@ -249,9 +249,8 @@ class Queue:
         check_store(wanted, store.capabilities)
         check_dead_letter_chain(store, retry, self.name, wanted)
         created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, self.name, wanted)
-        begun = "its dead-letter queue is created: repeat the call" if created else ""
         try:
-            with telling_done(lambda: begun):
+            with telling_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
                 settings = self._context.live.alter(changes)
         except REFUSED:
             if created:
