@@ -49,7 +49,10 @@ class CassandraHarness(StoreHarness):
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)
-        self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
+        # A server that was started just now may answer late.
+        patience = {"connect_timeout": 60, "control_connection_timeout": 60}
+        cluster = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port, **patience)
+        self.session = cluster.connect()
         self.idle = [CassandraStore(self.address)]
         self.clock = self.idle[0].clock  # two clients measure what may differ by more than a request takes
         self.empty = f"{self.address.keyspace}_empty"

@@ -41,7 +41,7 @@ class KilledClients:
             pytest.skip("the store does not forward across shards")
         if operation.together and not scene.healthy.capabilities.settle_across_shards:
             pytest.skip("the store does not settle across shards")
-        for requests in range(MOST):
+        for requests in scene.killer.every_third(MOST):
             queue = scene.new_queue() if operation.alone else scene.queue
             shard = Shard(queue, GROUP_TIME_SHARD if grouped else 0, requests)
             given = prepare(operation, scene.healthy, shard, scene.lease)

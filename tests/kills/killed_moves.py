@@ -73,7 +73,7 @@ class KilledMoves:
     ) -> None:
         # Of one group, in three lanes; the target has one, and two for those who complete it
         in_lanes = move is forward and moves.healthy.capabilities.groups
-        for requests in range(MOST):
+        for requests in moves.killer.every_third(MOST):
             name = self._given(moves, dead=move is send_back, group="a" if in_lanes else None)
 
             def act(store: Store, name: str = name) -> None:

@@ -57,7 +57,7 @@ class KilledSchedules:
 
     def test_an_occurrence_whose_consumer_dies_is_one_message(self, schedules: Scene) -> None:
         client = Client(schedules.healthy)
-        for requests in range(MOST):
+        for requests in schedules.killer.every_third(MOST):
             queue = self._new_queue(schedules, client)
             client.schedules.create(queue.name, queue=queue.name, every=1, count=2)
             schedules.harness.advance(1.0)
@@ -86,7 +86,7 @@ class KilledSchedules:
     @pytest.mark.parametrize("change", list(CHANGES))
     def test_a_change_that_was_cut_off_can_be_made_again(self, schedules: Scene, change: str) -> None:
         client = Client(schedules.healthy)
-        for requests in range(MOST):
+        for requests in schedules.killer.every_third(MOST):
             queue = self._new_queue(schedules, client)
             if change != "create":
                 client.schedules.create(queue.name, queue=queue.name, every=1, count=1)

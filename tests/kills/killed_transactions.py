@@ -33,7 +33,7 @@ class KilledTransactions:
     ) -> None:
         scene = scene_of_transactions
         client = Client(scene.healthy)
-        for requests in range(MOST):
+        for requests in scene.killer.every_third(MOST):
             # Given two messages that are held
             queue = client.create_queue(scene.new_name(), shards=1, time_shards=1)
             queue.producer().send_many([OLD, HELD])

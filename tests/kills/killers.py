@@ -33,6 +33,10 @@ class Killer(ABC):
     turn: int
     """Which third of the requests its clients die at; that of the next store is the next one."""
 
+    def every_third(self, most: int) -> range:
+        """Return the numbers of requests to die at, below ``most``. The three stores together take all of them."""
+        return range(self.turn, most, 3)
+
     @abstractmethod
     def run(self, act: Act, requests: int) -> bool:
         """Let a new client act, and end it when it begins one request more than these; False: it was done before.

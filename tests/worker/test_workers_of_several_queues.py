@@ -91,6 +91,7 @@ def test_the_settings_of_each_queue_decide_how_often_its_messages_are_tried(queu
 def test_a_worker_that_is_stopped_gives_back_what_it_has_not_started_in_every_queue(
     queues: list[Queue],
 ) -> None:
+    queues[0].alter(max_deliveries=5)  # a message at its last delivery is held alone
     fill(queues, 3)
     stopped: list[Worker] = []
     worker = Worker(queues, lambda _: stopped[0].stop())
