@@ -339,11 +339,10 @@ def test_a_read_that_waits_for_what_is_claimed_ahead_ends_when_its_client_is_clo
             consumer.receive(wait=600)
         ended.set()
 
-    thread = threading.Thread(target=read, daemon=True)
+    thread, before = threading.Thread(target=read, daemon=True), set(threading.enumerate())
     thread.start()
-    while (
-        not [each for each in threading.enumerate() if each.name == "shardq-prefetcher"] and thread.is_alive()
-    ):
-        pass
+    # It waits as soon as the thread that claims ahead has begun.
+    while len(set(threading.enumerate()) - before) < 2 and thread.is_alive():
+        ended.wait(0.01)
     client.close()
     assert ended.wait(30)
