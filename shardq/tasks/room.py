@@ -19,7 +19,9 @@ MOST_AHEAD = 500
 class Room:
     """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
 
-    After a task at its last attempt was received it may hold fewer: see :class:`Caution`.
+    The messages of a group keep a single thread busy, however many they are. So it holds of each group only what one
+    thread runs in that time, and receives more while threads are idle. After a task at its last attempt was received
+    it may hold fewer: see :class:`Caution`.
     """
 
     def __init__(self, threads: int, caution: Caution) -> None:
@@ -29,6 +31,7 @@ class Room:
         self._changes = Changes(self._lock)
         self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
         self.held = 0
+        self._units = 0  # in which they are held: each keeps one thread busy
         self._ended = 0  # of those, which are to be settled
 
     def wait(self, seconds: float) -> int:
@@ -40,15 +43,17 @@ class Room:
         """Sleep until fewer than ``held`` are held."""
         self._changes.wait_for(lambda: self.held < held, seconds)
 
-    def take(self, count: int) -> None:
-        """Count messages as held."""
+    def take(self, count: int, units: int) -> None:
+        """Count messages as held, in so many units."""
         with self._lock:
             self.held += count
+            self._units += units
 
-    def give(self, count: int) -> None:
+    def give(self, count: int, units: int) -> None:
         """Count messages that have been run as held no longer."""
         with self._lock:
             self.held -= count
+            self._units -= units
             self._ended -= count
         self._changes.tell()
 
@@ -61,7 +66,13 @@ class Room:
     def at_once(self) -> int:
         """How many tasks begin at once, when they are put before all others."""
         with self._lock:
-            return max(0, self._runs - self.held)
+            return max(0, self._runs - self._units)
+
+    @property
+    def of_a_group(self) -> int:
+        """How many messages of one group may be held."""
+        with self._lock:
+            return self._of_a_group
 
     def note(self, most: int | None) -> None:
         """Note how many may be held because of what was received: see :meth:`Caution.note`."""
@@ -75,10 +86,16 @@ class Room:
             self._seconds += (seconds / count - self._seconds) / 8
 
     @property
+    def _of_a_group(self) -> int:
+        return min(MOST_AHEAD, max(1, int(AHEAD_SECONDS / max(self._seconds, 0.0001))))
+
+    @property
     def _free(self) -> int:
         if self._caution.most is not None:
             return max(0, self._caution.most - self.held)
         ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
         capacity = self._threads + ahead
         free = capacity - self.held
-        return free if self.held < self._threads or 2 * free >= capacity else 0
+        if self._units < self._threads:
+            return max(free, (self._threads - self._units) * self._of_a_group)
+        return free if 2 * free >= capacity else 0

@@ -373,14 +373,14 @@ def _is_last(message: Message) -> bool:
         return True
 
 
-def units_of(batch: Batch) -> list[Unit]:
-    """The messages of a batch, each for itself; those of a group together, as they run one after the other."""
+def units_of(batch: Batch, of_a_group: int) -> list[Unit]:
+    """The messages of a batch, each for itself; of each group the first few together, which run one after the other."""
     if all(message.lane is None for message in batch):
         return [Unit(batch, part) for part in one_by_one(batch)]
     parts: dict[object, list[Message]] = {}
     for place, message in enumerate(batch):
         parts.setdefault(place if message.lane is None else message.lane, []).append(message)
-    return [Unit(batch, batch.part(messages)) for messages in parts.values()]
+    return [Unit(batch, batch.part(messages[:of_a_group])) for messages in parts.values()]
 
 
 def first_of(unit: Unit) -> Unit:

@@ -197,7 +197,7 @@ class TaskWorker(Worker):
         tried = next((message for message in last if message.deliveries > 1), None)
         if tried is not None:
             kept, rest = set_apart(batch, tried)
-            units = units_of(kept)
+            units = units_of(kept, len(kept))
         else:
             units, rest = self._at_once(batch, last)
         self._room.note(None if not last else 1 if tried is not None else self._threads or 1)
@@ -214,13 +214,14 @@ class TaskWorker(Worker):
 
     def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
         """The units to run, and the rest: of those in ``last``, as many are run as threads are free, before others."""
-        units = units_of(batch)
-        if not last:
+        units = units_of(batch, self._room.of_a_group if self._threads else len(batch))
+        if last:
+            begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
+            for unit in units:
+                (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
+            units = [first_of(unit) for unit in begun[: self._room.at_once]] + others
+        if sum(len(unit.attempt.batch) for unit in units) == len(batch):
             return units, None
-        begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
-        for unit in units:
-            (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
-        units = [first_of(unit) for unit in begun[: self._room.at_once]] + others
         kept = {message for unit in units for message in unit.attempt.batch}
         rest = [message for message in batch if message not in kept]
         return units, batch.part(rest) if rest else None
@@ -234,7 +235,7 @@ class TaskWorker(Worker):
         return not self._room.held
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
-        self._room.take(sum(len(unit.attempt.batch) for unit in units))
+        self._room.take(sum(len(unit.attempt.batch) for unit in units), len(units))
         self._open.update(unit.attempt for unit in units)
         self._runner.look(units)
         if self._threads:
@@ -274,7 +275,7 @@ class TaskWorker(Worker):
             self._end_with(error)
         finally:
             self._open.difference_update(unit.attempt for unit in units)
-            self._room.give(sum(len(unit.attempt.batch) for unit in units))
+            self._room.give(sum(len(unit.attempt.batch) for unit in units), len(units))
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release what is not begun. What has ended is settled with its result, by the thread for that."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -131,6 +131,31 @@ def test_workers_of_two_clients_end_a_workflow_once(any_url: str, name: str) -> 
         assert here.queue(name).peek() == []
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_as_many_groups_run_at_a_time_as_there_are_threads_however_many_tasks_each_has(
+    any_url: str, name: str, workers: int
+) -> None:
+    running, four_run, order = list[str](), threading.Event(), list[tuple[str, int]]()
+    app = Tasks()
+
+    @app.task(queue=name, keep_result=0, group=lambda customer, number: customer)
+    def deliver(customer: str, number: int) -> None:
+        running.append(customer)
+        if len(running) == 4:
+            four_run.set()
+        assert four_run.wait(60)
+        order.append((customer, number))
+
+    with shardq.connect(any_url) as client, app.bound(client):
+        deliver.send_many(deliver.signature(f"c{each % 8}", each // 8) for each in range(8 * 22))
+        with _working(*(TaskWorker(app, client, threads=4 // workers) for _ in range(workers))):
+            assert four_run.wait(60)
+            assert _eventually(lambda: len(order) == 8 * 22)
+        assert len(set(running[:4])) == 4
+        for each in range(8):
+            assert [number for customer, number in order if customer == f"c{each}"] == list(range(22))
+
+
 def test_a_large_group_whose_workers_die_again_and_again_ends_once(
     any_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +202,13 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
         assert len(totals) == count
         listed = {each.id: each.state for each in tasks.workflows(name="square", state="done")}
         assert listed[result.id] == "done"
+
+
+def _eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 60
+    while not (met := condition()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return met
 
 
 @contextmanager
