@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,8 +94,11 @@ for number, handler in (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes of this run share servers that end with it."""
+    """Let the processes of this run share servers that end with it. CI leaves no store out."""
     config.pluginmanager.register(tests.gate)
+    missing = [name for name in ("cassandra", "pymongo", "pyspark", "redis") if find_spec(name) is None]
+    if missing and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI tests every store: install {', '.join(missing)}")
     folder = begin_lasting_servers()
     if folder is not None:
         config.add_cleanup(lambda: end_lasting_servers(folder))
