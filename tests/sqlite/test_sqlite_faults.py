@@ -73,7 +73,7 @@ def test_a_damaged_file_is_named(path: Path, store: SqliteStore, send: Callable,
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(b"\xff" * (size - 8192))
-    with pytest.raises(errors.StoreUnavailable, match=r"queue\.db is damaged; restore"):
+    with pytest.raises(errors.StoreUnavailable, match=r"queue\.db is damaged; put a backup"):
         store.count(shard)
     ill = {finding.name for finding in store.diagnose() if not finding.ok}
     assert ill - {"sqlite", "file system"} == {"integrity"}

@@ -71,6 +71,7 @@ class CassandraStore(KeyMethods):
         max_forward_bytes=4 << 20,  # a conditional batch is written twice: to Paxos and to the table
         requests_at_once=8,
         groups=True,
+        backup_tools="`nodetool snapshot` of the keyspace on every node",
     )
 
     def __init__(

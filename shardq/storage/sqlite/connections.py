@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.faults import busy
 from shardq.waits import Changes
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Pool",
     "file_identity",
     "log_of",
+    "side_files",
 ]
 
 FileIdentity: TypeAlias = tuple[int, int]
@@ -71,6 +73,14 @@ def file_identity(path: Path | str) -> FileIdentity | None:
     return status.st_dev, status.st_ino
 
 
+def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
+    """Return the identity of the file, if no other one has taken its place since it was that."""
+    identity = file_identity(path)
+    if None not in (before, identity) and before != identity:
+        raise busy("it was replaced by another file")
+    return identity
+
+
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
@@ -84,7 +94,11 @@ class Connection:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> Connection:
-        """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock."""
+        """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock.
+
+        Raises SQLITE_BUSY also when the file was replaced meanwhile: it may be connected to the one that is gone.
+        """
+        before = file_identity(path)
         sql = sqlite3.connect(
             f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -97,10 +111,10 @@ class Connection:
         try:
             for setting in _SETTINGS:
                 sql.execute(setting)
+            return cls(sql, _unreplaced(path, before))
         except BaseException:
             sql.close()
             raise
-        return cls(sql, file_identity(path))
 
     @classmethod
     def empty(cls) -> Connection:
@@ -257,8 +271,13 @@ class Pool:
 
 def log_of(path: Path) -> Path:
     """Return the path of the file's log: it is beside the file that a symbolic link leads to."""
+    return side_files(path)[0]
+
+
+def side_files(path: Path) -> tuple[Path, ...]:
+    """Return the paths of all that SQLite may keep beside the file, the log first."""
     file = Path(os.path.realpath(path))
-    return file.with_name(file.name + "-wal")
+    return tuple(file.with_name(file.name + ending) for ending in ("-wal", "-shm", "-journal"))
 
 
 class LogRoom:
@@ -282,11 +301,9 @@ class LogRoom:
             return
         busy, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            error = sqlite3.OperationalError(
+            raise busy(
                 f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
             )
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise error
 
 
 def _free(folder: Path) -> int:

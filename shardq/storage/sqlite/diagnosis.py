@@ -94,7 +94,10 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     )
     check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0])
     yield Finding(
-        "integrity", check == "ok", check, "restore the file, or rescue it with `sqlite3 FILE .recover`"
+        "integrity",
+        check == "ok",
+        check,
+        "put a backup in its place with `shardq restore BACKUP`, or rescue it with `sqlite3 FILE .recover`",
     )
     yield _writable(sql)
 
