@@ -15,26 +15,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shardq
 from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.sqlite.connections import side_files
+from shardq.storage.sqlite.connections import BlobConnection, side_files
 from shardq.storage.sqlite.store import SqliteStore
 from tests.forking import start
 from tests.processes import running
 
 MOST_STEPS = 300
+TRASH = b"no database " * 10
 CHANGING = {"open", "flock", "ftruncate", "chmod", "chown", "fsync", "unlink", "replace", "rename", "close"}
-SENDER = """
-import itertools, sys, shardq
-producer = shardq.connect(sys.argv[1]).queue("orders").producer()
-for number in itertools.count():
-    producer.send(b"%d" % number)
-    if number == 10:
-        print("under way", flush=True)
-"""
 IDLE = """
 import sys, shardq
 queue = shardq.connect(sys.argv[1]).queue("orders")
@@ -123,17 +117,29 @@ def is_done_within(steps: int, act: Callable[[], object]) -> bool:
     return ended == 0
 
 
-def test_a_backup_ends_while_another_process_commits_all_the_time(tmp_path: Path) -> None:
-    live, backup = tmp_path / "queue.db", tmp_path / "backup.db"
-    made(live)
-    with shardq.connect(url(live)) as client:  # more than is copied at a time
-        client.create_queue("archive").producer().send_many([bytes(20_000)] * 1_500)
-    with process(SENDER, live) as sender:
+def test_commits_of_others_do_not_begin_a_backup_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, backup = made(tmp_path / "queue.db", b"before"), tmp_path / "backup.db"
+    with shardq.connect(url(live)) as client:
+        client.create_queue("archive").producer().send_many([bytes(20_000)] * 1_000)
+        producer = client.queue("orders").producer()
+        steps = []
+
+        def send_after_each_step(
+            connection: sqlite3.Connection, target: sqlite3.Connection, **options: Any
+        ) -> None:
+            def commit(_status: int, left: int, _total: int) -> None:
+                assert left not in steps, "it has begun anew"
+                steps.append(left)
+                producer.send(b"meanwhile")
+
+            sqlite3.Connection.backup(connection, target, **options | {"progress": commit})
+
+        monkeypatch.setattr(BlobConnection, "backup", send_after_each_step, raising=False)
         saved = store(live).back_up(str(backup))
-        assert sender.poll() is None
-    found = sorted(map(int, bodies(backup)))
-    assert found == list(range(len(found)))
-    assert len(found) > 10
+        assert len(steps) > 2
+    assert bodies(backup) == [b"before"]
     assert (saved.path, saved.queues, saved.bytes) == (str(backup), 4, backup.stat().st_size)
 
 
@@ -153,14 +159,32 @@ def test_what_a_killed_process_has_left_in_the_log_is_in_a_backup(tmp_path: Path
     assert bodies(tmp_path / "backup.db") == [b"after", b"before"]
 
 
-@pytest.mark.parametrize("replaced", ["queue.db", "backup.db"])
-def test_a_kill_at_any_step_leaves_the_file_of_before_or_the_new_one(tmp_path: Path, replaced: str) -> None:
+def trash(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(TRASH)
+
+
+def contents(path: Path) -> list[bytes]:
+    """The messages of a file, or how it begins if it was trashed."""
+    head = path.read_bytes()[: len(TRASH)]
+    return [head] if head == TRASH else bodies(path)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "old"),
+    [("queue.db", [b"after", b"before"]), ("queue.db", [TRASH]), ("backup.db", [b"saved"])],
+    ids=["restore", "restore over a damaged file", "backup"],
+)
+def test_a_kill_at_any_step_leaves_the_file_of_before_or_the_new_one(
+    tmp_path: Path, replaced: str, old: list[bytes]
+) -> None:
     scene = tmp_path / "scene"
     scene.mkdir()
     made(scene / "backup.db", b"saved")
     crash_after_sending(made(scene / "queue.db", b"before"), b"after")
-    old = {"queue.db": [b"after", b"before"], "backup.db": [b"saved"]}
-    new = old["backup.db" if replaced == "queue.db" else "queue.db"]
+    if TRASH in old:
+        trash(scene / "queue.db")
+    new = [b"saved"] if replaced == "queue.db" else [b"after", b"before"]
     seen = []
     for steps in range(MOST_STEPS):
         folder = shutil.copytree(scene, tmp_path / f"killed after {steps}")
@@ -170,22 +194,17 @@ def test_a_kill_at_any_step_leaves_the_file_of_before_or_the_new_one(tmp_path: P
             live.restore(backup) if replaced == "queue.db" else live.back_up(backup, overwrite=True)
 
         done = is_done_within(steps, act)
-        left = bodies(folder / replaced)
-        assert left in (old[replaced], new), f"after {steps} steps"
+        left = contents(folder / replaced)
+        assert left in (old, new), f"after {steps} steps"
         seen.append(left)
         act()  # goes on, whatever was left
-        assert bodies(folder / replaced) == new
+        assert contents(folder / replaced) == new
         assert sorted(path.name for path in folder.iterdir()) == ["backup.db", "queue.db"]
         if done:
             break
     assert done
-    assert seen.count(old[replaced]) > 10
+    assert seen.count(old) > 10
     assert new in seen[:-1]
-
-
-def trash(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(b"no database " * 10)
 
 
 def empty_the_log(path: Path) -> None:
