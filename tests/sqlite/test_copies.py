@@ -365,4 +365,5 @@ def test_a_connection_to_a_file_that_was_replaced_meanwhile_is_not_used(
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", connect_and_replace)
-    assert bodies(live) == [b"new"]
+    with shardq.connect(url(live)) as client:
+        assert client.queue("orders").peek(1)[0].body == b"new"
