@@ -14,7 +14,7 @@ from shardq.storage.abilities import SavedFile, SavedStore
 __all__ = ["backup", "restore"]
 
 
-@click.command(cls=ExampleCommand, example="shardq --url sqlite:///queue.db backup backups/queue.db")
+@click.command(cls=ExampleCommand, example="shardq backup backups/queue.db --url sqlite:///queue.db")
 @click.argument("file")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
@@ -34,7 +34,7 @@ def backup(session: Session, file: str, overwrite: bool, as_json: bool) -> None:
     _show(saved, as_json, f"saved in {saved.path}")
 
 
-@click.command(cls=ExampleCommand, example="shardq --url sqlite:///queue.db restore backups/queue.db --yes")
+@click.command(cls=ExampleCommand, example="shardq restore backups/queue.db --yes --url sqlite:///queue.db")
 @click.argument("file")
 @yes_option
 @json_option
