@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_the_commands_of_the_page_bring_back_the_queue_after_processes_are_kille
     with shardq.connect(f"sqlite:///{file}") as client:
         client.create_queue("orders")
         client.create_queue("archive").producer().send_many([bytes(20_000)] * 500)
-    pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with running([sys.executable, "-c", SENDER], **pipes) as sender:
         assert sender.stdout is not None
         assert sender.stdout.readline()

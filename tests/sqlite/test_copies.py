@@ -358,8 +358,8 @@ def test_a_connection_to_a_file_that_was_replaced_meanwhile_is_not_used(
     live, other = made(tmp_path / "queue.db", b"old"), made(tmp_path / "other.db", b"new")
     connect = sqlite3.connect
 
-    def connect_and_replace(*arguments: object, **options: object) -> sqlite3.Connection:
-        connection = connect(*arguments, **options)
+    def connect_and_replace(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **options)
         if other.exists():
             other.replace(live)
         return connection
