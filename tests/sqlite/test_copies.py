@@ -117,6 +117,16 @@ def is_done_within(steps: int, act: Callable[[], object]) -> bool:
     return ended == 0
 
 
+def between_steps(patch: pytest.MonkeyPatch, do: Callable[[int], None]) -> None:
+    """Let something happen after each step of a copy: it is told how much is left."""
+
+    def back_up(connection: sqlite3.Connection, target: sqlite3.Connection, **options: Any) -> None:
+        options["progress"] = lambda _status, left, _total: do(left)
+        sqlite3.Connection.backup(connection, target, **options)
+
+    patch.setattr(BlobConnection, "backup", back_up, raising=False)
+
+
 def test_commits_of_others_do_not_begin_a_backup_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,23 +134,37 @@ def test_commits_of_others_do_not_begin_a_backup_anew(
     with shardq.connect(url(live)) as client:
         client.create_queue("archive").producer().send_many([bytes(20_000)] * 1_000)
         producer = client.queue("orders").producer()
-        steps = []
+        seen: list[int] = []
 
-        def send_after_each_step(
-            connection: sqlite3.Connection, target: sqlite3.Connection, **options: Any
-        ) -> None:
-            def commit(_status: int, left: int, _total: int) -> None:
-                assert left not in steps, "it has begun anew"
-                steps.append(left)
-                producer.send(b"meanwhile")
+        def commit(left: int) -> None:
+            assert left not in seen, "it has begun anew"
+            seen.append(left)
+            producer.send(b"meanwhile")
 
-            sqlite3.Connection.backup(connection, target, **options | {"progress": commit})
-
-        monkeypatch.setattr(BlobConnection, "backup", send_after_each_step, raising=False)
+        between_steps(monkeypatch, commit)
         saved = store(live).back_up(str(backup))
-        assert len(steps) > 2
+        assert len(seen) > 2
     assert bodies(backup) == [b"before"]
     assert (saved.path, saved.queues, saved.bytes) == (str(backup), 4, backup.stat().st_size)
+
+
+def test_ctrl_c_ends_a_backup_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_left: int) -> None:
+        raise KeyboardInterrupt
+
+    live = made(tmp_path / "queue.db", b"live")
+    between_steps(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store(live).back_up(str(tmp_path / "backup.db"))
+    assert list(tmp_path.iterdir()) == [live]
+
+
+def test_a_file_that_appears_during_a_backup_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, backup = made(tmp_path / "queue.db", b"live"), tmp_path / "backup.db"
+    between_steps(monkeypatch, lambda _left: backup.touch())
+    with pytest.raises(InvalidSetting, match=r"backup\.db exists"):
+        store(live).back_up(str(backup))
+    assert backup.stat().st_size == 0
 
 
 def test_a_restore_over_the_log_of_a_killed_process_gives_the_backup_and_nothing_else(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def copy_file(source: Path, target: Path, patience: Patience, *, overwrite: bool
             _copy(source, part, patience)
             found = _examine(part, source, target)
             _give_rights(part, target if target.exists() else source)
-            _sync(part)
             _check_names(source, target, overwrite=overwrite)
             _put_in_place(part, target)
     except OSError as error:
@@ -153,7 +152,9 @@ def _copy(source: Path, part: Path, patience: Patience) -> None:
                 raise SchemaMismatch(f"SQLite file {source} is empty: give one that has queues")
             with closing(sqlite3.connect(part, isolation_level=None)) as saved:
                 saved.execute("PRAGMA journal_mode = OFF")  # the part is of no use before it is complete
-                saved.execute("PRAGMA synchronous = OFF")
+                saved.execute(
+                    "PRAGMA fullfsync = ON"
+                )  # it is written to the disk at the end, see connections
                 live.sql.backup(saved, pages=_PAGES, progress=lambda *_: None)
     except sqlite3.Error as error:
         raise translate(error, part if is_unwritable(error) else source) from error
@@ -188,9 +189,9 @@ def _put_in_place(part: Path, target: Path) -> None:
     _sync(target.parent)
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
