@@ -21,7 +21,8 @@ import pytest
 
 import shardq
 from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.sqlite.connections import BlobConnection, side_files
+from shardq.storage.sqlite.connections import BlobConnection
+from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.store import SqliteStore
 from tests.forking import start
 from tests.processes import running

@@ -184,8 +184,7 @@ class CassandraStore(KeyMethods):
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
-        place = self.place(shard)
-        rows = self._of(shard)
+        place, rows = self.place(shard), self._of(shard)
         if not rows.is_empty(place):
             return False
         announced = self.leaving.announce(self.session, place)

@@ -20,11 +20,8 @@ __all__ = [
     "BlobConnection",
     "Connection",
     "FileIdentity",
-    "LogRoom",
     "Pool",
     "file_identity",
-    "log_of",
-    "side_files",
 ]
 
 FileIdentity: TypeAlias = tuple[int, int]
@@ -41,9 +38,6 @@ _SETTINGS = (
     "PRAGMA fullfsync = ON",
 )
 _WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
-
-_LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
-_SHARE = 2  # times the log's size has to be free beside it
 
 
 MOST_BLOBS = 1_000
@@ -98,7 +92,7 @@ class Connection:
 
         Raises SQLITE_BUSY also when the file was replaced meanwhile: it may be connected to the one that is gone.
         """
-        before = file_identity(path)
+        before = None if create else file_identity(path)
         sql = sqlite3.connect(
             f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -267,46 +261,3 @@ class Pool:
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
-
-
-def log_of(path: Path) -> Path:
-    """Return the path of the file's log: it is beside the file that a symbolic link leads to."""
-    return side_files(path)[0]
-
-
-def side_files(path: Path) -> tuple[Path, ...]:
-    """Return the paths of all that SQLite may keep beside the file, the log first."""
-    file = Path(os.path.realpath(path))
-    return tuple(file.with_name(file.name + ending) for ending in ("-wal", "-shm", "-journal"))
-
-
-class LogRoom:
-    """Keeps room on the disk for emptying the log into the file.
-
-    A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
-    meanwhile could not be emptied afterwards either, because the file has to grow for that.
-    """
-
-    def __init__(self, path: Path) -> None:
-        log = log_of(path)
-        self._log, self._folder = str(log), log.parent
-
-    def keep(self, sql: sqlite3.Connection) -> None:
-        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
-        try:
-            size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
-        except OSError:
-            return
-        if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):
-            return
-        busy, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise busy(
-                f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
-            )
-
-
-def _free(folder: Path) -> int:
-    """Return how many bytes an ordinary user can write there."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize

@@ -17,8 +17,9 @@ from pathlib import Path
 from shardq.errors import InvalidSetting, SchemaMismatch, StoreUnavailable
 from shardq.storage.abilities import SavedFile
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, side_files
+from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import damage, is_busy, is_unreadable, is_unwritable, translate
+from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.session import Patience
 
 __all__ = ["copy_file"]

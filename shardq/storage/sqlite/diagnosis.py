@@ -9,9 +9,10 @@ from pathlib import Path
 from shardq.errors import ShardqError
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, log_of
+from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
 from shardq.storage.sqlite.guarantees import check_file_system, check_release
+from shardq.storage.sqlite.log import log_of
 
 __all__ = ["diagnose"]
 

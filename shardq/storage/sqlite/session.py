@@ -13,8 +13,9 @@ from typing import ParamSpec, TypeVar
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
+from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
 from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
+from shardq.storage.sqlite.log import LogRoom
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
