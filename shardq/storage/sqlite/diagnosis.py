@@ -93,7 +93,7 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding(
         "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"
     )
-    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0])
+    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0]).replace("\n", " ")
     yield Finding(
         "integrity",
         check == "ok",
