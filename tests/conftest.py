@@ -81,9 +81,14 @@ settings.register_profile(
 )
 settings.load_profile("shardq")
 
-# A shell that runs the tests in its background lets them ignore this, and with them what they start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that runs the tests in its background lets them ignore these, and with them what they start and interrupt.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
