@@ -40,7 +40,7 @@ def backup(session: Session, file: str, overwrite: bool, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
-    """Put a backup in the place of an SQLite file.
+    """Replace an SQLite file by a backup.
 
     Replaces all queues of the store by those of FILE, which `shardq backup` has written. End all workers and producers
     first: it refuses while any is connected. The backup is checked before anything is changed. After a crash run it

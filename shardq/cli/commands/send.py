@@ -69,7 +69,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option(
     "--once",
     is_flag=True,
-    help="With --jsonl: store what was printed of a message once, however often its line is sent.",
+    help="With --jsonl: store each printed message once, however often its line is sent.",
 )
 @click.option(
     "--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 is delivered first, 9 last."
