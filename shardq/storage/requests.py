@@ -287,6 +287,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept
     transactions: bool = False  # it can be part of one of the application's: `TransactionalStore.within`
+    backup_tools: str = "the tools of its servers"  # that save and restore it; empty: `SavedStore` does
 
 
 class Finding(msgspec.Struct, frozen=True):
