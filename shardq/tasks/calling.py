@@ -255,7 +255,9 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
 
 
 _PAUSE = 0.001  # seconds
-_PATIENCE = 10.0  # seconds: a thread whose start was cut off by the handler of a signal seems to start for ever
+_PATIENCE = (
+    10.0  # seconds: a thread whose start was cut off by the handler of a signal seems to start for ever
+)
 
 _own = threading.local()
 """The innermost ``interruption`` of each thread: a task may call another one, which has a timeout too."""
