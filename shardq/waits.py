@@ -47,13 +47,13 @@ class Changes:
         self.turns: list[Turn] = []
         """Of those who wait now; appended to and removed from in one step each."""
 
-    def tell(self) -> None:
+    def notify_all(self) -> None:
         """Let all threads that wait look again. The lock may be held."""
         for turn in tuple(self.turns):
             turn.end()
 
-    def wait_for(self, look: Callable[[], T], seconds: float | None = None) -> T:
-        """Return what ``look`` finds under the lock: as soon as it is true, or what it is after so many seconds.
+    def wait_for(self, predicate: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what ``predicate`` gives under the lock: as soon as it is true, or what it is after so many seconds.
 
         The lock MUST NOT be held.
         """
@@ -63,7 +63,7 @@ class Changes:
             try:
                 self.turns.append(turn)
                 with self._lock:
-                    found = look()
+                    found = predicate()
                 left = _LONGEST if until is None else min(until - time.monotonic(), _LONGEST)
                 if found or left <= 0:
                     return found
@@ -87,7 +87,7 @@ class Flag:
     def set(self) -> None:
         """Let all threads go on that wait, now and later."""
         self._is_set = True
-        self._changes.tell()
+        self._changes.notify_all()
 
     def clear(self) -> None:
         """Let threads wait from now on."""

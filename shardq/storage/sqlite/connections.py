@@ -209,7 +209,7 @@ class Pool:
     def resume(self) -> None:
         """Lend again after a successful :meth:`pause`."""
         self._pausing = False
-        self._changes.tell()
+        self._changes.notify_all()
 
     def _are_closed(self) -> bool:
         if self._lent:
@@ -254,7 +254,7 @@ class Pool:
                     loan.connection = None
                 del self._lent[loan]
                 if self._changes.turns:
-                    self._changes.tell()
+                    self._changes.notify_all()
         if loan.connection is not None:
             loan.connection.close()
 
