@@ -13,6 +13,7 @@ from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.store import Store
+from shardq.wording import shown
 
 __all__ = ["open_sqlite", "path_in"]
 
@@ -22,7 +23,8 @@ def open_sqlite(url: str, clock: Clock) -> Store:
     path, (place, mark, query) = path_in(url), url.partition("?")
     if not path or "\0" in path:
         raise InvalidSetting(
-            f"{place!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute path"
+            f"{shown(place)} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute "
+            "path"
         )
     if mark and not query:
         raise InvalidSetting(
