@@ -102,9 +102,10 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
 
 def check_between_processes(url: str, who: str) -> None:
     """Raise InvalidSetting when the URL names a store that other processes cannot open, or is none."""
-    if _scheme_of(_split(url)[0]) in _OF_ONE_PROCESS:
+    scheme = _scheme_of(_split(url)[0])
+    if scheme in _OF_ONE_PROCESS:
         raise InvalidSetting(
-            f"{shown(url)} is of one process, and {who}: name a store that others can open, such as "
+            f"'{scheme}://' is of one process, and {who}: name a store that others can open, such as "
             "'sqlite:///queue.db'"
         )
 

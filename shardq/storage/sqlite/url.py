@@ -13,18 +13,17 @@ from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.store import Store
-from shardq.wording import shown
 
 __all__ = ["open_sqlite", "path_in"]
 
 
 def open_sqlite(url: str, clock: Clock) -> Store:
     """The store in the file that the URL names; raises InvalidSetting for a URL that names none."""
-    path, (place, mark, query) = path_in(url), url.partition("?")
+    path, (_, mark, query) = path_in(url), url.partition("?")
     if not path or "\0" in path:
         raise InvalidSetting(
-            f"{shown(place)} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute "
-            "path"
+            "the SQLite URL names no file, or a host: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an "
+            "absolute path"
         )
     if mark and not query:
         raise InvalidSetting(
