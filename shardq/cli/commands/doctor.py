@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import LookCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
@@ -33,7 +33,7 @@ MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
-@click.command(cls=ExampleCommand, example="shardq doctor orders")
+@click.command(cls=LookCommand, example="shardq doctor orders")
 @click.argument("queue", required=False)
 @click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
 @click.option(
