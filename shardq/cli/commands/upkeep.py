@@ -100,7 +100,7 @@ def sweep(
 
     Removes messages that are older than the queue's retention and not in flight, history that is older than its
     history-retention, and leftovers of crashed clients. It needs no consumers and can be run at any time. One queue
-    that fails does not keep the others from being swept. The exit code is that of its error, or 1 if several errors differ.
+    that fails does not keep the others from being swept. The exit code is that of its error, or 1 if several differ.
     """
     if bool(queues or prefixes) == everything:
         raise click.UsageError("Give --all alone." if everything else "Give a queue, --prefix or --all.")

@@ -107,7 +107,7 @@ def open_redis(url: str) -> OpenLine:
     Errors do not repeat the URL, nor what the driver says of it: both may hold the password.
     """
     parts = read_url(url, "Redis URL of the option signals")
-    host = urlsplit(f"//{parts.hosts}").hostname
+    host = urlsplit(f"//{parts.hosts}").hostname or ""
     try:
         pool = _pool(url)
         pool.make_connection()  # which connects to nothing yet, but knows its options
