@@ -290,10 +290,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of a health check of the store. A ``warning`` is ok; it may be well, which nobody can tell from here.
-
-    A ``note`` is ok, too: it is worth to be known once, and its remedy may be out of reach.
-    """
+    """One line of a health check of the store. A ``warning`` may be well; of a ``note`` the remedy may be out of reach."""
 
     name: str
     ok: bool

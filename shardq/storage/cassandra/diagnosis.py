@@ -18,6 +18,7 @@ _LOCAL = "SELECT cluster_name, release_version, data_center FROM system.local"
 _PEERS = "SELECT count(*) FROM system.peers_v2"
 _SETTINGS = "SELECT name, value FROM system_views.settings"
 _GRACE = "SELECT table_name, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = %s"
+_NO_CHANGE = "UPDATE schema_version SET version = 0 WHERE part = 'none' IF EXISTS"
 _OLDEST = (4, 1)
 _MOST_APART = 1.0  # seconds between the clocks of nodes
 _MOST_NODES = 20  # whose settings and clocks are read
@@ -38,6 +39,7 @@ def diagnose(session: Session) -> tuple[Finding, ...]:
         *check_settings(settings, grace),
         *_keyspace(session),
         _schema(session),
+        *_writable(session),
     )
 
 
@@ -92,6 +94,18 @@ def _consistency(session: Session, kept: dict[str, int]) -> Finding:
     except InvalidSetting as error:
         return Finding("consistency", ok=False, value=levels, remedy=str(error))
     return Finding("consistency", ok=True, value=levels)
+
+
+def _writable(session: Session) -> Iterator[Finding]:
+    """Tell whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
+    try:
+        session.apply([(_NO_CHANGE, ())])
+    except SchemaMismatch:  # which is told already
+        return
+    except ShardqError as error:
+        yield Finding("writable", ok=False, value=str(error), remedy="see the error")
+    else:
+        yield Finding("writable", ok=True, value="yes")
 
 
 def _schema(session: Session) -> Finding:

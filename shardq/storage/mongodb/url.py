@@ -61,19 +61,25 @@ def parse(url: str) -> Address:
 
 
 def _check(place: str, query: str) -> None:
-    """Raise InvalidSetting for hosts, a login or options that the driver refuses. No name is looked up."""
+    """Raise InvalidSetting for hosts, a login or options that the driver refuses. No name is looked up.
+
+    The driver's error is not even the context of that, as it may repeat what it refuses.
+    """
+    options, wrong = {}, ""
     try:
         options = parse_uri(f"{_PLAIN}{place}/?{query}", warn=False)["options"]
     except OSError as error:
-        raise InvalidSetting(
+        wrong = (
             f"{_refused(query, OSError) or 'a file'}, which the MongoDB URL names, cannot be read "
             f"({os.strerror(error.errno or 0)}): check tlsCAFile and tlsCertificateKeyFile"
-        ) from None
+        )
     except (PyMongoError, ValueError) as error:
-        raise InvalidSetting(
+        wrong = (
             f"the MongoDB URL cannot be read ({_reason(error, query)}): check hosts, ports and options; write "
             "special characters of user and password as %XX"
-        ) from None
+        )
+    if wrong:
+        raise InvalidSetting(wrong)
     check_write_concern(
         {name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options}
     )

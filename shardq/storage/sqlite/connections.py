@@ -85,8 +85,6 @@ class Connection:
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> Connection:
         """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock."""
-        if create:
-            _make(path)
         sql = sqlite3.connect(
             f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -255,17 +253,6 @@ class Pool:
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
-
-
-def _make(path: Path) -> None:
-    """Make an empty file that its user alone can read and write, or less by the umask. One that exists stays as it is.
-
-    SQLite would let everybody read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
-    to close it would end the locks that other threads may have on the file by then. Where the system lets nobody make a
-    file so, such as macOS, SQLite makes it.
-    """
-    with suppress(OSError):  # SQLite says what is wrong
-        os.mknod(os.path.realpath(path), 0o600)
 
 
 def log_of(path: Path) -> Path:
