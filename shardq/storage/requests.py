@@ -290,7 +290,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A line of a health check of the store. A ``warning`` may be well; the remedy of a ``note`` may be out of reach."""
+    """A line of a health check. A ``warning`` may be well; the remedy of a ``note`` may be out of reach."""
 
     name: str
     ok: bool
