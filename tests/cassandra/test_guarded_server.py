@@ -154,8 +154,8 @@ def test_the_doctor_tells_a_user_who_may_only_read_from_one_who_may_write(guarde
     for user, may in (("clerk", True), ("reader", False)):
         store = guarded.without(user=user)
         found = {finding.name: finding for finding in store.diagnose()}
-        assert found["writable"].ok is may, found
-        assert may or "SELECT and MODIFY on the keyspace" in found["writable"].value
+        assert found["rights"].ok is may, found
+        assert may or "MODIFY on the keyspace" in found["rights"].remedy
         store.close()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cassandra import Unauthorized
+
 from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError
 from shardq.storage.cassandra import schema
 from shardq.storage.cassandra.faults import DRIVER_ERRORS
@@ -38,8 +40,8 @@ def diagnose(session: Session) -> tuple[Finding, ...]:
         *_cluster(local[0], local[1], local[2], peers[0]),
         *check_settings(settings, grace),
         *_keyspace(session),
+        *_rights(session),
         _schema(session),
-        *_writable(session),
     )
 
 
@@ -96,16 +98,17 @@ def _consistency(session: Session, kept: dict[str, int]) -> Finding:
     return Finding("consistency", ok=True, value=levels)
 
 
-def _writable(session: Session) -> Iterator[Finding]:
+def _rights(session: Session) -> Iterator[Finding]:
     """Tell whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
     try:
         session.apply([(_NO_CHANGE, ())])
-    except SchemaMismatch:  # which is told already
-        return
     except ShardqError as error:
-        yield Finding("writable", ok=False, value=str(error), remedy="see the error")
-    else:
-        yield Finding("writable", ok=True, value="yes")
+        if isinstance(error.__cause__, Unauthorized):
+            yield Finding(
+                "rights", ok=False, value="without MODIFY", remedy="give this user MODIFY on the keyspace"
+            )
+        return  # the check of the schema meets what else there is
+    yield Finding("rights", ok=True, value="all that are needed")
 
 
 def _schema(session: Session) -> Finding:
