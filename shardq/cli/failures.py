@@ -153,7 +153,7 @@ def end(error: BaseException) -> int:
     if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
         import traceback  # noqa: PLC0415 - only here, and slow to import
 
-        traceback.print_exception(error)
+        click.echo("".join(map(masked, traceback.format_exception(error))), err=True, nl=False)
     line = explain(error)
     if _is_stdout_unwritable():
         _silence_stdout()

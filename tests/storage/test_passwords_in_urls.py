@@ -108,10 +108,12 @@ def test_a_url_in_the_place_of_something_else_is_masked_by_the_command_line(
     arguments: list[str], place: str, password: str
 ) -> None:
     url = place.format("mongodb", password)
+    given = [each.format(url) for each in arguments]
     shell = CliRunner().invoke(
-        main, ["--url", "sqlite:///nowhere/queue.db", *(each.format(url) for each in arguments)]
+        main, ["--url", "sqlite:///nowhere/queue.db", *given], env={"SHARDQ_DEBUG": "1"}
     )
     assert shell.exit_code
+    assert "Traceback" in shell.output
     assert_hidden(password, shell.output)
 
 
@@ -129,13 +131,16 @@ def test_a_url_in_the_place_of_something_else_is_masked_by_the_command_line(
         "sqlite:////proc/nothing/queue.db?signals=redis://user:{}@127.0.0.1:1",
     ],
 )
-def test_a_store_that_is_unreachable_tells_no_piece_of_its_password(url: str, password: str) -> None:
+def test_a_store_that_is_unreachable_tells_no_piece_of_its_password(
+    url: str, password: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
     with shardq.connect(url.format(quote(password, "")), retry_seconds=0.0) as client:
         findings = client.diagnose()
         with pytest.raises((StoreUnavailable, InvalidSetting)) as raised:
             client.create_queue("orders")
     assert not all(finding.ok for finding in findings)
-    assert_hidden(password, *texts(raised.value), repr(findings), repr(vars(client)))
+    assert_hidden(password, *texts(raised.value), repr(findings), repr(vars(client)), caplog.text)
 
 
 @pytest.mark.parametrize(
