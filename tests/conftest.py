@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -81,14 +83,22 @@ settings.register_profile(
 )
 settings.load_profile("shardq")
 
-# A shell that runs the tests in its background lets them ignore this, and with them what they start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that runs the tests in its background lets them ignore these, and with them what they start and interrupt.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes of this run share servers that end with it."""
+    """Let the processes of this run share servers that end with it. CI leaves no store out."""
     config.pluginmanager.register(tests.gate)
+    missing = [name for name in ("cassandra", "pymongo", "pyspark", "redis") if find_spec(name) is None]
+    if missing and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI tests every store: install {', '.join(missing)}")
     folder = begin_lasting_servers()
     if folder is not None:
         config.add_cleanup(lambda: end_lasting_servers(folder))

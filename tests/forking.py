@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from shardq.waits import Turn
+
 __all__ = ["all_held", "forked", "locks_of", "start"]
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -59,12 +61,20 @@ def all_held(*roots: object) -> Iterator[None]:
 
 
 def locks_of(*roots: object) -> list[Any]:
-    """Every lock, bare or of a condition or event, that shardq's objects lead to from these."""
+    """Every lock, bare or of a condition or event, that shardq's objects lead to from these.
+
+    That of a turn is no such lock: a thread that waits holds it until another one ends the turn.
+    """
     seen: dict[int, object] = {}
     waiting = list(roots)
     while waiting:
         each = waiting.pop()
-        if id(each) not in seen and not type(each).__module__.startswith(_TAKEN_BEFORE_A_FORK):
+        is_turn = isinstance(each, Turn)
+        if (
+            not is_turn
+            and id(each) not in seen
+            and not type(each).__module__.startswith(_TAKEN_BEFORE_A_FORK)
+        ):
             seen[id(each)] = each
             waiting += _parts(each)
     return [each for each in seen.values() if isinstance(each, _LOCKS)]

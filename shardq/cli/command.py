@@ -142,12 +142,17 @@ class Session:
     def store(self) -> Store:
         """The store, which opens its connections itself."""
         from shardq.cli.absence import tell_of_absence  # noqa: PLC0415 - the help needs none of these
-        from shardq.clock import SystemClock  # noqa: PLC0415
-        from shardq.storage.opening import open_store  # noqa: PLC0415
 
-        store = open_store(self.url, SystemClock(), retry_seconds=self.retry_seconds)
+        store = self.quiet_store()
         self._absence = tell_of_absence(store)
         return store
+
+    def quiet_store(self) -> Store:
+        """A store for a command that is alone with it: nothing pings the store beside that."""
+        from shardq.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
+        from shardq.storage.opening import open_store  # noqa: PLC0415
+
+        return open_store(self.url, SystemClock(), retry_seconds=self.retry_seconds)
 
     @cached_property
     def client(self) -> Client:

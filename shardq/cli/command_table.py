@@ -73,6 +73,8 @@ COMMANDS = {
     ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
+    "backup": _entry(_REST, "backup", "backup", "Save all queues of an SQLite file, beside running clients."),
+    "restore": _entry(_REST, "backup", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "schema", "schema", "Print or apply the schema of a store."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),

@@ -106,6 +106,11 @@ class StoreHarness(ABC):
         """Close a client that a test needs no more, or keep it for a later :meth:`open` where opening is slow."""
         store.close()
 
+    def discard(self, store: Store, queues: Sequence[str]) -> None:
+        """Drop queues that a test needs no more, or do so later where a drop is slow."""
+        for queue in queues:
+            store.drop_queue(queue)
+
     @abstractmethod
     def advance(self, seconds: float) -> None:
         """Let the store's time pass: move a manual clock, or sleep."""

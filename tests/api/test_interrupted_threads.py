@@ -27,41 +27,14 @@ def queue(any_url: str) -> Iterator[str]:
         client.delete_queue(name)
 
 
-LOOKERS = """
-import gc, threading, time
-from shardq.tasks.calling import starts_a_thread
-
-class Slow:
-    def __init__(self): self.itself = self
-    def __del__(self):
-        time.sleep(0.0001)  # lets another thread run
-        Slow()
-
-def start_others():
-    while True:
-        thread = threading.Thread(target=int)
-        thread.start()
-        thread.join()
-
-others = [threading.Thread(target=start_others, daemon=True) for _ in range(4)]
-for other in others:
-    other.start()
-gc.set_threshold(1)
-Slow()
-for _ in range(1_000):
-    starts_a_thread(others[0].ident)
-"""
-"""Looks at threads while garbage is collected, with finalizers that let others run, and threads begin and end."""
-
-
-def run(*arguments: str | Path, seconds: float = 120) -> None:
+def run(*arguments: str | Path) -> None:
     unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        timeout=seconds,
+        timeout=120,
         env=unmeasured,  # else each step takes a multiple of its time, most of it with what measures
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,7 +52,3 @@ def test_threads_go_on_after_handlers_of_signals_have_raised_in_the_main_thread(
     any_url: str, queue: str
 ) -> None:
     run(PROGRAM, any_url, queue, "", "0", "signal")
-
-
-def test_a_look_at_what_a_thread_does_never_stops_the_process() -> None:
-    run("-c", LOOKERS, seconds=60)

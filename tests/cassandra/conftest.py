@@ -20,6 +20,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import QueueRecord
+from tests.cassandra.drops import LateDrops
 
 
 @pytest.fixture(scope="session")
@@ -85,9 +86,18 @@ def store(open_store: Callable[[], CassandraStore]) -> CassandraStore:
     return open_store()
 
 
+@pytest.fixture(scope="module")
+def drops(cassandra_url: str) -> Iterator[LateDrops]:
+    drops = LateDrops()
+    yield drops
+    store = CassandraStore(parse(cassandra_url))
+    drops.end(store)
+    store.close()
+
+
 @pytest.fixture
-def shard(store: CassandraStore) -> Iterator[Shard]:
+def shard(store: CassandraStore, drops: LateDrops) -> Iterator[Shard]:
     queue = f"c{os.urandom(6).hex()}"
     assert store.create_queue(QueueRecord(queue, b"", 1))
     yield Shard(queue, 0, 0)
-    store.drop_queue(queue)
+    drops.add([queue])

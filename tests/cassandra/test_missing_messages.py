@@ -136,3 +136,25 @@ def test_a_bundle_of_a_group_that_is_finished_is_gone_however_busy_the_shard_is(
     assert store.acknowledge(Acknowledge(place, (Span(bundle.id, 0, 1, token),))) == Fenced()
     monkeypatch.setattr(WideRow, "undisturbed", lambda _, look: (look(), False))
     assert store.find(place, bundle.id, 0) is None
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_messages_whose_bundle_is_lost_are_acked_all_the_same(
+    store: CassandraStore, shard: Shard, keep: bool
+) -> None:
+    # Given two messages of a large bundle that are held, and its row is lost with the disks
+    bundle, token = BundleFactory(store.now)(3, data=bytes(10_000)), os.urandom(16)
+    store.append(Append(shard, (bundle,)))
+    assert store.claim(Claim(shard, token, 2, MINUTE)).slices
+    lost = (
+        "DELETE FROM entry WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id = ? AND first = 0"
+    )
+    store.session.write([(lost, (str(store.place(shard)), bundle.id))])
+    # When they are acked one after the other
+    for position in (0, 1):
+        span = Span(bundle.id, position, 1, token)
+        assert store.acknowledge(Acknowledge(shard, (span,), keep=keep)) == Fenced()
+    # Then they are done, and nobody holds anything
+    counts = store.count(shard)
+    assert (counts.in_flight, counts.processed) == (0, 0)
+    assert store.find(shard, bundle.id, 0) is None

@@ -233,6 +233,34 @@ def test_what_is_printed_of_messages_is_sent_as_new_ones(jobs, command: tuple[st
     assert copies["a"]["id"] != first["id"]
 
 
+def test_lines_that_are_sent_again_once_are_not_stored_twice(jobs) -> None:
+    """So a move to another store can be repeated, whatever keys the messages had."""
+    jobs.ok("create", "other")
+    jobs.ok("send", "jobs", "a", "k", "k")
+    jobs.ok("send", "jobs", "u", "--unique-key", "u")
+    lines = jobs.lines("peek", "jobs")
+    for line in lines:  # the second k was sent when the window of the first had ended
+        line["dedupe_key"] = "k" if line["body"] == "k" else None
+    printed = [json.dumps(line) + "\n" for line in lines]
+    for part in (printed[:2], printed, printed):
+        jobs.ok("send", "other", "--jsonl", "--once", "-", stdin="".join(part))
+    assert sorted(message["body"] for message in jobs.lines("peek", "other")) == ["a", "k", "k", "u"]
+
+
+def test_a_dead_letter_that_is_sent_again_once_is_not_stored_twice(jobs) -> None:
+    jobs.ok("send", "jobs", "x", "--dedupe-key", "job-7")
+    jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
+    line = jobs.ok("peek", "jobs.dead", "--json").stdout
+    for _ in range(2):
+        jobs.ok("send", "jobs", "--jsonl", "--once", "-", stdin=line)
+    assert [message["body"] for message in jobs.lines("peek", "jobs")] == ["x"]
+
+
+def test_only_json_lines_are_sent_once(jobs) -> None:
+    told = jobs("send", "jobs", "x", "--once")
+    assert (told.exit_code, "--jsonl" in told.stderr) == (2, True)
+
+
 def test_who_sends_json_lines_as_bodies_is_told_of_it(jobs, tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"body": "a"}\n')
     assert "--jsonl" in jobs.ok("send", "jobs", "--file", "jobs.jsonl").stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from shardq.storage.cassandra.store import CassandraStore  # noqa: E402
 from shardq.storage.cassandra.url import parse  # noqa: E402
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
+from tests.cassandra.drops import LateDrops  # noqa: E402
 from tools.audit.cassandra_rows import OUT, read_cassandra  # noqa: E402
 
 LEASE, READY, BUNDLE, HISTORY = 1, 2, 3, 4
@@ -58,12 +59,16 @@ class CassandraHarness(StoreHarness):
         self.empty = f"{self.address.keyspace}_empty"
         self.session.execute(f"DROP KEYSPACE IF EXISTS {self.empty}")
         self.incarnations: dict[str, str] = {}
+        self.drops = LateDrops()
 
     def open(self) -> CassandraStore:
         return self.idle.pop() if self.idle else CassandraStore(self.address, clock=self.clock)
 
     def finish(self, store: Any) -> None:
         self.idle.append(store)  # connecting costs as much as most tests do
+
+    def discard(self, store: Any, queues: Sequence[str]) -> None:
+        self.drops.add(queues)
 
     def advance(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -140,6 +145,7 @@ class CassandraHarness(StoreHarness):
         return True
 
     def close(self) -> None:
+        self.drops.end(self.idle[0])
         for store in self.idle:
             store.close()
         self.session.cluster.shutdown()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,12 +18,15 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store
 from shardq.testing import WrappedStore
-from tools.faults import bystanders
+from tools.faults import bystanders, stage
+from tools.faults.assignment import Assignment
 from tools.faults.bystanders import Bystanders
 from tools.faults.dial import Dial, Loss
+from tools.faults.faults import Faults
 from tools.faults.partly import go_on_without_a_shard
 from tools.faults.schedule import Step
 from tools.faults.side import finish_moves
+from tools.faults.stage import Actor
 
 STEP = Step(0.0, "", 0.5, 1.0, 0.5)
 
@@ -118,3 +123,34 @@ def test_a_message_that_is_never_moved_is_a_problem_and_one_between_two_counts_i
     client: Any = SimpleNamespace(queue=lambda name: SimpleNamespace(counts=lambda: counts(name)))
     found = finish_moves(stage, client, "q", 0.3 if problem else 5)
     assert bool(found) is bool(problem) and problem in "".join(found)
+
+
+class Asleep(Actor):
+    """A client that does nothing."""
+
+    def __init__(self, assignment: Assignment, folder: Path) -> None:
+        self.assignment, self.process = assignment, subprocess.Popen(["sleep", "60"], cwd=folder)
+
+
+def test_a_machine_that_is_suspended_sleeps_no_longer_than_it_is_however_many_clients_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "Actor", Asleep)
+    template = Assignment(
+        role="", name="", seed=0, url="", queue="q", log="", dial="", store_goes_by_clock=True
+    )
+    clients = stage.Stage(tmp_path, template, "seed")
+    target: Any = SimpleNamespace(goes_by_client_clock=True, huge=0)
+    faults = Faults(target, clients, client=cast("Client", None), queue="q", start_again=lambda _: None)
+    actors = [clients.start("work", place) for place in ("w1", "w2", "w3")]
+    began = time.monotonic_ns()
+    try:
+        _, go_on = faults.suspend_machine(STEP)
+        while not all(actor.is_stopped for actor in actors):
+            time.sleep(0.01)
+        go_on()
+        assert 0 < clients.dials["w1"].asleep <= time.monotonic_ns() - began
+    finally:
+        for actor in actors:
+            actor.process.kill()
+            actor.process.wait()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 from pyspark import TaskContext
 
 from tests.spark.every_store import on_every_store
@@ -31,6 +32,7 @@ def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield batch
 
 
+@pytest.mark.long
 @on_every_store
 def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(COUNT, size=100).repartition(2)

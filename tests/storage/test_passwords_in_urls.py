@@ -117,6 +117,15 @@ def test_a_url_in_the_place_of_something_else_is_masked_by_the_command_line(
     assert_hidden(password, shell.output)
 
 
+@given(passwords)
+@settings(max_examples=20)
+def test_a_command_that_asks_before_it_changes_a_store_names_it_without_its_password(password: str) -> None:
+    url = f"sqlite:////nowhere/queue.db?signals=redis://user:{quote(password, '')}@127.0.0.1:1"
+    shell = CliRunner().invoke(main, ["--url", url, "restore", "saved.db"], input="n\n")
+    assert "Replace all queues of sqlite:////nowhere/queue.db?" in shell.output
+    assert_hidden(password, shell.output)
+
+
 @pytest.mark.parametrize(
     "password", ["QZJVKW", "QZ/JVKW", "QZ@JVKW:W", "QZ%JVKW&W=Z", "QZ?JVKW#Z[W]", "QZ JVKW\u00e9"]
 )

@@ -80,6 +80,8 @@ class Stage:
         self.actors: list[Actor] = []
         self.logs: list[Path] = []
         self.dials: dict[str, Dial] = {}
+        """That of each place. Clients of one machine share one, which must be changed once for all of them."""
+        self._opened: dict[Path, Dial] = {}
         self._generations: dict[str, int] = {}
 
     def start(
@@ -98,7 +100,9 @@ class Stage:
         dice = random.Random(f"{self._seed} {name}")
         shared = self._template.store_goes_by_clock
         dial = self.folder / ("shared.dial" if shared else f"{place}.dial")
-        self.dials[place] = Dial(dial)
+        if dial not in self._opened:
+            self._opened[dial] = Dial(dial)
+        self.dials[place] = self._opened[dial]
         assignment = msgspec.structs.replace(
             self._template,
             role=role,

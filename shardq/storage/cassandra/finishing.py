@@ -24,7 +24,10 @@ __all__ = ["finish", "finish_ready", "give_up", "keep"]
 
 
 def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
-    """Count the messages as finished; a bundle that has no others is deleted, an inline one goes with its lease row."""
+    """Count the messages as finished; a bundle that has no others is deleted, an inline one goes with its lease row.
+
+    Of a bundle whose row is gone, as replicas have lost it, nothing is left to count: its messages are finished.
+    """
     parts: dict[bytes, int] = {}
     for each in slices:
         if each.inline:

@@ -15,8 +15,9 @@ from typing import ParamSpec, TypeVar
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
+from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
 from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
+from shardq.storage.sqlite.log import LogRoom
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
@@ -41,7 +42,7 @@ class Session:
         self.path, self._place = path, str(path)
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
-        self._patience = Patience(patience)
+        self.patience = Patience(patience)
         self._log_room = LogRoom(path)
         self._abandoned: list[Pool] = []
         self._start()
@@ -58,7 +59,7 @@ class Session:
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
         try:
-            return self._readers.use(lambda connection: self._patience(_look, connection, look))
+            return self._readers.use(lambda connection: self.patience(_look, connection, look))
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -78,7 +79,7 @@ class Session:
 
         def run(connection: Connection) -> T:
             nonlocal committing
-            self._patience(self._begin, connection, durable=durable and self._durable)
+            self.patience(self._begin, connection, durable=durable and self._durable)
             result = _run(connection, change)
             committing = True
             connection.sql.execute("COMMIT")
@@ -105,7 +106,7 @@ class Session:
         """Make the file, if there is none, and bring its schema up to date."""
         try:
             with self._migrating:
-                self._patience(self._apply_schema)
+                self.patience(self._apply_schema)
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -142,9 +143,9 @@ class Session:
     def _open(self) -> Connection:
         if self.identity() is None:
             return Connection.empty()
-        connection = self._patience(Connection.open, self.path)
+        connection = self.patience(Connection.open, self.path)
         try:
-            if self._patience(schema.is_current, connection.sql):
+            if self.patience(schema.is_current, connection.sql):
                 return connection
         except BaseException:
             connection.close()

@@ -107,8 +107,7 @@ class Applications:
 
     def clear(self) -> None:
         """Delete the queues, and give the stores back to the harness."""
-        for queue in self.queues():
-            self._stores[0].drop_queue(queue)
+        self.harness.discard(self._stores[0], self.queues())
         for store in self._stores:
             self.harness.finish(store)
 

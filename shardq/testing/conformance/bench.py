@@ -66,8 +66,7 @@ class Bench:
 
     def close(self) -> None:
         """Drop the queues and finish the clients."""
-        for queue in self.queues:
-            self.store.drop_queue(queue)
+        self.harness.discard(self.store, self.queues)
         self.harness.finish(self.store)
         self.harness.finish(self.other)
 
