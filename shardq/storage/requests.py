@@ -230,9 +230,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
     in_flight: int = 0
     processed: int = 0
     oldest: int | None = None  # when the oldest of those not processed was sent: it leaves out the history
-    ready_since: int | None = (
-        None  # when the first became due of those that are deliverable: of a group, one at most
-    )
+    ready_since: int | None = None  # when the first that is deliverable became due: one of a group at most
     bytes: int | None = None
     """Of the data of what is ready or delayed, if asked for. A part of a bundle has its share, maybe rounded down."""
 
