@@ -113,7 +113,7 @@ def examine(
     if (
         away := next((each for each in checks if each.name == "reachable" and not each.ok), None)
     ) is not None:
-        return checks, StoreUnavailable(away.value)
+        return checks, StoreUnavailable(unreachable.value)
     try:
         names = worked_queues(client) if queue is None else ()
         checks += check_clock(client)
