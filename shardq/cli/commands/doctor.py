@@ -110,9 +110,8 @@ def examine(
     of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
     """
     checks = list(check_store(client))
-    if (
-        away := next((each for each in checks if each.name == "reachable" and not each.ok), None)
-    ) is not None:
+    unreachable = next((check for check in checks if check.name == "reachable" and not check.ok), None)
+    if unreachable is not None:
         return checks, StoreUnavailable(unreachable.value)
     try:
         names = worked_queues(client) if queue is None else ()
