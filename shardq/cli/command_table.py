@@ -34,7 +34,7 @@ COMMANDS = {
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
     "expire": _entry(_QUEUES, "upkeep", "expire", "Delete queues that have expired."),
     "purge": _entry(_QUEUES, "upkeep", "purge", "Remove all messages of a queue."),
-    "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),
+    "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of queues."),
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
     "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
     "schedule": _entry(_QUEUES, "schedule", "schedule", "Send messages at moments, or again and again."),

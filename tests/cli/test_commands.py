@@ -121,7 +121,7 @@ def test_delete_and_purge_ask_first(jobs) -> None:
 
 def test_sweep_says_what_it_removed(jobs) -> None:
     jobs.ok("send", "jobs", "x")
-    assert jobs.json("sweep", "jobs") == {"removed": 0}
+    assert jobs.json("sweep", "jobs") == {"removed": 0, "queues": {"jobs": 0}, "failed": {}}
     assert jobs.ok("sweep", "jobs").stderr == "0 things removed from queue jobs\n"
     assert jobs.json("peek", "jobs")
 
@@ -875,7 +875,7 @@ def test_a_suggestion_ends_as_a_question(shell) -> None:
     assert "Did you mean 'send'? See " in shell("snd").stderr
 
 
-def test_a_warning_of_the_doctor_is_no_failure(
+def test_a_note_of_the_doctor_is_shown_unless_it_is_quiet_and_changes_nothing_else(
     shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.2")
@@ -883,9 +883,27 @@ def test_a_warning_of_the_doctor_is_no_failure(
     shell.ok("create", "jobs")
     told = shell("doctor")
     assert [line.split()[:3] for line in told.stdout.splitlines() if not line.startswith("ok")] == [
-        ["warning", "store", "sqlite"]
+        ["note", "store", "sqlite"]
     ]
+    assert "use SQLite 3.51.3" in told.stdout
     assert told.exit_code == 0
+    quiet = shell("doctor", "--quiet")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", told.stderr)
+    assert told.stderr.endswith("all is well\n")
+
+
+def test_a_warning_of_the_doctor_is_no_failure_and_shown_by_a_quiet_one_too(shell, tmp_path: Path) -> None:
+    path = tmp_path / "sound.db"
+    shell.url = f"sqlite:///{path}"
+    shell.ok("create", "jobs")
+    with shardq.connect(
+        shell.url, clock=ManualClock(from_datetime(datetime.now(UTC) + timedelta(days=1)))
+    ) as ahead:
+        ahead.queue("jobs").producer().send(b"x")
+    quiet = shell("doctor", "--quiet")
+    assert [line.split()[:2] for line in quiet.stdout.splitlines()] == [["warning", "jobs"]]
+    assert quiet.exit_code == 0
+    assert quiet.stderr.endswith(", 1 warning\n")
 
 
 def test_a_header_in_a_line_that_is_no_value_is_told_with_the_forms_that_are(jobs) -> None:

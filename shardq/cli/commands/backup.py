@@ -10,6 +10,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option, yes_option
 from shardq.cli.printing import many, note, print_json
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import SavedFile, SavedStore
+from shardq.wording import masked
 
 __all__ = ["backup", "restore"]
 
@@ -48,7 +49,9 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
     """
     store = _savable(session.quiet_store())
     if not yes:
-        click.confirm(f"Replace all queues of {session.url} by those of {file}?", abort=True, err=True)
+        click.confirm(
+            f"Replace all queues of {masked(session.url)} by those of {file}?", abort=True, err=True
+        )
     restored = store.restore(file)
     _show(
         restored, as_json, f"restored to {restored.path}; messages acked since the backup are delivered again"

@@ -11,7 +11,7 @@ from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
-from shardq.storage.sqlite.guarantees import check_file_system, check_release
+from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release
 from shardq.storage.sqlite.log import log_of
 
 __all__ = ["diagnose"]
@@ -40,7 +40,7 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
 def _around(path: Path) -> Iterator[Finding]:
     yield from _folder(path.parent)
     if path.exists():
-        yield from (Finding("file", True, str(path)), _size(path), _log(path))
+        yield from (Finding("file", True, str(path)), check_access(path), _size(path), _log(path))
     else:
         yield Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
 

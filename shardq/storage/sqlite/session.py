@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -152,11 +154,23 @@ class Session:
         return Connection.empty()
 
     def _apply_schema(self) -> None:
+        _make(self._place)
         connection = Connection.open(self.path, create=True)
         try:
             schema.apply(connection.sql)
         finally:
             connection.close()
+
+
+def _make(path: str) -> None:
+    """Make an empty file that its user alone can read and write, or less by the umask. One that exists stays as it is.
+
+    SQLite would let everybody read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
+    to close it would end the locks that other threads may have on the file by then. Where the system lets nobody make a
+    file so, such as macOS, SQLite makes it.
+    """
+    with suppress(OSError):  # SQLite says what is wrong
+        os.mknod(os.path.realpath(path), 0o600)
 
 
 def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
