@@ -21,8 +21,8 @@ __all__ = ["Background", "background_of"]
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 5.0  # for messages; it also looks as often for what a relay that died has left
-_LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
-_IDLE_SECONDS = 30.0  # without anything to do the thread ends
+LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
+IDLE_SECONDS = 30.0  # without anything to do the thread ends
 _LONGEST_PAUSE = 30.0
 _END_SECONDS = 3.0  # for which the end of a client waits for a round
 
@@ -107,7 +107,7 @@ class Background:
 
     def _goes_on(self) -> bool:
         """Wait for something to do; False when nothing came for a while, and the thread is to end."""
-        if not self._is_in_use() and not self._published and not self._news.wait(_IDLE_SECONDS):
+        if not self._is_in_use() and not self._published and not self._news.wait(IDLE_SECONDS):
             with self._lock:
                 if not self._news.is_set():
                     self._thread = None
@@ -128,7 +128,7 @@ class Background:
                 self._published = False
                 relay.run(wait=_WAIT_SECONDS)
             elif self._published:
-                self._ended.wait(_LINGER_SECONDS)
+                self._ended.wait(LINGER_SECONDS)
                 self._published = False
                 relay.run()
             else:
