@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from shardq.callables import loading
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
@@ -91,15 +92,13 @@ def tasks_named(name: str) -> Tasks:
     module, _, path = name.partition(":")
     if not module:
         raise InvalidSetting(f"tasks {name!r} name no module: give 'package.module', or 'package.module:app'")
-    try:
+    with loading("tasks", name):
         loaded = importlib.import_module(module)
         found = (
             [getattr(loaded, path)]
             if path
             else [each for each in vars(loaded).values() if isinstance(each, Tasks)]
         )
-    except Exception as error:
-        raise InvalidSetting(f"tasks {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     apps = list({id(each): each for each in found}.values())
     if len(apps) != 1 or not isinstance(apps[0], Tasks):
         raise InvalidSetting(

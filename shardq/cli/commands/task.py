@@ -57,7 +57,7 @@ _id = click.argument("identity", metavar="ID", callback=_checked_id)
     "list",
     short_help="List tasks and workflows.",
     cls=LookCommand,
-    example="shardq task list mail --state failed",
+    example="shardq task list mail mail.dead --state failed",
 )
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
