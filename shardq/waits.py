@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Changes", "Flag", "PlainLock", "Turn"]
+__all__ = ["Changes", "Flag", "PlainLock", "Turn", "is_over", "start"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
@@ -96,3 +96,20 @@ class Flag:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is set, for so many seconds at most; returns whether it is."""
         return self._is_set or self._changes.wait_for(self.is_set, seconds)
+
+
+def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
+    """Start a thread that is noted already. Where that fails, or is cut off, ``forget`` takes the note back.
+
+    No lock may be held: a thread that is interrupted here may stand still for ever on Python 3.11.
+    """
+    try:
+        thread.start()
+    except BaseException:
+        forget()
+        raise
+
+
+def is_over(thread: threading.Thread | None) -> bool:
+    """True when there is no thread, or it has ended. One that was not started yet is about to be."""
+    return thread is None or (thread.ident is not None and not thread.is_alive())

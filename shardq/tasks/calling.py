@@ -19,7 +19,7 @@ from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
-from shardq.waits import Flag
+from shardq.waits import Flag, start
 from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
@@ -111,15 +111,22 @@ class Loop:
             self._loop = self._thread = None
 
     def _begun(self) -> asyncio.AbstractEventLoop:
+        new = None
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._over.clear()
-                self._thread = threading.Thread(
+                new = self._thread = threading.Thread(
                     target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
                 )
-                self._thread.start()
-            return self._loop
+            loop = self._loop
+        if new is not None:
+            start(new, self._forget)
+        return loop
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._loop = self._thread = None
 
 
 def run_function(

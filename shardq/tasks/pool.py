@@ -11,7 +11,7 @@ from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
@@ -65,6 +65,7 @@ class TaskPool(WorkerPool):
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
         check_names(queues)
+        check_options(options)
         if not isinstance(tasks, str):
             raise InvalidSetting(
                 f"tasks={shown(tasks)} is {kind_of(tasks)}: name them, as in 'package.module:app'"
