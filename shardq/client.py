@@ -205,23 +205,22 @@ class Client(Closing):
             )
         return self._retry(self._store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 
-    def semaphore(
-        self, name: str, *, permits: int | None = None, lease: float = PERMIT_LEASE_SECONDS
-    ) -> Semaphore:
+    def semaphore(self, name: str, *, permits: int | None = None, lease: float | None = None) -> Semaphore:
         """A semaphore: at most so many holders at a time, in all processes that use the store.
 
         With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, with a
         warning if it has others, and :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes
-        back after ``lease`` seconds, 0.05 to 600. Its permits are in the queue ``_shardq/permits/<name>``; to delete
-        that queue deletes the semaphore.
+        back after ``lease`` seconds, 0.05 to 600; a new semaphore has 30 without it. Its permits are in the queue
+        ``_shardq/permits/<name>``; to delete that queue deletes the semaphore.
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """
         queue, created = permits_queue(name), False
         if permits is not None:
-            check_semaphore(permits, lease)
+            chosen = PERMIT_LEASE_SECONDS if lease is None else lease
+            check_semaphore(permits, chosen)
             if name not in self._semaphores or not self.exists(queue):
-                created = create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
+                created = create_semaphore(self._store, self._retry, name, permits=permits, lease=chosen)
                 self._semaphores.pop(name, None)  # of one that was deleted
         with telling_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
             found = self._semaphores.get(name)
@@ -232,12 +231,13 @@ class Client(Closing):
             return found
 
     def create_topic(
-        self, name: str, *, retention: float = 86_400.0, exist_ok: bool = False, codec: Codec = BYTES
+        self, name: str, *, retention: float | None = None, exist_ok: bool = False, codec: Codec = BYTES
     ) -> shardq.topics.Topic:
         """Create a topic: what is published to it goes to each of its subscriptions.
 
-        Messages that were relayed are kept for ``retention`` seconds, for subscriptions that start earlier or are
-        rewound. With ``exist_ok`` one that exists is returned as it is, with a warning if its retention is another.
+        Messages that were relayed are kept for ``retention`` seconds, a day without it, for subscriptions that start
+        earlier or are rewound. With ``exist_ok`` one that exists is returned as it is, with a warning if another
+        retention is given.
         Raises InvalidName, InvalidSetting or TopicExists.
         """
         from shardq.topics.topics import create_topic  # noqa: PLC0415 - a door to what is built on queues

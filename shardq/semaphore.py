@@ -218,12 +218,13 @@ def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> No
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
 
 
-def warn_of_other_permits(semaphore: Semaphore, permits: int, lease: float) -> None:
+def warn_of_other_permits(semaphore: Semaphore, permits: int, lease: float | None) -> None:
     """Warn if the semaphore has another number of permits, or another lease, than the call gave that opened it."""
     what = f"semaphore {semaphore.name!r}"
     warn_of_differences(what, {"permits": semaphore.permits}, {"permits": permits}, "`alter` changes it")
-    remedy = f"delete the queue {permits_queue(semaphore.name)!r} to create it anew"
-    warn_of_differences(what, {"lease": semaphore.lease}, {"lease": float(lease)}, remedy)
+    if lease is not None:
+        remedy = f"delete the queue {permits_queue(semaphore.name)!r} to create it anew"
+        warn_of_differences(what, {"lease": semaphore.lease}, {"lease": float(lease)}, remedy)
 
 
 def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> bool:

@@ -17,16 +17,18 @@ __all__ = ["RETENTION_SECONDS", "create_topic", "delete_topic", "topics"]
 
 RETENTION_SECONDS = 86_400.0
 
+_RETENTION_SECONDS = 86_400.0
 _LONGEST_RETENTION_SECONDS = 10 * 366 * 86_400.0
 _LOG_BYTES = 2 * MOST_BYTES  # an envelope, with what it takes besides its messages
 
 
 def create_topic(
-    client: Client, name: str, *, retention: float, exist_ok: bool, codec: Codec = BYTES
+    client: Client, name: str, *, retention: float | None, exist_ok: bool, codec: Codec = BYTES
 ) -> Topic:
     """See :meth:`shardq.Client.create_topic`."""
     name = check_name("topic", name)
-    check_number("retention", retention, 0.0, _LONGEST_RETENTION_SECONDS)
+    chosen = _RETENTION_SECONDS if retention is None else retention
+    check_number("retention", chosen, 0.0, _LONGEST_RETENTION_SECONDS)
     check_codec(codec)
     client.create_schema()
     existed = client.exists(log_of(name))
@@ -34,8 +36,9 @@ def create_topic(
         drop_leftovers(client, name)
     if existed and exist_ok:
         topic = Topic(client, name, codec=codec)
-        kept, given = {"retention": topic.retention}, {"retention": float(retention)}
-        warn_of_differences(f"topic {name!r}", kept, given, "`topic.alter` changes it")
+        if retention is not None:
+            kept, given = {"retention": topic.retention}, {"retention": float(retention)}
+            warn_of_differences(f"topic {name!r}", kept, given, "`topic.alter` changes it")
         return topic
     try:
         client.create_queue(
@@ -44,7 +47,7 @@ def create_topic(
             shards=2,
             time_shards=4,
             max_deliveries=None,
-            history_retention=retention,
+            history_retention=chosen,
             max_message_bytes=_LOG_BYTES,
         )
     except QueueExists as error:

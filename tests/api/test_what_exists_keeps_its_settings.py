@@ -123,6 +123,17 @@ def test_a_new_release_is_told_which_of_its_settings_are_not_applied(
     assert text in caplog.records[0].getMessage()
 
 
+def test_a_release_that_gives_no_setting_is_told_nothing(
+    client: shardq.Client, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.semaphore("smtp", permits=1, lease=6.0)
+    client.create_topic("news", retention=60.0)
+    with shardq.connect(url) as other:
+        assert other.semaphore("smtp", permits=1).lease == 6.0
+        assert other.create_topic("news", exist_ok=True).retention == 60.0
+    assert caplog.text == ""
+
+
 def test_a_task_that_is_sent_to_another_queue_creates_it_with_its_limits(
     client: shardq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:

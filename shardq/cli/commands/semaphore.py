@@ -46,9 +46,7 @@ def opened(client: Client, name: str, permits: int | None, lease: float | None) 
     except QueueNotFound:
         if permits is None:
             raise
-        found = client.semaphore(
-            name, permits=permits, lease=PERMIT_LEASE_SECONDS if lease is None else lease
-        )
+        found = client.semaphore(name, permits=permits, lease=lease)
     if lease not in (None, found.lease):
         raise InvalidSetting(
             f"lease={lease:g}: semaphore {name!r} is there with a lease of {found.lease:g} seconds, which stays: "

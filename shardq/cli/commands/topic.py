@@ -22,7 +22,6 @@ from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
 from shardq.outgoing_message import HeaderValue
 from shardq.topics.subscription import Start, SubscriptionState
-from shardq.topics.topics import RETENTION_SECONDS
 from shardq.worker.signals import stop_signals
 
 __all__ = ["row_of", "subscription", "topic"]
@@ -43,13 +42,11 @@ def topic() -> None:
 @click.option(
     "--retention",
     type=duration,
-    default=f"{RETENTION_SECONDS:g}s",
-    show_default=True,
-    help="For how long messages that were relayed can be read again.",
+    help="For how long messages that were relayed can be read again; a day by default.",
 )
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists. It is not changed.")
 @click.pass_obj
-def create(session: Session, topic: str, retention: float, exist_ok: bool) -> None:
+def create(session: Session, topic: str, retention: float | None, exist_ok: bool) -> None:
     """Create a topic."""
     session.client.create_topic(topic, retention=retention, exist_ok=exist_ok)
     note(f"topic {topic} is there")
