@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from shardq.client import Client
@@ -154,3 +155,21 @@ def test_a_machine_that_is_suspended_sleeps_no_longer_than_it_is_however_many_cl
         for actor in actors:
             actor.process.kill()
             actor.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("strength", "seconds"),
+    [(0.0, -10_800.0), (0.2, -240.0), (0.5, 0.0), (0.8, 240.0), (0.99, 10_800.0)],
+)
+def test_the_clock_of_one_client_is_wrong_by_minutes_or_hours_and_is_put_right(
+    tmp_path: Path, strength: float, seconds: float
+) -> None:
+    dials = {"w1": Dial(tmp_path / "w1"), "w2": Dial(tmp_path / "w2")}
+    clients: Any = SimpleNamespace(dials=dials, of_role=lambda *_: [SimpleNamespace(name="w1.1")])
+    target: Any = SimpleNamespace(goes_by_client_clock=False, huge=0)
+    faults = Faults(target, clients, client=cast("Client", None), queue="q", start_again=lambda _: None)
+    _, put_right = faults.skew_clock(msgspec.structs.replace(STEP, strength=strength))
+    assert (dials["w1"].ahead / 1e9, dials["w2"].ahead) == (pytest.approx(seconds), 0)
+    assert put_right is not None
+    put_right()
+    assert dials["w1"].ahead == 0

@@ -28,7 +28,7 @@ from .target import Target
 
 __all__ = ["Faults", "Undo"]
 
-FIVE_MINUTES = 300.0
+FIVE_MINUTES, THREE_HOURS = 300.0, 10_800.0
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
@@ -176,7 +176,8 @@ class Faults(Bystanders):
     def skew_clock(self, step: Step) -> tuple[str, Undo | None]:
         """One client's clock where the store has its own, for a while; that of the machine where the store has none.
 
-        The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time.
+        The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time. It
+        goes ahead by minutes only: after hours the parts of a large body that is being sent count as abandoned.
         """
         if self.target.goes_by_client_clock:
             dial = next(iter(self.stage.dials.values()))
@@ -189,7 +190,7 @@ class Faults(Bystanders):
             return f"all, {dial.ahead / 1e9:+.1f} s", undo
         victim = self._victim(step, *AT_WORK)
         dial = self.stage.dials[victim.name.partition(".")[0]]
-        dial.ahead = int((step.strength * 2 - 1) * FIVE_MINUTES * 1e9)
+        dial.ahead = int(_offset(step.strength) * 1e9)
         return f"{victim.name}, {dial.ahead / 1e9:+.1f} s", partial(_put_right, dial)
 
     # -- the queue
@@ -278,6 +279,13 @@ class Faults(Bystanders):
 def _bring_back(dials: set[Dial]) -> None:
     for dial in dials:
         dial.away = None
+
+
+def _offset(strength: float) -> float:
+    """Seconds that a client's clock is ahead: up to five minutes, ahead or behind, and one time in four hours."""
+    if abs(strength - 0.5) < 0.375:
+        return (strength - 0.5) / 0.375 * FIVE_MINUTES
+    return THREE_HOURS if strength > 0.5 else -THREE_HOURS
 
 
 def _put_right(dial: Dial) -> None:
