@@ -169,7 +169,7 @@ def test_the_clock_of_one_client_is_wrong_by_minutes_or_hours_and_is_put_right(
     target: Any = SimpleNamespace(goes_by_client_clock=False, huge=0)
     faults = Faults(target, clients, client=cast("Client", None), queue="q", start_again=lambda _: None)
     _, put_right = faults.skew_clock(msgspec.structs.replace(STEP, strength=strength))
-    assert (dials["w1"].ahead / 1e9, dials["w2"].ahead) == (pytest.approx(seconds), 0)
+    assert [round(dials[each].ahead / 1e9) for each in ("w1", "w2")] == [seconds, 0]
     assert put_right is not None
     put_right()
     assert dials["w1"].ahead == 0

@@ -21,14 +21,16 @@ from shardq.storage.opening import open_store
 from .bystanders import Bystanders
 from .dial import Dial, Loss
 from .partly import go_on_without_a_shard
+from .pooled import HANDLER_SECONDS
 from .proxy import Proxy
 from .schedule import Step
-from .stage import AT_WORK, Actor, Stage
+from .stage import AT_WORK, Actor, Stage, has_ended
 from .target import Target
 
 __all__ = ["Faults", "Undo"]
 
 FIVE_MINUTES, THREE_HOURS = 300.0, 10_800.0
+ORPHAN_SECONDS = HANDLER_SECONDS + 30.0  # for what they do at the end, on a busy computer
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
@@ -79,7 +81,7 @@ class Faults(Bystanders):
             victim.send(signal.SIGCONT)
 
     def kill_producer(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "produce", "ask", "publish")
+        return self._kill(step, "produce", "ask", "publish", "offer")
 
     def kill_consumer(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "work", "answer", "permit")
@@ -110,11 +112,24 @@ class Faults(Bystanders):
     def kill_reader(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "film", "watch")
 
+    def kill_pool(self, step: Step) -> tuple[str, None]:
+        """Kill the parent of a pool, whose processes have to end after the messages at hand."""
+        with self._machine:  # their clocks must not go back, so it is not suspended meanwhile
+            victim = self._victim(step, "pool")
+            left, until = victim.children, time.monotonic() + ORPHAN_SECONDS
+            self.stage.replace(victim, signal.SIGKILL)
+            while left and time.monotonic() < until:
+                time.sleep(0.1)
+                left = [pid for pid in left if not has_ended(pid)]
+        if left:
+            self.problems.append(f"{victim.name}: {len(left)} processes outlived the parent that was killed")
+        return victim.name, None
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce", "ask", "publish")
 
     def pause_consumer(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "work", "answer", "permit")
+        return self._pause(step, "work", "answer", "permit", "pool")
 
     def pause_keeper(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "keep")

@@ -12,7 +12,7 @@ from shardq.clock import from_datetime
 from .history import Delivery, Phase
 from .role import Role, name_of
 
-__all__ = ["Arriving", "Collecting", "Keeping", "Overlapping", "Prefetching", "Working"]
+__all__ = ["Arriving", "Collecting", "Keeping", "Overlapping", "Prefetching", "Working", "delivery_of"]
 
 # What a worker does with a batch, and how often of 100 times.
 WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
@@ -45,7 +45,7 @@ class Receiving(Role):
 
     def delivery(self, message: shardq.Message) -> Delivery:
         """What is written down of a message."""
-        return _delivery(message)
+        return delivery_of(message)
 
     def settle(self, verb: str, batch: shardq.Batch, number: int, seconds: float = 0.0) -> None:
         bodies = [name_of(message.raw) for message in batch]
@@ -189,7 +189,8 @@ class Arriving(Collecting):
     verb = "arrive"
 
 
-def _delivery(message: shardq.Message) -> Delivery:
+def delivery_of(message: shardq.Message) -> Delivery:
+    """What is written down of a message, or of a dead letter with the deliveries that it had before."""
     deliveries = message.headers.get(_DELIVERIES, message.deliveries)
     return Delivery(
         name_of(message.raw), message.id, message.priority, from_datetime(message.due), int(deliveries)

@@ -21,6 +21,7 @@ from .filming import Filming, Watching
 from .flowing import Ordering, Running
 from .logged_claims import LoggedClaims
 from .moving import Moving
+from .pooling import Offering, Pooling, WritingOff
 from .producing import Producing, Supplying
 from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
@@ -49,6 +50,9 @@ ROLES = {
     "run": Running,
     "film": Filming,
     "watch": Watching,
+    "offer": Offering,
+    "pool": Pooling,
+    "write-off": WritingOff,
 }
 
 
