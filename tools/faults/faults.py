@@ -24,7 +24,7 @@ from .partly import go_on_without_a_shard
 from .pooled import HANDLER_SECONDS
 from .proxy import Proxy
 from .schedule import Step
-from .stage import AT_WORK, Actor, Stage, has_ended
+from .stage import AT_WORK, CONSUMERS, Actor, Stage, has_ended
 from .target import Target
 
 __all__ = ["Faults", "Undo"]
@@ -124,6 +124,17 @@ class Faults(Bystanders):
         if left:
             self.problems.append(f"{victim.name}: {len(left)} processes outlived the parent that was killed")
         return victim.name, None
+
+    def interrupt_client(self, step: Step) -> tuple[str, None]:
+        """Interrupt what a client is at, again and again and at any moment."""
+        dice, until, times = random.Random(step.victim), time.monotonic() + step.seconds, 0
+        victim = self._victim(step, "produce", *CONSUMERS)
+        while victim.runs and time.monotonic() < until and not self.over.is_set():
+            if victim.has_begun:
+                victim.send(signal.SIGUSR1)
+                times += 1
+            self.over.wait(dice.uniform(0.0, 0.2))
+        return f"{victim.name}, {times} times", None
 
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce", "ask", "publish")

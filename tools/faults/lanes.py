@@ -15,6 +15,7 @@ _LANES = {
     "runners": "kill_runners",
     "roll": "roll_clients",
     "pool": "kill_pool",
+    "interrupt": "interrupt_client",
     "machine": "suspend_machine",
     "layout": "change_layout",
     "bystander": "purge_bystander recreate_bystander purge_many",

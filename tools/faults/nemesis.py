@@ -64,6 +64,7 @@ class Nemesis:
             "kill_runners",
             "kill_reader",
             "kill_pool",
+            "interrupt_client",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 
 import shardq
 
@@ -33,7 +34,7 @@ class Producing(Role):
                 name = self.assignment.name.partition(".")[0]
                 bodies = [f"{name}-{each}" for each in range(number, number + count)]
                 number += count
-                self._send(producer, bodies)
+                self.step(partial(self._send, producer, bodies))
                 self.pause(count / self.assignment.rate * self.dice.uniform(0.5, 1.5))
 
     def _send(self, producer: shardq.Producer, bodies: list[str]) -> None:

@@ -28,6 +28,15 @@ class Receiving(Role):
         limit = 100 if self.dial.hurry else self.dice.choice(self.limits)
         return self.received(lambda: consumer.receive(limit, wait=0.5))
 
+    def take_turns(self, consumer: shardq.Consumer) -> None:
+        """Do one turn after the other, each of which may be interrupted."""
+        while not self.stopped.is_set():
+            self.step(partial(self.turn, consumer))
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        """Receive, and work."""
+        raise NotImplementedError
+
     def received(self, receive: Callable[[], shardq.Batch | None]) -> shardq.Batch | None:
         """What a call gave, written down; None when it failed or gave nothing."""
         self.record.invoke(self.verb)
@@ -63,10 +72,12 @@ class Working(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    self._work(batch, self.record.number)
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            self._work(batch, self.record.number)
 
     def _work(self, batch: shardq.Batch, number: int) -> None:
         if self.dial.hurry:
@@ -124,12 +135,14 @@ class Keeping(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease, keep_leases=True) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    number = self.record.number
-                    self.pause(self.assignment.lease * self.dice.uniform(0.0, 1.5))
-                    self.settle("ack", batch, number)
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            number = self.record.number
+            self.pause(self.assignment.lease * self.dice.uniform(0.0, 1.5))
+            self.settle("ack", batch, number)
 
 
 class Prefetching(Receiving):
@@ -138,15 +151,16 @@ class Prefetching(Receiving):
     limits = (1, 5, 20)
 
     def run(self) -> None:
-        lease = self.assignment.lease
-        with self.queue.consumer(visibility_timeout=lease, prefetch=40) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    number = self.record.number
-                    long = self.dice.random() < LONG_WORK
-                    self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
-                    self.settle("ack", batch, number)
+        with self.queue.consumer(visibility_timeout=self.assignment.lease, prefetch=40) as consumer:
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            number, lease = self.record.number, self.assignment.lease
+            long = self.dice.random() < LONG_WORK
+            self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
+            self.settle("ack", batch, number)
 
 
 class Overlapping(Receiving):
@@ -159,13 +173,15 @@ class Overlapping(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
-            while not self.stopped.is_set():
-                batches = consumer.batches(self.dice.choice(self.limits), wait=0.5)
-                while batch := self.received(partial(next, batches, None)):
-                    self.settle("ack", batch, self.record.number)
-                    self.pause(self.dice.choice((0.0, 0.0, 0.02, 1.5)))
-                    if self.stopped.is_set():
-                        break
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batches = consumer.batches(self.dice.choice(self.limits), wait=0.5)
+        while batch := self.received(partial(next, batches, None)):
+            self.settle("ack", batch, self.record.number)
+            self.pause(self.dice.choice((0.0, 0.0, 0.02, 1.5)))
+            if self.stopped.is_set():
+                break
 
 
 class Collecting(Receiving):

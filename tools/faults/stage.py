@@ -57,6 +57,11 @@ class Actor:
         return self.process.poll() is None
 
     @property
+    def has_begun(self) -> bool:
+        """It runs, and has written down its first operation."""
+        return self.runs and Path(self.assignment.log).stat().st_size > 0
+
+    @property
     def is_stopped(self) -> bool:
         """It does not run, but would go on."""
         try:
@@ -229,10 +234,13 @@ class Stage:
             actor.end(signal.SIGTERM)
 
     def _begun(self, actor: Actor) -> int:
-        events = read_history([Path(actor.assignment.log)])
-        return sum(
-            len(each.bodies)
-            for each in events
+        """How many numbers it has used up for its messages, each of which ends with its number."""
+        told = actor.assignment
+        used = (
+            int(body.rpartition("-")[2])
+            for each in read_history([Path(told.log)])
             if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer")
             and each.phase is Phase.INVOKE
+            for body in each.bodies
         )
+        return max(used, default=told.first - 1) + 1 - told.first
