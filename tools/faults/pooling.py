@@ -41,9 +41,13 @@ class WritingOff(Collecting):
 
 
 class Pooling(Role):
-    """Runs the pool, which receives SIGTERM itself."""
+    """Runs the pool, which receives SIGTERM itself. One that a full disk has ended is started again."""
 
     def run(self) -> None:
+        self.record.invoke("pool")
+        self.patiently(self._work)
+
+    def _work(self) -> None:
         told = self.assignment
         pool = WorkerPool(
             told.url,
@@ -55,8 +59,11 @@ class Pooling(Role):
             batch=BATCH,
             by_batch=True,
         )
-        self.record.invoke("pool")
-        pool.run()
+        try:
+            pool.run()
+        except shardq.ShardqError:
+            if not pool.report.stops:
+                raise
 
 
 class Handling:
