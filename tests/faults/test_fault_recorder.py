@@ -17,6 +17,7 @@ from tools.faults.assignment import Assignment
 from tools.faults.dial import Dial
 from tools.faults.history import Phase, read_history
 from tools.faults.logged_claims import LoggedClaims
+from tools.faults.producing import Supplying
 from tools.faults.recorder import Recorder
 from tools.faults.role import Interrupt, Role
 
@@ -127,3 +128,19 @@ def test_only_a_step_is_interrupted_and_once(tmp_path: Path, *, in_step: bool, r
             role.step(interrupted_twice)
         role.interrupt()
     assert len(cut) == raised
+
+
+@pytest.mark.parametrize(("first", "sends"), [(0, 2), (50, 0)], ids=["the first client", "its successor"])
+def test_a_round_has_a_few_sends_of_many_mib_and_no_more(tmp_path: Path, first: int, sends: int) -> None:
+    told = Assignment(
+        role="supply", name="s", seed=1, url="", queue="q", log=str(tmp_path / "log"), dial="", first=first
+    )
+    with Client(open_store(f"sqlite:///{tmp_path}/queue.db", ManualClock())) as client:
+        settings = client.create_queue("q").settings
+        role = Supplying(told, Dial(tmp_path / "dial"), client, Flag())
+        sizes = [role.paddings(count) for count in (1, 50, 7, *[50] * 10)]
+    large = [each for each in sizes if sum(each) > 16 << 20]
+    assert len(large) == sends
+    assert sum(map(sum, sizes)) < 64 << 20
+    assert max(map(max, sizes)) + len("s1-1000000") < settings.max_message_bytes
+    assert [len(each) for each in sizes] == [1, 50, 7, *[50] * 10]
