@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from shardq.errors import InvalidSetting
 from shardq.wording import kind_of, shown
 
-__all__ = ["check_has_run", "check_runs", "function_named"]
+__all__ = ["check_has_run", "check_runs", "function_named", "loading"]
+
+_NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parent))
+"""Where the files are that an import passes through, beside those of the application."""
 
 
 def function_named(what: str, name: str) -> Callable[..., Any]:
@@ -23,17 +29,31 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
     module, separator, path = name.partition(":")
     if not module or not separator or not path:
         raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
-    try:
+    with loading(what, name):
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:
-        raise InvalidSetting(
-            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
     if not callable(found):
         raise InvalidSetting(f"{what} {shown(name)} is {kind_of(found)}: name a function")
     return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def loading(what: str, name: str) -> Iterator[None]:
+    """Raise InvalidSetting for what an import raises: it tells in which line, or how to name a module."""
+    try:
+        yield
+    except Exception as error:
+        files = ((step.filename, step.lineno) for step in extract_tb(error.__traceback__))
+        steps = [step for step in files if not step[0].startswith(_NOT_THEIRS)]
+        told = ""
+        if steps:
+            told = " (in {}, line {})".format(*steps[-1])
+        elif isinstance(error, ImportError | TypeError):
+            told = ": name a module as it is imported from this folder, such as 'shop' for shop.py"
+        raise InvalidSetting(
+            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}{told}"
+        ) from error
 
 
 def check_runs(name: str, function: object) -> None:

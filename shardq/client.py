@@ -32,7 +32,7 @@ from shardq.semaphore import (
     check_semaphore,
     create_semaphore,
     open_semaphore,
-    warn_of_others,
+    warn_of_other_permits,
 )
 from shardq.settings import QueueSettingsArguments, check_number
 from shardq.sharding.shard import check_queue_name, listed, may_begin_a_name
@@ -228,7 +228,7 @@ class Client(Closing):
             if found is None:
                 found = self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
                 if permits is not None and not created:
-                    warn_of_others(found, permits, lease)
+                    warn_of_other_permits(found, permits, lease)
             return found
 
     def create_topic(

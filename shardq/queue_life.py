@@ -9,7 +9,7 @@ from shardq.context.retry import Retry
 from shardq.errors import QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, tell_of_others
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, warn_of_differences
 from shardq.settling.dead_letters import (
     REFUSED,
     check_dead_letter_chain,
@@ -51,7 +51,7 @@ def create_queue(
             live = context.live
             live.use()
             kept = msgspec.structs.asdict(live.known)
-            tell_of_others(f"queue {name!r}", kept, given, "`alter` changes it")
+            warn_of_differences(f"queue {name!r}", kept, given, "`alter` changes it")
             if live.known.has_dead_letters:
                 create_dead_letter_queue(store, retry, name, live.known)
         except REFUSED:

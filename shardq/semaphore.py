@@ -18,7 +18,7 @@ from shardq.held import HeldSlice, Selection, SettleState
 from shardq.limits.blocks import MOST_PERMITS
 from shardq.limits.permits import Permits, create_permits_queue, permits_queue
 from shardq.limits.waiting import PermitWait
-from shardq.settings import QueueSettings, check_number, tell_of_others
+from shardq.settings import QueueSettings, check_number, warn_of_differences
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.storage.per_process import PerProcess, generation
 from shardq.storage.store import Store
@@ -32,7 +32,7 @@ __all__ = [
     "check_semaphore",
     "create_semaphore",
     "open_semaphore",
-    "warn_of_others",
+    "warn_of_other_permits",
 ]
 
 PERMIT_LEASE_SECONDS = 30.0
@@ -218,12 +218,12 @@ def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> No
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
 
 
-def warn_of_others(semaphore: Semaphore, permits: int, lease: float) -> None:
+def warn_of_other_permits(semaphore: Semaphore, permits: int, lease: float) -> None:
     """Warn if the semaphore has another number of permits, or another lease, than the call gave that opened it."""
     what = f"semaphore {semaphore.name!r}"
-    tell_of_others(what, {"permits": semaphore.permits}, {"permits": permits}, "`alter` changes it")
+    warn_of_differences(what, {"permits": semaphore.permits}, {"permits": permits}, "`alter` changes it")
     remedy = f"delete the queue {permits_queue(semaphore.name)!r} to create it anew"
-    tell_of_others(what, {"lease": semaphore.lease}, {"lease": float(lease)}, remedy)
+    warn_of_differences(what, {"lease": semaphore.lease}, {"lease": float(lease)}, remedy)
 
 
 def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> bool:

@@ -23,7 +23,7 @@ __all__ = [
     "QueueSettingsArguments",
     "check_number",
     "check_store",
-    "tell_of_others",
+    "warn_of_differences",
 ]
 
 _log = logging.getLogger(__name__)
@@ -284,7 +284,9 @@ def _check_queue(name: str, value: object) -> None:
         raise InvalidSetting(f"{name}: {error}") from error
 
 
-def tell_of_others(what: str, kept: Mapping[str, object], given: Mapping[str, object], remedy: str) -> None:
+def warn_of_differences(
+    what: str, kept: Mapping[str, object], given: Mapping[str, object], remedy: str
+) -> None:
     """Warn of each setting that was given for something that exists with another one: that is never changed by this.
 
     So it is for all that a call creates if it is missing: queues, tasks, schedules, semaphores, topics, subscriptions.

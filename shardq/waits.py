@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Changes", "Flag", "PlainLock", "Turn"]
+__all__ = ["Changes", "Flag", "PlainLock", "Turn", "is_over", "start"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
@@ -47,13 +47,13 @@ class Changes:
         self.turns: list[Turn] = []
         """Of those who wait now; appended to and removed from in one step each."""
 
-    def tell(self) -> None:
+    def notify_all(self) -> None:
         """Let all threads that wait look again. The lock may be held."""
         for turn in tuple(self.turns):
             turn.end()
 
-    def wait_for(self, look: Callable[[], T], seconds: float | None = None) -> T:
-        """Return what ``look`` finds under the lock: as soon as it is true, or what it is after so many seconds.
+    def wait_for(self, predicate: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what ``predicate`` gives under the lock: as soon as it is true, or what it is after so many seconds.
 
         The lock MUST NOT be held.
         """
@@ -63,7 +63,7 @@ class Changes:
             try:
                 self.turns.append(turn)
                 with self._lock:
-                    found = look()
+                    found = predicate()
                 left = _LONGEST if until is None else min(until - time.monotonic(), _LONGEST)
                 if found or left <= 0:
                     return found
@@ -87,7 +87,7 @@ class Flag:
     def set(self) -> None:
         """Let all threads go on that wait, now and later."""
         self._is_set = True
-        self._changes.tell()
+        self._changes.notify_all()
 
     def clear(self) -> None:
         """Let threads wait from now on."""
@@ -96,3 +96,20 @@ class Flag:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is set, for so many seconds at most; returns whether it is."""
         return self._is_set or self._changes.wait_for(self.is_set, seconds)
+
+
+def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
+    """Start a thread that is noted already. Where that fails, or is cut off, ``forget`` takes the note back.
+
+    No lock may be held: a thread that is interrupted here may stand still for ever on Python 3.11.
+    """
+    try:
+        thread.start()
+    except BaseException:
+        forget()
+        raise
+
+
+def is_over(thread: threading.Thread | None) -> bool:
+    """True when there is no thread, or it has ended. One that was not started yet is about to be."""
+    return thread is None or (thread.ident is not None and not thread.is_alive())

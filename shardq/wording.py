@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "plain", "shown"]
+__all__ = ["kind_of", "masked", "plain", "shown"]
 
 T = TypeVar("T")
 
 _LONGEST = 200
+_LOGIN = re.compile("(://)(?!/|user:password@).*@", re.DOTALL)  # no path, and not that of remedies
+_OPTIONS = re.compile(r"(://[^\s?]*\?)\S*=.*", re.DOTALL)
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}")}
 
 
@@ -19,9 +22,18 @@ def kind_of(value: object) -> str:
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
+def masked(text: str) -> str:
+    """Return the text without the logins and options of the URLs in it, which may hold passwords.
+
+    The end of a password that is not quoted cannot be known. So all is left out up to the last ``@`` of the text.
+    """
+    return _OPTIONS.sub(r"\1...", _LOGIN.sub(r"\1...@", text))
+
+
 def shown(value: object) -> str:
     """A value as an error names it: its start, which costs no more for a large text or collection.
 
+    Of a URL the login and the options are masked.
     What cannot be written, such as an int of 5,000 digits, is named by its type.
     """
     text = ""
@@ -38,7 +50,9 @@ def shown(value: object) -> str:
 def _pieces(value: Any) -> Iterator[str]:
     """A value as ``repr`` writes it, piece by piece. What is too long to be shown whole is not written to its end."""
     kind = type(value)
-    if kind in (str, bytes, bytearray):
+    if kind is str:
+        yield repr(_start(value))
+    elif kind in (bytes, bytearray):
         yield repr(value[:_LONGEST])
     elif kind is dict and value:
         for number, (key, each) in enumerate(value.items()):
@@ -55,6 +69,13 @@ def _pieces(value: Any) -> Iterator[str]:
         yield f",{right}" if kind is tuple and len(value) == 1 else right
     else:
         yield repr(value)
+
+
+def _start(text: str) -> str:
+    start = text[:_LONGEST]
+    if "://" not in start:
+        return start
+    return masked(text) if len(text) <= _LONGEST else start.partition("://")[0] + "://..."
 
 
 def plain(value: T) -> T:

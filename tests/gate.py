@@ -22,6 +22,8 @@ import pytest
 LISTED = Path(__file__).with_name("flaky.toml")
 MOST_TRIED = 5
 """More failures than this are no accident: none of them is tried again."""
+CRASHED = "???"
+"""When a test failed that has ended the process which ran it, as pytest-xdist tells it."""
 MOST_FLAKY = 2
 LONGEST_LISTED = timedelta(days=7)
 NAMES = "SHARDQ_FLAKY_NAMES"
@@ -63,7 +65,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     ]
     tried = dict.fromkeys(name_of(report.nodeid) for report in failed)
     is_whole = session.exitstatus == pytest.ExitCode.TESTS_FAILED and not session.shouldfail
-    if is_whole and len(tried) <= MOST_TRIED:
+    has_crashed = any(report.when == CRASHED for report in failed)  # others may not have run
+    if is_whole and not has_crashed and len(tried) <= MOST_TRIED:
         passed = {name for name in tried if _passes_alone(session.config, name)}
         flaky = [report for report in failed if name_of(report.nodeid) in passed]
         for report in flaky:

@@ -21,8 +21,11 @@ from types import FrameType
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = ROOT / "budgets.toml"
-PRIVATE = re.compile(r"(?<!self)(?<!cls)\._[a-z]\w*")
-"""An access to a private name of another object."""
+PRIVATE = re.compile(r"_[A-Za-z]\w*")
+BY_NAME = {"attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "object", "patch", "setattr"}
+"""Functions that take the name of an attribute, or the path of one, as text."""
+STANDARD = {"_exit", "_replace"}
+"""Names of the standard library that are public in spite of their form."""
 
 CALLS_ON = (3, 11)
 """The Python whose calls are counted: another version inlines other functions."""
@@ -45,9 +48,9 @@ def entries() -> list[Path]:
 
 
 def lines() -> Figures:
-    """Return the lines of each top-level entry, and of the tests."""
+    """Return the lines of each top-level entry, of the tests and of the tools."""
     counted = {each.stem: _lines(each) for each in entries()}
-    return counted | {"tests": _lines(ROOT / "tests")}
+    return counted | {name: _lines(ROOT / name) for name in ("tests", "tools")}
 
 
 def _lines(place: Path) -> int:
@@ -61,12 +64,28 @@ def files() -> Figures:
 
 
 def private_accesses() -> Figures:
-    """Return how often the tests of each folder access a private name of another object."""
+    """Return how often the tests of each folder use a private name of another object or module."""
     counted: Counter[str] = Counter()
     for file in python_files(ROOT / "tests"):
         place = file.relative_to(ROOT / "tests")
-        counted[place.parts[0] if len(place.parts) > 1 else "tests"] += len(PRIVATE.findall(file.read_text()))
+        uses = sum(map(_private_uses, ast.walk(ast.parse(file.read_text()))))
+        counted[place.parts[0] if len(place.parts) > 1 else "tests"] += uses
     return {name: count for name, count in sorted(counted.items()) if count} | {"all": counted.total()}
+
+
+def _private_uses(node: ast.AST) -> int:
+    names: list[str] = []
+    match node:
+        case ast.Attribute(ast.Name("self" | "cls")):
+            pass
+        case ast.Attribute(attr=name):
+            names = [name]
+        case ast.ImportFrom(names=imported):
+            names = [each.name for each in imported]
+        case ast.Call(ast.Name(name) | ast.Attribute(attr=name), arguments) if name in BY_NAME:
+            texts = [each.value for each in arguments if isinstance(each, ast.Constant)]
+            names = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+    return sum(PRIVATE.fullmatch(name) is not None and name not in STANDARD for name in names)
 
 
 def structure() -> Figures:

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import shardq
-from shardq.storage.opening import check_between_processes
+from shardq.storage.opening import HasUrl, check_between_processes
 
 __all__ = ["Place", "Stage"]
 
@@ -20,7 +18,7 @@ LONG_LEASE = 600.0  # seconds: nothing is delivered twice, however slow the mach
 FEW_TIME_SHARDS = 2  # as a run makes and deletes a hundred queues, whose files a server may keep for minutes
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(HasUrl, frozen=True):
     """A queue that any process can find."""
 
     url: str

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExampleCommand",
     "ExampleGroup",
+    "LookCommand",
     "Session",
     "codec_option",
     "given_words",
@@ -35,6 +36,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+LOOK_SECONDS = 4.0
+"""For which a command that only reads repeats what fails. With an attempt to connect before and after, that is 8."""
+
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
 """What somebody may call a command that is not similar to it, while another one is."""
 
@@ -50,6 +54,16 @@ class ExampleCommand(click.Command):
         """Write the example at the end of the help."""
         super().format_epilog(ctx, formatter)
         write_example(self.example, formatter)
+
+
+class LookCommand(ExampleCommand):
+    """A command that only reads, and gives up soon where the store is unreachable: somebody waits for what it shows."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, whose store is asked less patiently."""
+        if (session := ctx.find_object(Session)) is not None:
+            session.looks = True
+        return super().invoke(ctx)
 
 
 class ExampleGroup(click.Group):
@@ -93,7 +107,16 @@ class Session:
 
     def __init__(self, url: str, *, given: bool = False) -> None:
         self._url, self.given = url, given  # on the command line, and not by default or by the environment
+        self.looks = False
+        """True for a command that only reads. Set it before the store is used."""
         self._absence: threading.Timer | None = None
+
+    @property
+    def retry_seconds(self) -> float:
+        """How long a request to the store that fails is repeated."""
+        from shardq.context.retry import RETRY_SECONDS  # noqa: PLC0415 - the help needs none of these
+
+        return LOOK_SECONDS if self.looks else RETRY_SECONDS
 
     @property
     def url(self) -> str:
@@ -119,19 +142,24 @@ class Session:
     def store(self) -> Store:
         """The store, which opens its connections itself."""
         from shardq.cli.absence import tell_of_absence  # noqa: PLC0415 - the help needs none of these
-        from shardq.clock import SystemClock  # noqa: PLC0415
-        from shardq.storage.opening import open_store  # noqa: PLC0415
 
-        store = open_store(self.url, SystemClock())
+        store = self.quiet_store()
         self._absence = tell_of_absence(store)
         return store
+
+    def quiet_store(self) -> Store:
+        """A store for a command that is alone with it: nothing pings the store beside that."""
+        from shardq.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
+        from shardq.storage.opening import open_store  # noqa: PLC0415
+
+        return open_store(self.url, SystemClock(), retry_seconds=self.retry_seconds)
 
     @cached_property
     def client(self) -> Client:
         """A client of the store."""
         from shardq.client import Client  # noqa: PLC0415
 
-        return Client(self.store)
+        return Client(self.store, retry_seconds=self.retry_seconds)
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""

@@ -24,6 +24,7 @@ from shardq.errors import (
     ShardqError,
     StoreUnavailable,
 )
+from shardq.wording import masked
 
 __all__ = [
     "BROKEN_PIPE",
@@ -81,13 +82,16 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line with the kind of the error and what happened, or the help of a bare group. None: write nothing."""
+    """One line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
+
+    A URL that was given in the place of something else is masked, as its login is nobody else's business.
+    """
     if isinstance(error, BrokenPipeError):
         return None
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     kind, text = _describe(error)
-    return f"shardq: {kind}: {' '.join(text.split())}"
+    return f"shardq: {kind}: {' '.join(masked(text).split())}"
 
 
 def _describe(error: BaseException) -> tuple[str, str]:
@@ -149,7 +153,7 @@ def end(error: BaseException) -> int:
     if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
         import traceback  # noqa: PLC0415 - only here, and slow to import
 
-        traceback.print_exception(error)
+        click.echo("".join(map(masked, traceback.format_exception(error))), err=True, nl=False)
     line = explain(error)
     if _is_stdout_unwritable():
         _silence_stdout()

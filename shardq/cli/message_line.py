@@ -58,10 +58,13 @@ _decoder = msgspec.json.Decoder(MessageLine)
 _PLAIN_OPTIONS = ("priority", "dedupe_key", "group", "unique_key", "on_conflict", "id")
 
 
-def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
+def parse_line(
+    text: bytes, queue: str, codec: str, shared: OutgoingMessage, *, once: bool = False
+) -> OutgoingMessage:
     """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
 
-    A line that was printed of a message is a new message like it. A byte-order mark in front, as some editors write it
+    A line that was printed of a message is a new message like it; with ``once`` the id that was printed is its dedupe
+    key, unless it has a unique key. A byte-order mark in front, as some editors write it
     into a file, is no part of it.
     """
     try:
@@ -71,7 +74,7 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
         raise InvalidMessage(
             f"not a message in JSON: {error}{hint if '$.headers[' in str(error) else ''}"
         ) from error
-    line = _as_new(line)
+    line = _as_new(line, once=once)
     given: dict[str, Any] = {
         name: value
         for name in _PLAIN_OPTIONS
@@ -127,7 +130,7 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
     )
 
 
-def _as_new(line: MessageLine) -> MessageLine:
+def _as_new(line: MessageLine, *, once: bool) -> MessageLine:
     """A line that was printed of a message, without what belongs to that one: its id, and a key of shardq's own.
 
     Of a dead letter its key belongs to it too: in the queue that it came from the key would refuse the copy.
@@ -141,6 +144,8 @@ def _as_new(line: MessageLine) -> MessageLine:
         return line
     if line.blocked is not UNSET:  # due never, until it is redriven: that goes for the other one only
         line = msgspec.structs.replace(line, due=UNSET)
+    if once and line.unique_key in (UNSET, None):
+        return msgspec.structs.replace(line, id=UNSET, dedupe_key=line.id)
     own_key = isinstance(line.dedupe_key, str) and line.dedupe_key.startswith(RESERVED_KEYS)
     if isinstance(line.headers, dict):
         own_key = own_key or origin(cast("Headers", line.headers)) is not None

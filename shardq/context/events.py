@@ -19,6 +19,7 @@ import msgspec
 
 from shardq.errors import ShardqError
 from shardq.storage.per_process import PerProcess
+from shardq.waits import is_over, start
 
 if TYPE_CHECKING:
     from shardq.context.queue_context import QueueContext
@@ -60,6 +61,10 @@ class _Waiting:
         self.count = 0
         self.thread: threading.Thread | None = None
 
+    def forget_thread(self) -> None:
+        with self.lock:
+            self.thread = None
+
 
 class EventWriter:
     """Writes the events of a client's queues. Safe for threads, and in forked children."""
@@ -99,13 +104,13 @@ class EventWriter:
             taken = entries[: max(0, _MOST_WAITING - waiting.count)]
             waiting.entries.setdefault(context.name, (context, []))[1].extend(taken)
             waiting.count += len(taken)
-            if waiting.thread is None:
-                thread = threading.Thread(
-                    target=self._run, args=(waiting,), name="shardq-events", daemon=True
-                )
-                with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-                    thread.start()
-                    waiting.thread = thread
+            new = None
+            if is_over(waiting.thread):
+                new = threading.Thread(target=self._run, args=(waiting,), name="shardq-events", daemon=True)
+                waiting.thread = new
+        if new is not None:
+            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+                start(new, waiting.forget_thread)
         if len(taken) < len(entries):
             context.counters.add(events_lost=len(entries) - len(taken))
 
@@ -134,9 +139,9 @@ def _take(waiting: _Waiting) -> list[tuple[QueueContext, list[Entry]]]:
 
 
 def _wait(waiting: _Waiting, seconds: float) -> None:
-    thread = waiting.thread
-    if thread is not None:
-        thread.join(seconds)
+    if (thread := waiting.thread) is not None:
+        with suppress(RuntimeError):  # it is being started just now
+            thread.join(seconds)
 
 
 def _at_exit(waiting: PerProcess[_Waiting]) -> None:

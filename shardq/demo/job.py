@@ -17,6 +17,7 @@ from shardq.demo.run import run
 from shardq.demo.summary import Spread, Summary, read_spread, summarise
 from shardq.demo.timeline import Timeline, read_timeline
 from shardq.demo.workplace import Workplace, count_leftovers
+from shardq.wording import masked
 
 __all__ = ["run_demo"]
 
@@ -41,7 +42,7 @@ def run_demo(options: Options, *, notes: Console, report: Console) -> Summary:
         place.keep = options.keep or not summary.good
         if place.keep:
             notes.print(
-                f"kept: queue {place.plan.queue} at {place.plan.url.partition('?')[0]}",
+                f"kept: queue {place.plan.queue} at {masked(place.plan.url)}",
                 soft_wrap=True,
                 markup=False,
             )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
+from shardq.storage.opening import HasUrl
 
 __all__ = ["Options", "Plan"]
 
 KILL_AT = 0.4  # the share of the flights after which a worker is killed
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(HasUrl, frozen=True, kw_only=True):
     """The command's options. None: the SQLite file of the run, the data set from the package index, every flight."""
 
     url: str | None = None
@@ -28,7 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(HasUrl, frozen=True, kw_only=True):
     """The settings of a run, the same in every process. Durations are seconds."""
 
     url: str

@@ -89,7 +89,7 @@ class Overlap:
             held = self._fill(limit)
         finally:
             claim.held = held
-            self._changes.tell()
+            self._changes.notify_all()
             patience = min(LONGEST_WAIT, seconds(self._receiving.lease_of(held)) / 4)
             self._changes.wait_for(lambda: self._claim is not claim or not held, patience)
             with self._lock:
@@ -104,7 +104,7 @@ class Overlap:
                     claim.held = []
                     if self._claim is claim:
                         self._claim = None
-                self._changes.tell()
+                self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
         """What is claimed now: nothing while the consumer claims for itself, or when it fails."""
@@ -137,7 +137,7 @@ class Overlap:
             return (claim.held,)
 
         (taken,) = self._changes.wait_for(take)
-        self._changes.tell()
+        self._changes.notify_all()
         return taken
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:

@@ -136,7 +136,7 @@ class Prefetcher:
                     self._put(self._receiving.fill(limit, thorough=True))
                     with self._lock:
                         self._error = None  # what was read now says more than what could not be read before
-                        self._changes.tell()
+                        self._changes.notify_all()
             held = self.take(limit, 0.0)
             if held or claimed:
                 return held  # else all that waited has expired or was lost
@@ -145,7 +145,7 @@ class Prefetcher:
         """Claim nothing more, and give back what nobody has started to work on."""
         with self._lock:
             self._stopped = True
-            self._changes.tell()
+            self._changes.notify_all()
         try:
             if self._thread.is_alive():  # else it has not begun, and does nothing if it does
                 self._thread.join()
@@ -184,7 +184,7 @@ class Prefetcher:
             time.sleep(PAUSE_SECONDS)
             return
         self._error = error
-        self._changes.tell()
+        self._changes.notify_all()
         self._changes.wait_for(lambda: self._is_over or self._error is None)
 
     def _wait_for_room(self) -> None:
@@ -243,7 +243,7 @@ class Prefetcher:
         self._keepers.keep(held)
         with self._lock:
             self._queues[held[0].shard.queue].buffer.add(held, self.timer())
-            self._changes.tell()
+            self._changes.notify_all()
 
     # -- handing out --------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Prefetcher:
         closed = self._closed()
         with self._lock:
             self._wanted = True
-        self._changes.tell()
+        self._changes.notify_all()
 
         def look() -> list[list[HeldSlice]]:
             """Find nothing to wait for longer, or what is taken."""
@@ -283,7 +283,7 @@ class Prefetcher:
         if not found:
             with self._lock:
                 found = [self._take_first((), limit, failing)]
-        self._changes.tell()
+        self._changes.notify_all()
         return found[0]
 
     def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:

@@ -31,7 +31,7 @@ from shardq.schedules.timing import Timing, moment_of, timing_of
 from shardq.sending.doors import too_large
 from shardq.sending.planned_bundles import choose_shard
 from shardq.sending.prepared import prepare_options, size_of
-from shardq.settings import check_number, tell_of_others
+from shardq.settings import check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 from shardq.wording import shown
 
@@ -294,13 +294,15 @@ def forget(contexts: QueueContexts, name: str) -> None:
 def _kept(found: Schedule, wanted: Schedule) -> Schedule:
     """The schedule that exists. Warns of what was wanted otherwise."""
     kept, given = msgspec.structs.asdict(found), msgspec.structs.asdict(wanted)
-    tell_of_others(
+    warn_of_differences(
         f"schedule {found.id!r}",
         kept,
         {name: given[name] for name in sorted(_CHANGES)},
         "`client.schedules.alter` changes it",
     )
-    tell_of_others(f"schedule {found.id!r}", kept, {"queue": wanted.queue}, "delete it to create it there")
+    warn_of_differences(
+        f"schedule {found.id!r}", kept, {"queue": wanted.queue}, "delete it to create it there"
+    )
     return found
 
 

@@ -88,11 +88,11 @@ def check_queue_name(name: object) -> str:
         raise InvalidName(f"queue name {shown(name)} is {kind_of(name)}: give a str")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidName(
-            f"queue name {name[:20]!r}... has {len(name)} characters: use at most {MAX_NAME_LENGTH}"
+            f"queue name {shown(name)[:21]}... has {len(name)} characters: use at most {MAX_NAME_LENGTH}"
         )
     if not _NAME.fullmatch(name):
         raise InvalidName(
-            f"queue name {name!r} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
+            f"queue name {shown(name)} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
             "first a letter or digit"
         )
     return plain(name)

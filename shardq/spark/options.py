@@ -15,7 +15,8 @@ from shardq.errors import InvalidSetting
 from shardq.sharding.shard import check_queue_name
 from shardq.spark.moments import FOREVER, moment_of
 from shardq.spark.option_names import nearest
-from shardq.storage.opening import check_between_processes
+from shardq.storage.opening import HasUrl, check_between_processes
+from shardq.wording import shown
 
 __all__ = [
     "KEPT_WITH_BODIES",
@@ -50,7 +51,7 @@ _SPARKS_OWN = frozenset({"queryname"})
 _DAY = 86_400.0
 
 
-class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QueueOptions(HasUrl, frozen=True, kw_only=True, rename="camel"):
     """Which queue of which store, or which topic."""
 
     url: _Text
@@ -315,7 +316,7 @@ def _check_names(given: Mapping[str, str], known: Collection[str]) -> None:
 def _shown(name: str, value: str) -> str:
     """The value of an option, unless it may hold a password."""
     is_secret = re.search("url|uri|server|endpoint|pass|secret|token|key|user|login", name.lower())
-    return "..." if is_secret else repr(value[:100])
+    return "..." if is_secret else shown(value[:100])
 
 
 def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
@@ -324,7 +325,7 @@ def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         name = place.rstrip("`")
-        value = "..." if name == "url" else repr(chosen.get(name, ""))
+        value = "..." if name == "url" else shown(chosen.get(name, ""))
         raise InvalidSetting(f"option {name}={value} cannot be used: {_explain(kind, name, text)}") from error
 
 

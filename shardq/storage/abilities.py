@@ -6,12 +6,22 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from shardq.errors import StoreUnavailable
 from shardq.storage.per_process import generation
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release
 from shardq.storage.store import Store
 
-__all__ = ["CrossShardStore", "Settle", "TransactionEnded", "TransactionalStore", "this_thread"]
+__all__ = [
+    "CrossShardStore",
+    "SavedFile",
+    "SavedStore",
+    "Settle",
+    "TransactionEnded",
+    "TransactionalStore",
+    "this_thread",
+]
 
 Settle: TypeAlias = Acknowledge | Extend | Release | Forward
 
@@ -49,6 +59,35 @@ class TransactionalStore(Store, Protocol):
         begun another one on the connection by then, the answer MAY go on in that. To close the answer MUST NOT end the
         transaction.
         """
+        ...
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """A file of queues that was saved or restored."""
+
+    path: str
+    bytes: int
+    schema: int
+    queues: int
+
+
+class SavedStore(Store, Protocol):
+    """A store in a file, which shardq itself saves and restores. Its ``capabilities.backup_tools`` is empty.
+
+    When a method raises, and after a crash at any moment, the file that it writes MUST be as it was before, or the new
+    one, complete. Both raise InvalidSetting for a path that cannot be used, SchemaMismatch for a file that is empty or
+    not of shardq, and StoreUnavailable, also while a client is connected to the file that is to be replaced.
+    """
+
+    def back_up(self, target: str, *, overwrite: bool = False) -> SavedFile:
+        """Save one state of all queues in the file ``target``. Clients MAY go on meanwhile, and MUST NOT delay it.
+
+        A target that exists MUST be refused unless ``overwrite``.
+        """
+        ...
+
+    def restore(self, backup: str) -> SavedFile:
+        """Put a copy of a backup in the place of the store's file. Nothing of what was there MUST be left."""
         ...
 
 

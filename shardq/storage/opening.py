@@ -1,4 +1,4 @@
-"""Opening a store by its URL.
+"""URLs: opening the store that one names, and reading one without repeating what may be a password.
 
 Shardq's own stores are in a table. Stores of other packages are found by their URL's scheme among the entry points of
 the group ``shardq.stores``. Those are read for other schemes only, as that is slow. An entry point is a function that
@@ -7,21 +7,36 @@ takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it
 The option ``signals`` of any store's URL is the URL of a line for signals, which the store itself is not given.
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
 a :class:`~shardq.storage.signals.publisher.OpenLine`.
+
+Where a character of a password was not written as %XX, the rest of the password looks like a host, a path, a database
+or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets
+into a text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.store import Store
 from shardq.wording import shown
 
-__all__ = ["check_between_processes", "open_store"]
+__all__ = [
+    "HasUrl",
+    "Parts",
+    "check_between_processes",
+    "is_secret",
+    "open_store",
+    "read_url",
+    "without_secrets",
+]
 
 _STORES, _LINES = "shardq.stores", "shardq.signals"
 _OWN = {
@@ -42,6 +57,28 @@ _ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv"}
 _OPTION = "signals="
 _LEAST_TO_CONNECT, _MOST_TO_CONNECT = 2.0, 10.0  # seconds; a busy server needs the least, too
 
+_PLAIN = re.compile(r"(?:(?:sqlite|memory):)?[\w./\\~ -]*")  # somebody has given the name of a file
+_SECRET = re.compile("pass|pwd|secret|token|credential|propert", re.IGNORECASE)
+_SHORT = 4  # characters; a text may have fewer of a password by chance
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """The parts of a URL with hosts, as they are written there."""
+
+    login: str  # user:password, or empty
+    hosts: str
+    path: str
+    query: str
+
+
+class HasUrl(msgspec.Struct, frozen=True):
+    """Something that keeps the URL of a store in a field ``url``, which its text shows without login and options."""
+
+    def __repr__(self) -> str:
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        texts = (f"{name}={shown(value) if name == 'url' else repr(value)}" for name, value in values)
+        return f"{type(self).__name__}({', '.join(texts)})"
+
 
 def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) -> Store:
     """Return the store that a URL names; raises InvalidSetting when there is none for it.
@@ -50,7 +87,7 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
     seconds, unless the URL has timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
     """
     own, of_line = _split(url)
-    scheme = _scheme(own)
+    scheme = _scheme_of(own)
     if wrong := next((each for each in own if not each.isprintable() and each.isascii()), None):
         raise InvalidSetting(
             f"the URL of the store has the character {wrong!r}: leave it out, or write %{ord(wrong):02X} in its place"
@@ -65,17 +102,45 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
 
 def check_between_processes(url: str, who: str) -> None:
     """Raise InvalidSetting when the URL names a store that other processes cannot open, or is none."""
-    if _scheme(_split(url)[0]) in _OF_ONE_PROCESS:
+    scheme = _scheme_of(_split(url)[0])
+    if scheme in _OF_ONE_PROCESS:
         raise InvalidSetting(
-            f"{shown(url)} is of one process, and {who}: name a store that others can open, such as "
+            f"'{scheme}://' is of one process, and {who}: name a store that others can open, such as "
             "'sqlite:///queue.db'"
         )
+
+
+def read_url(url: str, name: str) -> Parts:
+    """Return the parts of a URL with hosts. Raises InvalidSetting, which calls it by this name and repeats nothing."""
+    parts = _parts_of(url, name)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise InvalidSetting(
+            f"user or password of the {name} has a '/', '?' or '#': write %2F, %3F or %23 in their place, and %40 for "
+            "an '@' in the options"
+        )
+    if "#" in url:  # what follows it would be left out
+        raise InvalidSetting(f"the {name} has a '#': write %23 in user, password and options")
+    login, _, hosts = parts.netloc.rpartition("@")
+    return Parts(login, hosts, parts.path, parts.query)
+
+
+def is_secret(option: str) -> bool:
+    """Return True when the value of an option, by its name, may be a password or hold one."""
+    return _SECRET.search(option.partition("=")[0]) is not None
+
+
+def without_secrets(error: BaseException, url: str) -> str:
+    """Return the text of a driver's error with its type, or its type alone if it repeats a part of login or options."""
+    parts, kind = urlsplit(url), type(error).__name__
+    login, text = parts.netloc.rpartition("@")[0], str(error)
+    given = re.split("[:@/?#&;=,]+", f"{login}&{parts.query}&{unquote(login)}&{unquote(parts.query)}")
+    return kind if any(len(each) >= _SHORT and each in text for each in given) else f"{kind}: {text}"[:300]
 
 
 def _signalled(store: Store, url: str) -> Store:
     from shardq.storage.wrapped_store import SignalledStore  # noqa: PLC0415 - needed with signals= only
 
-    opener = _load(_LINES, url.partition("://")[0] if "://" in url else "")
+    opener = _load(_LINES, _scheme_of(url, "line for the option signals", "redis://host:6379/0"))
     return SignalledStore(store, opener(url))
 
 
@@ -119,16 +184,21 @@ def _of_other_packages(group: str) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=group)}
 
 
-def _scheme(url: object) -> str:
-    if not isinstance(url, str) or "://" not in url:
-        text = shown(url)
-        is_cut = isinstance(url, str | bytes) and text.endswith("...")
-        if "@" in text or is_cut:  # there may be a password before an @
-            text = "what was given"
-        raise InvalidSetting(f"{text} is no URL of a store: give one such as 'sqlite:///queue.db'")
+def _scheme_of(url: object, what: str = "store", example: str = "sqlite:///queue.db") -> str:
+    """Return the scheme of a URL. Raises InvalidSetting, which shows what is no URL only if it can be a file's name."""
+    if isinstance(url, str) and "://" in url:
+        return _parts_of(url, f"URL of the {what}").scheme
+    is_plain = _PLAIN.fullmatch(url) if isinstance(url, str) else not isinstance(url, bytes)
+    text = shown(url) if is_plain else "what was given"
+    raise InvalidSetting(f"{text} is no URL of a {what}: give one such as {example!r}")
+
+
+def _parts_of(url: str, name: str) -> SplitResult:
     try:
-        return urlsplit(url).scheme
-    except ValueError as error:
-        raise InvalidSetting(
-            f"the URL of the store cannot be read ({error}): in user and password write %5B for '[', %5D for ']'"
-        ) from error
+        return urlsplit(url)
+    except ValueError:  # its text repeats the login
+        pass
+    raise InvalidSetting(
+        f"the {name} cannot be read: in user and password write %5B for '[', %5D for ']', and letters beyond ASCII as "
+        "%XX too"
+    )

@@ -230,8 +230,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
     in_flight: int = 0
     processed: int = 0
     oldest: int | None = None  # when the oldest of those not processed was sent: it leaves out the history
-    ready_since: int | None = None
-    """Since when the one that has been deliverable the longest is due: of a group, only the first one may be."""
+    ready_since: int | None = None  # when the first that is deliverable became due: one of a group at most
     bytes: int | None = None
     """Of the data of what is ready or delayed, if asked for. A part of a bundle has its share, maybe rounded down."""
 
@@ -287,13 +286,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept
     transactions: bool = False  # it can be part of one of the application's: `TransactionalStore.within`
+    backup_tools: str = "the tools of its servers"  # that save and restore it; empty: `SavedStore` does
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of a health check of the store. A ``warning`` is ok; it may be well, which nobody can tell from here."""
+    """A line of a health check. A ``warning`` may be well; the remedy of a ``note`` may be out of reach."""
 
     name: str
     ok: bool
     value: str
     remedy: str = ""
     warning: bool = False
+    note: bool = False

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar, cast
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.abilities import CrossShardStore, Settle, TransactionalStore
+from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -171,6 +171,12 @@ class WrappedStore:
 
     def within(self, connection: object) -> Store:
         return self.call("within", cast("TransactionalStore", self.inner).within, connection)
+
+    def back_up(self, target: str, *, overwrite: bool = False) -> SavedFile:
+        return self.call("back_up", cast("SavedStore", self.inner).back_up, target, overwrite=overwrite)
+
+    def restore(self, backup: str) -> SavedFile:
+        return self.call("restore", cast("SavedStore", self.inner).restore, backup)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         return self.call("seen_consumers", self.inner.seen_consumers, queue)

@@ -23,7 +23,7 @@ from shardq.queue_internals import found_in, holders_of
 from shardq.rate import Rate
 from shardq.receipt import MessageId
 from shardq.schedules.schedule import Schedule
-from shardq.settings import QueueSettings, tell_of_others
+from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
@@ -327,7 +327,7 @@ def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
     for task, each in options.items():
         what = f"queue {name!r} of task {task!r}"
         if each.rate_limit is not None and Rate.parse(each.rate_limit) != rate:
-            tell_of_others(
+            warn_of_differences(
                 what,
                 {"rate_limit": kept.rate_limit},
                 {"rate_limit": each.rate_limit},
@@ -335,7 +335,7 @@ def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
             )
         attempts = each.policy.attempts or 0
         if kept.max_deliveries is not None and kept.max_deliveries < attempts:
-            tell_of_others(
+            warn_of_differences(
                 what,
                 {"max_deliveries": kept.max_deliveries},
                 {"max_deliveries": attempts},

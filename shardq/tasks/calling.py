@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import inspect
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -15,14 +13,13 @@ from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from inspect import BoundArguments
-from types import FrameType
 from typing import Any
 
 from shardq.callables import check_runs
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
-from shardq.waits import Flag
+from shardq.waits import Flag, start
 from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
@@ -114,15 +111,22 @@ class Loop:
             self._loop = self._thread = None
 
     def _begun(self) -> asyncio.AbstractEventLoop:
+        new = None
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._over.clear()
-                self._thread = threading.Thread(
+                new = self._thread = threading.Thread(
                     target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
                 )
-                self._thread.start()
-            return self._loop
+            loop = self._loop
+        if new is not None:
+            start(new, self._forget)
+        return loop
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._loop = self._thread = None
 
 
 def run_function(
@@ -257,7 +261,10 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
         raise _too_long(timeout) from None
 
 
-_START, _PAUSE = threading.Thread.start.__code__, 0.001  # seconds
+_PAUSE = 0.001  # seconds
+_PATIENCE = (
+    10.0  # seconds: a thread whose start was cut off by the handler of a signal seems to start for ever
+)
 
 _own = threading.local()
 """The innermost ``interruption`` of each thread: a task may call another one, which has a timeout too."""
@@ -267,38 +274,14 @@ class _Interrupted(BaseException):
     """Raised in a thread. It is no Exception, so that a function which catches all of those is ended too."""
 
 
-def starts_a_thread(thread: int) -> bool:
-    """True while a thread starts another one, as a consumer may: see `_Interruption.gate`.
+def a_thread_starts() -> bool:
+    """True while any thread of this process starts another one, as a consumer may: see `_Interruption.gate`.
 
-    No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks.
+    No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks. The
+    frames of a thread would tell what that one does, but Python 3.11 crashes now and then who reads those of another.
     """
     time.sleep(0)
-    frame = _frame_of(thread)
-    while frame is not None:
-        if frame.f_code is _START:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _frame_of(thread: int) -> FrameType | None:
-    """What a thread does now; None when it has ended.
-
-    Python 3.11 holds a lock of the interpreter meanwhile. A collection of garbage that began within would let another
-    thread run, which waits for that lock and lets no thread run: the process would stand still for ever.
-    """
-    with _collecting:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            return sys._current_frames().get(thread)  # noqa: SLF001 - its only name
-        finally:
-            if collects:
-                gc.enable()
-
-
-_collecting = threading.Lock()
-"""Held while garbage is not collected: one thread at a time decides that."""
+    return bool(threading._limbo)  # type: ignore[attr-defined]  # noqa: SLF001 - its only name
 
 
 class _Interruption:
@@ -319,7 +302,8 @@ class _Interruption:
 
     def send(self) -> None:
         with self.gate, self._lock:
-            while not self._ended and starts_a_thread(self._thread.value):
+            until = time.monotonic() + _PATIENCE
+            while not self._ended and a_thread_starts() and time.monotonic() < until:
                 time.sleep(_PAUSE)
             if not self._ended:
                 self._sent = True

@@ -6,11 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from shardq.callables import loading
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
@@ -64,6 +65,7 @@ class TaskPool(WorkerPool):
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
         check_names(queues)
+        check_options(options)
         if not isinstance(tasks, str):
             raise InvalidSetting(
                 f"tasks={shown(tasks)} is {kind_of(tasks)}: name them, as in 'package.module:app'"
@@ -91,15 +93,13 @@ def tasks_named(name: str) -> Tasks:
     module, _, path = name.partition(":")
     if not module:
         raise InvalidSetting(f"tasks {name!r} name no module: give 'package.module', or 'package.module:app'")
-    try:
+    with loading("tasks", name):
         loaded = importlib.import_module(module)
         found = (
             [getattr(loaded, path)]
             if path
             else [each for each in vars(loaded).values() if isinstance(each, Tasks)]
         )
-    except Exception as error:
-        raise InvalidSetting(f"tasks {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     apps = list({id(each): each for each in found}.values())
     if len(apps) != 1 or not isinstance(apps[0], Tasks):
         raise InvalidSetting(

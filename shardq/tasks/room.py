@@ -55,7 +55,7 @@ class Room:
             self.held -= count
             self._units -= units
             self._ended -= count
-        self._changes.tell()
+        self._changes.notify_all()
 
     def told(self, report: WorkerReport) -> WorkerReport:
         """A report, with how many messages are held, and how many of them have been run."""

@@ -38,7 +38,7 @@ class Ended:
         """Add one."""
         with self._lock:
             self._units.append(unit)
-        self._changes.tell()
+        self._changes.notify_all()
 
     def take(self, *, wait: bool = True) -> list[Unit]:
         """All that there are. Waits for one; the list is empty when it is closed and there is none."""
@@ -51,7 +51,7 @@ class Ended:
     def close(self) -> None:
         """Nothing more comes."""
         self._closed = True
-        self._changes.tell()
+        self._changes.notify_all()
 
 
 def settle_all(

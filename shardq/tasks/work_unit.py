@@ -322,7 +322,9 @@ class Runner:
         attempts = self._attempts(message)
         if message.deliveries <= attempts:
             return None
-        return DeadLetter(f"tried {attempts} times, and the worker died or lost its lease: retry={attempts}")
+        return DeadLetter(
+            f"delivered {attempts} times, and the last worker died or lost its lease: retry={attempts}"
+        )
 
     def _as_decided(self, unit: Unit, message: Message, entry: Entry) -> object:
         unit.entries[message] = entry

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -36,7 +36,7 @@ from shardq.worker.report import WorkerReport
 if TYPE_CHECKING:
     import shardq.tasks.app
 
-__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "check_names"]
+__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "check_names", "check_options"]
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ class TaskWorker(Worker):
         check_number("threads", threads, 0, MAX_THREADS, whole=True)
         check_app(tasks)
         check_names(queues)
+        check_options(options)
         if not (queues or tasks.tasks):
             raise InvalidSetting(
                 "this app has no tasks: import the modules that define them before a worker is made"
@@ -295,6 +296,14 @@ def check_app(tasks: object) -> None:
     """Raise InvalidSetting for what is no app."""
     if not isinstance(tasks, shardq.tasks.Tasks):
         raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise InvalidSetting for options that only workers of handlers have: ``prefetch`` would take groups apart."""
+    if others := options.keys() - TaskWorkerKeywords.__annotations__.keys():
+        raise InvalidSetting(
+            f"{', '.join(sorted(others))}: workers of tasks have no such option; they receive ahead by themselves"
+        )
 
 
 def check_names(queues: object) -> None:

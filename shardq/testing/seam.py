@@ -190,7 +190,7 @@ def fetch_by_hand(consumer: Consumer) -> None:
     prefetcher = _prefetcher(consumer)
     with prefetcher._lock:
         prefetcher._stopped = True
-        prefetcher._changes.tell()
+        prefetcher._changes.notify_all()
         if prefetcher._thread.ident is None:
             prefetcher._thread.start()
     prefetcher._thread.join()

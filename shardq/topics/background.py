@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 from shardq.client import Client
 from shardq.consumer import Consumer
@@ -14,15 +15,15 @@ from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
 from shardq.topics.copying import outside_of
 from shardq.topics.relay import Relay
-from shardq.waits import Flag
+from shardq.waits import Flag, is_over, start
 
 __all__ = ["Background", "background_of"]
 
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 5.0  # for messages; it also looks as often for what a relay that died has left
-_LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
-_IDLE_SECONDS = 30.0  # without anything to do the thread ends
+LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
+IDLE_SECONDS = 30.0  # without anything to do the thread ends
 _LONGEST_PAUSE = 30.0
 _END_SECONDS = 3.0  # for which the end of a client waits for a round
 
@@ -44,13 +45,13 @@ class Background:
         """Relay for as long as the consumer is in use."""
         with self._lock:
             self._consumers.add(consumer)
-            self._start()
+        self._start()
 
     def serve_for(self, seconds: float) -> None:
         """Relay for so long."""
         with self._lock:
             self._until = max(self._until, time.monotonic() + seconds)
-            self._start()
+        self._start()
 
     def published(self) -> None:
         """Relay in a while, if nobody else has."""
@@ -58,7 +59,7 @@ class Background:
             return
         with self._lock:
             self._published = True
-            self._start()
+        self._start()
 
     def end(self) -> None:
         """Relay no more, and wait until the round at hand is over: what it holds is free for others then."""
@@ -68,13 +69,22 @@ class Background:
             relay.stop()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_END_SECONDS)
+            with suppress(RuntimeError):  # it is being started just now
+                thread.join(_END_SECONDS)
 
     def _start(self) -> None:
-        self._news.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shardq-relay", daemon=True)
-            self._thread.start()
+        """Start the thread if there is none. Where it cannot be started, what was published is relayed later."""
+        with self._lock:
+            self._news.set()
+            if not is_over(self._thread):
+                return
+            new = self._thread = threading.Thread(target=self._run, name="shardq-relay", daemon=True)
+        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+            start(new, self._forget_thread)
+
+    def _forget_thread(self) -> None:
+        with self._lock:
+            self._thread, self._published = None, False
 
     def _run(self) -> None:
         try:
@@ -107,7 +117,7 @@ class Background:
 
     def _goes_on(self) -> bool:
         """Wait for something to do; False when nothing came for a while, and the thread is to end."""
-        if not self._is_in_use() and not self._published and not self._news.wait(_IDLE_SECONDS):
+        if not self._is_in_use() and not self._published and not self._news.wait(IDLE_SECONDS):
             with self._lock:
                 if not self._news.is_set():
                     self._thread = None
@@ -128,7 +138,7 @@ class Background:
                 self._published = False
                 relay.run(wait=_WAIT_SECONDS)
             elif self._published:
-                self._ended.wait(_LINGER_SECONDS)
+                self._ended.wait(LINGER_SECONDS)
                 self._published = False
                 relay.run()
             else:

@@ -50,11 +50,11 @@ __all__ = ["APART", "Relay"]
 _log = logging.getLogger(__name__)
 
 _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
-_TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next
-_PATIENCE = 15.0  # seconds for which the state is waited for
-_LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
+TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next
+PATIENCE = 15.0  # seconds for which the state is waited for
+LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
 _PAUSE = 0.02  # seconds between looks at a round of somebody else
-_ENVELOPES = 90
+ENVELOPES = 90
 _MOST_IN_HAND = 900  # while it is waited for those of a relay that died
 APART = 1_000
 """Microseconds between rounds: the ids of one's copies, which count time, end before those of the next."""
@@ -119,7 +119,7 @@ class Relay:
         hand = Hand(())
         with self._lock.get():
             try:
-                while (held := self._take(hand, _LEASE_AND_MORE)) is not None:
+                while (held := self._take(hand, LEASE_AND_MORE)) is not None:
                     if (state := self._changed(held, change)) is not None:
                         return state
             finally:
@@ -161,7 +161,7 @@ class Relay:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _receive(self, wait: float) -> list[Message]:
-        return list(filter(_is_readable, self._consumer.receive(_ENVELOPES, wait=wait)))
+        return list(filter(_is_readable, self._consumer.receive(ENVELOPES, wait=wait)))
 
     def _are_later(self, messages: Sequence[Message], moment: int) -> bool:
         return bool(messages) and all(from_datetime(each.enqueued_at) > moment for each in messages)
@@ -195,13 +195,13 @@ class Relay:
     def _take(self, hand: Hand, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
         began = time.monotonic()
-        until = began + (_PATIENCE if patience is None else patience)
+        until = began + (PATIENCE if patience is None else patience)
         while (left := until - time.monotonic()) > 0:
             held = self._register.take(left)
             if held is None:
                 return None
             try:
-                if self._is_free(held.state, hand, courteous=time.monotonic() < began + _TURN):
+                if self._is_free(held.state, hand, courteous=time.monotonic() < began + TURN):
                     return held
             except BaseException:
                 held.give_back()

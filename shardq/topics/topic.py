@@ -13,7 +13,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, tell_of_others
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
 from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
@@ -149,7 +149,7 @@ class Topic:
                 if opened is not None:
                     kept = msgspec.structs.asdict(opened.queue.settings)
                     what = f"subscription {name!r} of topic {self.name!r}"
-                    tell_of_others(what, kept, settings, "`subscription.queue.alter` changes it")
+                    warn_of_differences(what, kept, settings, "`subscription.queue.alter` changes it")
                 made = opened or self._made(name, wanted or EVERYTHING, since, {**_SMALL, **settings})
                 if made is not None:
                     return made

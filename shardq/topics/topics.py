@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardq.client import Client
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.errors import QueueExists
-from shardq.settings import check_number, tell_of_others
+from shardq.settings import check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.errors import TopicExists
@@ -35,7 +35,7 @@ def create_topic(
     if existed and exist_ok:
         topic = Topic(client, name, codec=codec)
         kept, given = {"retention": topic.retention}, {"retention": float(retention)}
-        tell_of_others(f"topic {name!r}", kept, given, "`topic.alter` changes it")
+        warn_of_differences(f"topic {name!r}", kept, given, "`topic.alter` changes it")
         return topic
     try:
         client.create_queue(

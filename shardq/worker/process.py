@@ -16,6 +16,7 @@ import msgspec
 from shardq.callables import function_named
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
+from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import generation
 from shardq.worker.attempt import Handler
 from shardq.worker.loggers import enable_loggers
@@ -49,7 +50,7 @@ REPORT_SECONDS = 0.2
 ORPHAN_SECONDS = 60.0  # for a handler without a timeout, once the parent was killed
 
 
-class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     """Everything that a worker needs, in a form that can be sent to another process."""
 
     url: str

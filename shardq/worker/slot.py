@@ -223,6 +223,11 @@ class Slot:
         self._deaths = 1 if progressed else self._deaths + 1
         if self._deaths > self._max_restarts:
             self.finished = True
+            if isinstance(error, WorkersFailing):
+                error = WorkersFailing(
+                    f"{error}, for the {self._deaths}. time in a row without a finished message: its log tells why; "
+                    f"more than max_restarts={self._max_restarts} are for a queue with many messages that kill"
+                )
             raise error
         pause = PAUSES.delay(self._deaths)
         _log.warning("%s; %s is started again in %.1f seconds", error, self._name, pause)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 import shardq
-from shardq.tasks.calling import starts_a_thread
+from shardq.tasks.calling import a_thread_starts
 
 PATIENCE = 30.0  # seconds until something counts as hanging
 INTERRUPTS = 100
@@ -62,7 +62,7 @@ class Member:
     def interrupt(self) -> None:
         """Raise it in the thread; not while that starts another one, in which Python might raise it instead."""
         until = time.monotonic() + PATIENCE
-        while starts_a_thread(self.thread.ident or 0) and time.monotonic() < until:
+        while a_thread_starts() and time.monotonic() < until:
             time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Interrupt)

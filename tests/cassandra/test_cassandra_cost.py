@@ -14,7 +14,7 @@ import pytest
 import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
-from shardq.storage.cassandra.shard_rows import _CARRIED
+from shardq.storage.cassandra.shard_rows import CQL_CARRIED
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
@@ -104,7 +104,7 @@ def test_a_claim_carries_the_bodies_of_what_it_takes_and_no_others(
         for _ in range(2):
             assert len(store.claim(Claim(shard, token, 1, MINUTE)).slices) == 1
         # Then each lease row has one body
-        ((carried,),) = store.session.read(_CARRIED, (str(store.place(shard)), [token]))
+        ((carried,),) = store.session.read(CQL_CARRIED, (str(store.place(shard)), [token]))
         assert size < len(carried) < 2 * size
 
 

@@ -60,13 +60,13 @@ def guarded(certificates: Path) -> Iterator[Guarded]:
 
 
 def _make_roles(root: Address) -> None:
-    """A user with all rights in the keyspace, one who may only read and write, and one who may nothing."""
+    """A user with all rights in the keyspace, and those who may read and write, only read, or nothing."""
     session = Session(root)
     deadline = time.monotonic() + 60
     while True:  # the server makes its first role a moment after it begins to answer
         try:
             with session.unprepared() as driver:
-                for user in ("shop", "clerk", "guest"):
+                for user in ("shop", "clerk", "reader", "guest"):
                     driver.execute(f"CREATE ROLE {user} WITH LOGIN = true AND PASSWORD = '{PASSWORD}'")
                 driver.execute("GRANT CREATE ON ALL KEYSPACES TO shop")
             break
@@ -76,7 +76,12 @@ def _make_roles(root: Address) -> None:
     store = CassandraStore(root)
     store.create_schema()
     with session.unprepared() as driver:
-        for user, right in (("shop", "ALL"), ("clerk", "SELECT"), ("clerk", "MODIFY")):
+        for user, right in (
+            ("shop", "ALL"),
+            ("clerk", "SELECT"),
+            ("clerk", "MODIFY"),
+            ("reader", "SELECT"),
+        ):
             driver.execute(f"GRANT {right} ON KEYSPACE {root.keyspace} TO {user}")
     store.close()
 
@@ -143,6 +148,15 @@ def test_a_user_who_may_read_and_write_needs_no_more_than_that(guarded: Guarded)
         elsewhere.create_schema()
     assert not caught.value.retryable
     elsewhere.close()
+
+
+def test_the_doctor_tells_a_user_who_may_only_read_from_one_who_may_write(guarded: Guarded) -> None:
+    for user, may in (("clerk", True), ("reader", False)):
+        store = guarded.without(user=user)
+        found = {finding.name: finding for finding in store.diagnose()}
+        assert found["rights"].ok is may, found
+        assert may or "MODIFY on the keyspace" in found["rights"].remedy
+        store.close()
 
 
 def test_a_server_of_another_authority_is_not_trusted(guarded: Guarded) -> None:

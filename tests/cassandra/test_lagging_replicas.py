@@ -10,8 +10,8 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import shard_rows
-from shardq.storage.cassandra.bundles import _ROW, HEAD_START, ready_of
-from shardq.storage.cassandra.changing import _AT, bundle_key
+from shardq.storage.cassandra.bundles import CQL_ROW, HEAD_START, ready_of
+from shardq.storage.cassandra.changing import CQL_AT, bundle_key
 from shardq.storage.cassandra.rows import LEASE, Head, Key, encode, id_time
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.store import CassandraStore
@@ -49,7 +49,7 @@ def test_a_claim_takes_no_message_without_its_body(
         token = os.urandom(16)
     # When a claim sees it, and the replicas that are asked for the body lag behind
     lagging, session = open_with(LaggingSession)
-    session.missed = shard_rows._CARRIED
+    session.missed = shard_rows.CQL_CARRIED
     (claimed,) = lagging.claim(Claim(shard, token, 1, MINUTE)).slices
     assert session.missed == ""
     # Then the message has its body all the same, now and later
@@ -62,7 +62,7 @@ def test_a_claim_takes_no_message_without_its_body(
 def repair(store: CassandraStore, shard: Shard, bundle: Bundle, key: Key, value: bytes) -> None:
     """Write what a read without bodies leaves of a row on replicas that have missed it."""
     values = (str(store.place(shard)), *key, value, id_time(bundle.id) - HEAD_START)
-    store.session.write([(_ROW, values)])
+    store.session.write([(CQL_ROW, values)])
 
 
 def received(store: CassandraStore, shard: Shard, token: bytes) -> list[tuple[bytes, bytes]]:
@@ -75,7 +75,7 @@ def test_a_lease_row_of_which_only_the_bodies_are_there_is_not_there_yet(
 ) -> None:
     # Given a claim that is on its way, and a read of the bodies that it carries which met it
     token, place = os.urandom(16), str(store.place(shard))
-    bodies = f"UPDATE entry SET data = ? {_AT}"
+    bodies = f"UPDATE entry SET data = ? {CQL_AT}"
     store.session.write([(bodies, (encode({}), place, *Key(LEASE, 0, 0, token, 0)))])
     bundle = BundleFactory(store.now)()
     # Then whatever looks at the shard finds no lease there, and nothing fails

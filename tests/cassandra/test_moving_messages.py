@@ -48,7 +48,7 @@ class RestlessSession(Session):
     disturb: Callable[[], object] = staticmethod(lambda: None)
 
     def start_read(self, query: str, values: Sequence[Any], **options: Any) -> Answer:
-        if query == shard_rows._CARRIED:
+        if query == shard_rows.CQL_CARRIED:
             self.disturb()
         return super().start_read(query, values, **options)
 

@@ -75,7 +75,7 @@ def of_history(now: int, rows: int) -> Keys:
 Consumed = Callable[[int, int], Keys]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cassandra_url(narrow_cassandra_url: str) -> str:
     """Every store of these tests is on the server that refuses reads of few tombstones already."""
     return narrow_cassandra_url

@@ -93,8 +93,8 @@ def test_an_append_takes_an_announcement_back(
 def lost_from_the_directory(store: CassandraStore, shard: Shard) -> None:
     store.append(Append(shard, (BundleFactory(store.now)(),)))
     place = store.place(shard)
-    out = (directory._OUT, place.queue, place.time_shard, place.number, None)
-    assert store.session.apply([(directory._SET_LEAVING, out)])
+    out = (directory.CQL_OUT, place.queue, place.time_shard, place.number, None)
+    assert store.session.apply([(directory.CQL_SET_LEAVING, out)])
     assert store.shards(shard.queue) == ()
 
 

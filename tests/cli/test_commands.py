@@ -121,7 +121,7 @@ def test_delete_and_purge_ask_first(jobs) -> None:
 
 def test_sweep_says_what_it_removed(jobs) -> None:
     jobs.ok("send", "jobs", "x")
-    assert jobs.json("sweep", "jobs") == {"removed": 0}
+    assert jobs.json("sweep", "jobs") == {"removed": 0, "queues": {"jobs": 0}, "failed": {}}
     assert jobs.ok("sweep", "jobs").stderr == "0 things removed from queue jobs\n"
     assert jobs.json("peek", "jobs")
 
@@ -231,6 +231,34 @@ def test_what_is_printed_of_messages_is_sent_as_new_ones(jobs, command: tuple[st
     expiry = [datetime.fromisoformat(message["expires_at"]) for message in (copies["a"], first)]
     assert abs(expiry[0] - expiry[1]) < timedelta(seconds=1)
     assert copies["a"]["id"] != first["id"]
+
+
+def test_lines_that_are_sent_again_once_are_not_stored_twice(jobs) -> None:
+    """So a move to another store can be repeated, whatever keys the messages had."""
+    jobs.ok("create", "other")
+    jobs.ok("send", "jobs", "a", "k", "k")
+    jobs.ok("send", "jobs", "u", "--unique-key", "u")
+    lines = jobs.lines("peek", "jobs")
+    for line in lines:  # the second k was sent when the window of the first had ended
+        line["dedupe_key"] = "k" if line["body"] == "k" else None
+    printed = [json.dumps(line) + "\n" for line in lines]
+    for part in (printed[:2], printed, printed):
+        jobs.ok("send", "other", "--jsonl", "--once", "-", stdin="".join(part))
+    assert sorted(message["body"] for message in jobs.lines("peek", "other")) == ["a", "k", "k", "u"]
+
+
+def test_a_dead_letter_that_is_sent_again_once_is_not_stored_twice(jobs) -> None:
+    jobs.ok("send", "jobs", "x", "--dedupe-key", "job-7")
+    jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
+    line = jobs.ok("peek", "jobs.dead", "--json").stdout
+    for _ in range(2):
+        jobs.ok("send", "jobs", "--jsonl", "--once", "-", stdin=line)
+    assert [message["body"] for message in jobs.lines("peek", "jobs")] == ["x"]
+
+
+def test_only_json_lines_are_sent_once(jobs) -> None:
+    told = jobs("send", "jobs", "x", "--once")
+    assert (told.exit_code, "--jsonl" in told.stderr) == (2, True)
 
 
 def test_who_sends_json_lines_as_bodies_is_told_of_it(jobs, tmp_path: Path) -> None:
@@ -847,7 +875,7 @@ def test_a_suggestion_ends_as_a_question(shell) -> None:
     assert "Did you mean 'send'? See " in shell("snd").stderr
 
 
-def test_a_warning_of_the_doctor_is_no_failure(
+def test_a_note_of_the_doctor_is_shown_unless_it_is_quiet_and_changes_nothing_else(
     shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.2")
@@ -855,9 +883,27 @@ def test_a_warning_of_the_doctor_is_no_failure(
     shell.ok("create", "jobs")
     told = shell("doctor")
     assert [line.split()[:3] for line in told.stdout.splitlines() if not line.startswith("ok")] == [
-        ["warning", "store", "sqlite"]
+        ["note", "store", "sqlite"]
     ]
+    assert "use SQLite 3.51.3" in told.stdout
     assert told.exit_code == 0
+    quiet = shell("doctor", "--quiet")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", told.stderr)
+    assert told.stderr.endswith("all is well\n")
+
+
+def test_a_warning_of_the_doctor_is_no_failure_and_shown_by_a_quiet_one_too(shell, tmp_path: Path) -> None:
+    path = tmp_path / "sound.db"
+    shell.url = f"sqlite:///{path}"
+    shell.ok("create", "jobs")
+    with shardq.connect(
+        shell.url, clock=ManualClock(from_datetime(datetime.now(UTC) + timedelta(days=1)))
+    ) as ahead:
+        ahead.queue("jobs").producer().send(b"x")
+    quiet = shell("doctor", "--quiet")
+    assert [line.split()[:2] for line in quiet.stdout.splitlines()] == [["warning", "jobs"]]
+    assert quiet.exit_code == 0
+    assert quiet.stderr.endswith(", 1 warning\n")
 
 
 def test_a_header_in_a_line_that_is_no_value_is_told_with_the_forms_that_are(jobs) -> None:

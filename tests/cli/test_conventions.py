@@ -43,7 +43,7 @@ def test_commands_are_loaded_only_when_they_are_called() -> None:
         assert module not in importlib.import_module("shardq.cli.main").__dict__.values()
 
 
-SHOWING = "describe doctor get history list peek purge receive redrive remove send stats work"
+SHOWING = "backup describe doctor get history list peek purge receive redrive remove restore send stats work"
 
 
 @pytest.mark.parametrize("name", SHOWING.split())

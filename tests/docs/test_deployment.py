@@ -31,7 +31,23 @@ def test_the_options_of_a_command_exist(words: list[str]) -> None:
 
 
 def test_there_are_commands_of_each_kind() -> None:
-    assert {words[0] for words in commands()} == {"work", "schema", "doctor"}
+    assert {words[0] for words in commands()} == {"work", "schema", "doctor", "sweep", "expire"}
+
+
+def test_every_manifest_can_be_applied_again_with_another_image() -> None:
+    """The template of a Job cannot be changed, those of the other kinds can."""
+    for manifest in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        kinds = set(re.findall(r"^kind: (\w+)$", manifest.read_text(), re.MULTILINE))
+        assert kinds <= {"CronJob", "Deployment", "PodDisruptionBudget"}
+
+
+def test_a_job_that_the_page_makes_is_made_from_one_that_exists() -> None:
+    names = set(
+        re.findall(r"^  name: (\S+)$", (DEPLOY / "kubernetes" / "jobs.yaml").read_text(), re.MULTILINE)
+    )
+    made = set(re.findall(r"--from=cronjob/(\S+)", (ROOT / "docs" / "operations.md").read_text()))
+    assert made
+    assert made <= names
 
 
 def test_the_image_copies_what_the_wheel_is_built_from() -> None:

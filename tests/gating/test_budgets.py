@@ -53,7 +53,27 @@ def test_imports_in_functions_and_of_types_make_cycles(
 
 @pytest.mark.parametrize(
     ("line", "count"),
-    [("queue._context", 1), ("self._context", 0), ("cls._known", 0), ("a()._b._c", 2), ("x.__dict__", 0)],
+    [
+        ("queue._context", 1),
+        ("self._context", 0),
+        ("cls._known", 0),
+        ("a()._b._c", 2),
+        ("x.__dict__", 0),
+        ("module._UPPER", 1),
+        ("itself._x", 1),
+        ("from module import _x, y", 1),
+        ("getattr(queue, '_context')", 1),
+        ("monkeypatch.setattr('a.b._x', 1)", 1),
+        ("patch.object(kind, '_method')", 1),
+        ("setattr(queue, 'name', '_x y')", 0),
+        ("print('_context')", 0),
+        ("os._exit(1)", 0),
+    ],
 )
-def test_private_names_of_other_objects_are_counted(line: str, count: int) -> None:
-    assert len(budgets.PRIVATE.findall(line)) == count
+def test_private_names_of_other_objects_are_counted(
+    line: str, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(line)
+    monkeypatch.setattr(budgets, "ROOT", tmp_path)
+    assert budgets.private_accesses()["all"] == count

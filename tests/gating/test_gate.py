@@ -43,6 +43,15 @@ def test_gone():
     pathlib.Path("gone").touch()
     raise RuntimeError("only the first time")
 """
+ENDS_ITS_PROCESS = """
+import os, pathlib
+
+def test_ends():
+    seen = pathlib.Path("ended")
+    if not seen.exists():
+        seen.touch()
+        os._exit(1)
+"""
 FAILS = "def test_broken():\n    assert 1 == 2\n"
 
 
@@ -102,6 +111,12 @@ def test_a_test_that_fails_twice_fails_the_run(run) -> None:
     done = run(PASSES_THE_SECOND_TIME.format(count=1) + FAILS)
     assert done.returncode == 1
     assert "1 failed, 1 flaky" in done.stdout.splitlines()[-1]
+
+
+def test_a_test_that_ends_its_process_fails_the_run_though_it_passes_alone(run) -> None:
+    done = run(ENDS_ITS_PROCESS)
+    assert done.returncode == 1, done.stdout
+    assert "crashed while running 'test_it.py::test_ends'" in done.stdout
 
 
 def test_a_name_may_be_listed_as_flaky_for_a_week() -> None:

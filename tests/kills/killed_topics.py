@@ -114,7 +114,7 @@ class KilledTopics:
     def topics(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[TopicScene]:
         monkeypatch.setattr(Background, "serve_for", lambda background, seconds: None)
         monkeypatch.setattr(Background, "published", lambda background: None)
-        monkeypatch.setattr(relay, "_TURN", 0.0)  # a round of who died is not left to it
+        monkeypatch.setattr(relay, "TURN", 0.0)  # a round of who died is not left to it
         scene = TopicScene(killer)
         yield scene
         scene.close()

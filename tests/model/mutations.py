@@ -126,17 +126,17 @@ def _lease_rows_over_others() -> Iterator[None]:
 
 MUTATIONS = {
     "ready rows are taken without the condition on `taken`": Mutation(
-        _without(changing, "_TAKE", " IF taken = ?"),
+        _without(changing, "CQL_TAKE", " IF taken = ?"),
         "two consumers of a bundle and a single",
         "in two places",
     ),
     "a lease row is given up without a look at its value": Mutation(
-        _without(changing, "_DELETE_SEEN", " IF value = ?"),
+        _without(changing, "CQL_DELETE_SEEN", " IF value = ?"),
         "a lease that runs out, an answer that is lost",
         "is lost|finished|moved message",
     ),
     "an append has the time of its writing": Mutation(
-        _without(bundles, "_ROW_WITH_DATA", " USING TIMESTAMP ?"),
+        _without(bundles, "CQL_ROW_WITH_DATA", " USING TIMESTAMP ?"),
         "an append that comes late",
         "back after it was finished|two places",
     ),
@@ -173,7 +173,7 @@ MUTATIONS = {
         _undisturbed_looks(), "a lost lease that goes on changing hands", "is gone, and it is stored"
     ),
     "a group is changed without a look at its value": Mutation(
-        _without(changing, "_REPLACE", " IF value = ?"),
+        _without(changing, "CQL_REPLACE", " IF value = ?"),
         "two consumers of groups and a sender",
         "moved message|not as the groups are|is lost|back after it was finished",
     ),

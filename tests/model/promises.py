@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.changing import _DELETE, _REPLACE, CONTROL_KEY
+from shardq.storage.cassandra.changing import CONTROL_KEY, CQL_DELETE, CQL_REPLACE
 from shardq.storage.cassandra.lease_rows import decode_lease
 from shardq.storage.cassandra.rows import (
     BUNDLE,
@@ -163,8 +163,8 @@ def mislead(database: Database, shard: str, clock: int) -> Database:
     control = partition.get(CONTROL_KEY, Row()).value("value")
     late = decode_control(control).late if control else 0
     raised = encode(Control((2**61,) * 12, late))
-    statements: list[Statement] = [(_REPLACE, (raised, shard, *CONTROL_KEY, control))]
-    statements += [(_DELETE, (shard, *key)) for key, row in partition.items() if key[:2] == (DUE_INDEX, 0)]
+    statements: list[Statement] = [(CQL_REPLACE, (raised, shard, *CONTROL_KEY, control))]
+    statements += [(CQL_DELETE, (shard, *key)) for key, row in partition.items() if key[:2] == (DUE_INDEX, 0)]
     return database.apply(statements, clock)[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import _statements
-from shardq.storage.cassandra.changing import _REPLACE, _TAKE, _TURN, CONTROL_KEY
+from shardq.storage.cassandra.changing import CONTROL_KEY, CQL_REPLACE, CQL_TAKE, CQL_TURN
 from shardq.storage.cassandra.read_cursors import GUARD
 from shardq.storage.cassandra.rows import Control, encode
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Extend, Release, Span
@@ -64,15 +64,15 @@ def used(*bundles: Bundle, shard: Shard = SHARD) -> Database:
     """The same in a shard whose low watermarks are so high that a claim has no reason to raise them."""
     control = encode(Control((START - GUARD,) * 10 + (START - 60 * SECOND, 0)))
     statements = [
-        (_REPLACE, (control, str(shard), *CONTROL_KEY, None)),
-        (_TURN, (b"before", str(shard), *CONTROL_KEY)),
+        (CQL_REPLACE, (control, str(shard), *CONTROL_KEY, None)),
+        (CQL_TURN, (b"before", str(shard), *CONTROL_KEY)),
     ]
     return stored(*bundles).apply(statements, START)[0]
 
 
 def taken() -> Database:
     """An empty shard of which something was taken a moment ago, so that a probe may raise its low watermarks."""
-    return Database().apply([(_TAKE, (b"before", str(SHARD), *CONTROL_KEY, None))], START)[0]
+    return Database().apply([(CQL_TAKE, (b"before", str(SHARD), *CONTROL_KEY, None))], START)[0]
 
 
 def take(name: str, token: int, limit: int = 10, *, lease: int = LEASE, shard: Shard = SHARD) -> Calls:

@@ -34,9 +34,9 @@ times = st.sampled_from([EARLIER, PAST, FUTURE])
 
 plain = st.lists(
     st.one_of(
-        st.tuples(st.just(bundles._ROW), st.tuples(keys, values, times)),
-        st.tuples(st.just(bundles._ROW_WITH_DATA), st.tuples(keys, values, values, times)),
-        st.tuples(st.just(bundles._DELETE), st.tuples(times, keys)),
+        st.tuples(st.just(bundles.CQL_ROW), st.tuples(keys, values, times)),
+        st.tuples(st.just(bundles.CQL_ROW_WITH_DATA), st.tuples(keys, values, values, times)),
+        st.tuples(st.just(bundles.CQL_DELETE), st.tuples(times, keys)),
     ),
     min_size=1,
     max_size=3,
@@ -44,18 +44,20 @@ plain = st.lists(
 others = st.tuples(
     st.sampled_from([1, 2, 3]), st.just(0), st.sampled_from([0, 5]), st.sampled_from(IDS), st.just(0)
 )
-on_control = st.sampled_from([[], [changing._REPLACE], [changing._TAKE], [changing._REPLACE, changing._TAKE]])
+on_control = st.sampled_from(
+    [[], [changing.CQL_REPLACE], [changing.CQL_TAKE], [changing.CQL_REPLACE, changing.CQL_TAKE]]
+)
 conditional = st.lists(
     st.one_of(
-        st.tuples(st.just(changing._INSERT), st.tuples(others, values)),
-        st.tuples(st.just(changing._INSERT_BUNDLE), st.tuples(others, values, values)),
-        st.tuples(st.just(changing._REPLACE), st.tuples(values, others, seen)),
-        st.tuples(st.just(changing._REPLACE_CARRYING), st.tuples(values, values, others, seen)),
-        st.tuples(st.just(changing._REPLACE_TALLY), st.tuples(values, others, seen, seen)),
-        st.tuples(st.just(changing._TAKE), st.tuples(values, others, seen)),
-        st.tuples(st.just(changing._DELETE), st.tuples(others)),
-        st.tuples(st.just(changing._DELETE_SEEN), st.tuples(others, seen)),
-        st.tuples(st.just(changing._DELETE_TALLIED), st.tuples(others, seen, seen)),
+        st.tuples(st.just(changing.CQL_INSERT), st.tuples(others, values)),
+        st.tuples(st.just(changing.CQL_INSERT_BUNDLE), st.tuples(others, values, values)),
+        st.tuples(st.just(changing.CQL_REPLACE), st.tuples(values, others, seen)),
+        st.tuples(st.just(changing.CQL_REPLACE_CARRYING), st.tuples(values, values, others, seen)),
+        st.tuples(st.just(changing.CQL_REPLACE_TALLY), st.tuples(values, others, seen, seen)),
+        st.tuples(st.just(changing.CQL_TAKE), st.tuples(values, others, seen)),
+        st.tuples(st.just(changing.CQL_DELETE), st.tuples(others)),
+        st.tuples(st.just(changing.CQL_DELETE_SEEN), st.tuples(others, seen)),
+        st.tuples(st.just(changing.CQL_DELETE_TALLIED), st.tuples(others, seen, seen)),
     ),
     max_size=4,
     unique_by=lambda statement: next(
@@ -92,9 +94,9 @@ def test_the_model_has_the_rows_that_the_server_has(
             session.write(statements)
             database = database.write(statements, NOW)
             continue
-        statements.append((changing._TURN, (b"turn", shard, *changing.CONTROL_KEY)))
+        statements.append((changing.CQL_TURN, (b"turn", shard, *changing.CONTROL_KEY)))
         if not any(" IF " in query for query, _ in statements):
-            statements.append((changing._EXPECT, (b"turn", shard, *changing.CONTROL_KEY, None)))
+            statements.append((changing.CQL_EXPECT, (b"turn", shard, *changing.CONTROL_KEY, None)))
         applied = session.apply(statements)
         database, modelled = database.apply(statements, NOW)
         assert modelled == applied
@@ -112,23 +114,23 @@ def _statement(query: str, parts: Sequence[Any], shard: str) -> Statement:
 
 def _queries(shard: str) -> list[Statement]:
     return [
-        (shard_rows._CONTROL_AND_LEASES, (shard, IDS)),
-        (shard_rows._LEASES, (shard, IDS[:2])),
-        (shard_rows._CARRIED, (shard, IDS)),
-        (shard_rows._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
-        (shard_rows._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (shard_rows.CQL_CONTROL_AND_LEASES, (shard, IDS)),
+        (shard_rows.CQL_LEASES, (shard, IDS[:2])),
+        (shard_rows.CQL_CARRIED, (shard, IDS)),
+        (shard_rows.CQL_READY, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (shard_rows.CQL_READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
         (
-            f"SELECT priority, due, id, first FROM entry {scanning._RANGE}",
+            f"SELECT priority, due, id, first FROM entry {scanning.CQL_RANGE}",
             (shard, 2, 0, 0, b"\1", 0, 0, 5, b"\2", 0),
         ),
-        (shard_rows._BUNDLES, (shard, IDS)),
-        (shard_rows._HEADS, (shard, IDS)),
-        (shard_rows._HISTORY, (shard, 0, b"", 0, 9)),
-        (shard_rows._DUE_ROWS, (shard, 0, 5, 2)),
-        (looks._CONTROLS, ([shard],)),
-        (looks._READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
-        (looks._HELD, ([shard],)),
-        (changing._READ_TURN, (shard, *changing.CONTROL_KEY)),
+        (shard_rows.CQL_BUNDLES, (shard, IDS)),
+        (shard_rows.CQL_HEADS, (shard, IDS)),
+        (shard_rows.CQL_HISTORY, (shard, 0, b"", 0, 9)),
+        (shard_rows.CQL_DUE_ROWS, (shard, 0, 5, 2)),
+        (looks.CQL_CONTROLS, ([shard],)),
+        (looks.CQL_READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
+        (looks.CQL_HELD, ([shard],)),
+        (changing.CQL_READ_TURN, (shard, *changing.CONTROL_KEY)),
     ]
 
 

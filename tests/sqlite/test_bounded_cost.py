@@ -19,14 +19,14 @@ from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock
 
 PLANS = {
-    "claim": (claims._DELIVERABLE, "slice_by_due (shard_key=? AND priority=? AND due<?)"),
-    "repeated claim": (claims._HELD, "slice_by_token (shard_key=? AND token=?)"),
-    "claim's bodies": (claims._READ, "slice_by_token (shard_key=? AND token=?)"),
-    "ack": (slicing._HELD, "slice_by_token (shard_key=? AND token=?)"),
-    "ack of a part": (slicing._COVERING, "slice_by_bundle (bundle_id=? AND first>? AND first<?)"),
-    "append": (bundles._INSERT, "slice_by_bundle (bundle_id=?)"),
+    "claim": (claims.SQL_DELIVERABLE, "slice_by_due (shard_key=? AND priority=? AND due<?)"),
+    "repeated claim": (claims.SQL_HELD, "slice_by_token (shard_key=? AND token=?)"),
+    "claim's bodies": (claims.SQL_READ, "slice_by_token (shard_key=? AND token=?)"),
+    "ack": (slicing.SQL_HELD, "slice_by_token (shard_key=? AND token=?)"),
+    "ack of a part": (slicing.SQL_COVERING, "slice_by_bundle (bundle_id=? AND first>? AND first<?)"),
+    "append": (bundles.SQL_INSERT, "slice_by_bundle (bundle_id=?)"),
     "peek": (
-        peeking._WAITING.bodies,
+        peeking.SQL_WAITING.bodies,
         "slice_by_due (shard_key=? AND (priority,due,bundle_id,first)>(?,?,?,?))",
     ),
 }
@@ -82,7 +82,7 @@ def test_a_statement_seeks_in_its_index(sql: sqlite3.Connection, name: str) -> N
 
 
 def test_a_claim_is_read_in_order_without_sorting(sql: sqlite3.Connection) -> None:
-    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + claims._DELIVERABLE, (1, 2))]
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + claims.SQL_DELIVERABLE, (1, 2))]
     assert len(plan) == 1
 
 
@@ -207,6 +207,6 @@ def test_what_was_purged_since_it_was_claimed_is_left_out(
 
 
 def test_counts_are_taken_from_the_indexes(sql: sqlite3.Connection) -> None:
-    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + peeking._COUNT, (1, 2))]
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + peeking.SQL_COUNT, (1, 2))]
     assert any("COVERING INDEX slice_by_due" in line for line in plan)
     assert not any("bundle_data" in line or line.startswith("SCAN slice") for line in plan)

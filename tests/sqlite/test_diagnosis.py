@@ -1,10 +1,14 @@
-"""What `shardq doctor` says of SQLite where something weakens a promise."""
+"""What `shardq doctor` says of SQLite where something weakens a promise, or lets others at the file."""
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -25,7 +29,8 @@ def findings(store: SqliteStore) -> dict[str, Finding]:
 def test_a_release_with_the_corruption_bug_is_named(version: str) -> None:
     finding = check_release(version)
     assert finding.ok
-    assert finding.warning
+    assert finding.note
+    assert not finding.warning
     assert finding.value.startswith(version)
     assert "3.51.3" in finding.remedy
 
@@ -41,9 +46,9 @@ def test_the_release_in_use_is_the_one_that_is_checked(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.2")
-    assert findings(store)["sqlite"].warning
+    assert findings(store)["sqlite"].note
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.3")
-    assert not findings(store)["sqlite"].warning
+    assert not findings(store)["sqlite"].note
 
 
 @pytest.mark.parametrize(
@@ -105,3 +110,94 @@ def test_a_file_that_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "absent.db"))
     assert not findings(store)["file"].ok
     assert list(tmp_path.iterdir()) == []
+
+
+def access(path: Path) -> Finding:
+    store = SqliteStore(str(path))
+    try:
+        return findings(store)["access"]
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """The path of a file in a folder that everybody may enter, as those above it. Those of pytest are its user's."""
+    with TemporaryDirectory() as folder:
+        if not all(each.stat().st_mode & 0o001 for each in Path(folder).resolve().parents):
+            pytest.skip("the folder for temporary files is of one user")
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "queue.db"
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "ok", "warning", "told"),
+    [
+        (0o600, 0o700, True, False, "lets in"),
+        (0o666, 0o700, True, False, "lets in"),
+        (0o600, 0o755, True, False, "its user"),
+        (0o660, 0o755, True, False, "its user and group"),
+        (0o644, 0o755, True, True, "read the messages"),
+        (0o666, 0o755, False, False, "change the file"),
+        (0o602, 0o711, False, False, "change the file"),
+        (0o600, 0o777, False, False, "replace the file"),
+        (0o600, 0o1777, True, True, "put a log"),
+    ],
+)
+def test_a_file_that_other_users_can_read_or_change_is_named(
+    open_path: Path, file: int, folder: int, ok: bool, warning: bool, told: str
+) -> None:
+    store = SqliteStore(str(open_path))
+    store.create_queue(QueueRecord("orders", b"", 1))
+    store.close()
+    open_path.chmod(file)
+    open_path.parent.chmod(folder)
+    found = access(open_path)
+    assert (found.ok, found.warning) == (ok, warning), found
+    assert found.value.endswith(told) or told in found.value
+    assert bool(found.remedy) == (not ok or warning)
+
+
+def test_a_log_that_was_made_when_all_could_read_the_file_is_named_too(open_path: Path) -> None:
+    store = SqliteStore(str(open_path))
+    store.create_queue(QueueRecord("orders", b"", 1))
+    log = open_path.with_name("queue.db-wal")
+    log.chmod(0o644)
+    assert access(open_path).warning
+    assert str(log) in access(open_path).remedy
+    store.close()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o600), (0o000, 0o600), (0o077, 0o600), (0o277, 0o400)])
+def test_a_new_file_is_of_its_user_alone_whatever_the_umask_lets_others_do(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    """In a process of its own: the umask is of all threads."""
+    program = (
+        "import os, sys, shardq\n"
+        f"os.umask({umask})\n"
+        "client = shardq.connect('sqlite:///queue.db')\n"
+        "try: client.create_queue('orders').producer().send(b'x')\n"
+        "except shardq.StoreUnavailable: pass\n"  # as nobody may write what has no bit for it, but root
+        "print(*sorted(f'{each} {os.stat(each).st_mode & 0o777:o}' for each in os.listdir()), sep=',')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    modes = dict(each.split() for each in done.stdout.strip().split(","))
+    assert modes.pop("queue.db") == f"{mode:o}"
+    assert set(modes.values()) <= {f"{mode:o}"}
+
+
+def test_a_file_that_exists_keeps_its_mode_and_so_does_the_target_of_a_link(tmp_path: Path) -> None:
+    shared, link, fresh = tmp_path / "shared.db", tmp_path / "link.db", tmp_path / "fresh.db"
+    shared.touch()
+    shared.chmod(0o660)
+    link.symlink_to(fresh)
+    for path in (shared, link):
+        store = SqliteStore(str(path))
+        store.create_queue(QueueRecord("orders", b"", 1))
+        store.close()
+    assert shared.stat().st_mode & 0o777 == 0o660
+    assert fresh.stat().st_mode & 0o777 == 0o600
+    assert link.is_symlink()

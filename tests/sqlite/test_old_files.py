@@ -30,6 +30,15 @@ def make_file(path: Path, version: int, rows: list[tuple[str, tuple[object, ...]
         connection.commit()
 
 
+def test_a_file_is_saved_before_its_schema_is_brought_up_to_date(tmp_path: Path, store: SqliteStore) -> None:
+    saved = store.back_up(str(tmp_path / "backup.db"))
+    assert (saved.schema, saved.queues) == (1, 1)
+    store.create_schema()
+    assert store.restore(str(tmp_path / "backup.db")).schema == 1
+    with pytest.raises(SchemaMismatch, match="schema apply"):
+        store.list_queues()
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()

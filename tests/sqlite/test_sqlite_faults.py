@@ -15,7 +15,7 @@ import pytest
 from shardq import errors
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Claim, QueueRecord
-from shardq.storage.sqlite import connections, schema
+from shardq.storage.sqlite import log, schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.store import SqliteStore
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_named(path: Path, store: SqliteStore, send: Callable,
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(b"\xff" * (size - 8192))
-    with pytest.raises(errors.StoreUnavailable, match=r"queue\.db is damaged; restore"):
+    with pytest.raises(errors.StoreUnavailable, match=r"queue\.db is damaged; put a backup"):
         store.count(shard)
     ill = {finding.name for finding in store.diagnose() if not finding.ok}
     assert ill - {"sqlite", "file system"} == {"integrity"}
@@ -158,7 +158,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_dis
         return (48 << 20) - sum(each.stat().st_size for each in folder.iterdir())
 
     # Given a disk of 48 MB, and a process that stands still while it reads
-    monkeypatch.setattr(connections, "_free", free)
+    monkeypatch.setattr(log, "_free", free)
     send()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN")
@@ -170,7 +170,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_dis
             for _ in range(48):
                 send(data=b"x" * 1_000_000)
         assert raised.value.retryable
-        assert free(path.parent) > connections.log_of(path).stat().st_size
+        assert free(path.parent) > log.log_of(path).stat().st_size
     # Then all goes on when it has ended
     before = store.count(shard).ready
     for _ in range(10):

@@ -16,8 +16,7 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
-from shardq.storage.sqlite.connections import log_of
-from shardq.storage.sqlite.log import EventSleeper
+from shardq.storage.sqlite.log import EventSleeper, log_of
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 

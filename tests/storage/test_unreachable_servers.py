@@ -7,13 +7,18 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 import shardq
+from shardq.cli.command import LOOK_SECONDS
+from shardq.cli.main import main
 from shardq.errors import InvalidSetting, StoreUnavailable
 
 SCHEMES = ["mongodb", "cassandra"]
 GENEROUS = 9.0
 """Seconds: twice the time that two attempts to connect may take; one of ten seconds is above it."""
+LEAST_TO_CONNECT = 2.0
+MOST_OF_A_LOOK = 10.0
 
 
 @pytest.fixture(params=["refused", "black hole"])
@@ -23,6 +28,13 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
         listener.bind(("127.0.0.1", 0))
         if request.param == "black hole":
             listener.listen(100)
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def black_hole() -> Iterator[int]:
+    """A port where connections are accepted and nothing is ever answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
@@ -53,3 +65,19 @@ def test_a_timeout_in_the_url_goes_before_that_of_the_retries(port) -> None:
 def test_seconds_that_are_none_are_refused_before_the_store_is_opened(wrong) -> None:
     with pytest.raises(InvalidSetting, match="retry_seconds"):
         shardq.connect("mongodb://127.0.0.1/missing", retry_seconds=wrong)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("command", [["doctor"], ["stats", "orders"]])
+def test_a_command_that_only_reads_gives_up_soon(
+    scheme, command, black_hole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip({"mongodb": "pymongo", "cassandra": "cassandra"}[scheme])
+    assert LOOK_SECONDS + 2 * LEAST_TO_CONNECT <= MOST_OF_A_LOOK
+    if command != ["doctor"]:  # which tries once
+        monkeypatch.setattr("shardq.cli.command.LOOK_SECONDS", 0.0)
+    begun = time.monotonic()
+    told = CliRunner().invoke(main, ["--url", f"{scheme}://127.0.0.1:{black_hole}/missing", *command])
+    assert time.monotonic() - begun < GENEROUS
+    assert told.exit_code == 4
+    assert "cannot be reached" in told.output

@@ -456,6 +456,24 @@ def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
             tasks_named(name)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import nowhere\n", "'nowhere' .in .*/broken.py, line 1.$"),
+        ("\n1 / 0\n", "zero .in .*/broken.py, line 2.$"),
+    ],
+)
+def test_what_a_module_raises_is_told_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(shardq.InvalidSetting, match=told):
+        tasks_named("broken:app")
+    with pytest.raises(shardq.InvalidSetting, match=r"cannot be loaded: .*such as 'shop' for shop\.py"):
+        tasks_named("./shop")
+
+
 @pytest.mark.long
 def test_a_process_whose_only_thread_hangs_is_replaced_while_further_tasks_come(url: str) -> None:
     from tests.tasks.apps_for_tests import add, app, hang_once

@@ -165,6 +165,16 @@ def test_what_is_no_list_of_queues_is_refused(
             make()
 
 
+@pytest.mark.parametrize("option", ["prefetch", "by_batch", "codec", "on_error"])
+def test_an_option_that_workers_of_tasks_do_not_have_is_refused(
+    sums: Sums, client: shardq.Client, url: str, option: str
+) -> None:
+    given: dict[str, Any] = {option: 5}
+    for make in (lambda: TaskWorker(sums.tasks, client, **given), lambda: TaskPool(url, "shop", **given)):
+        with pytest.raises(shardq.InvalidSetting, match=f"{option}: workers of tasks have no such option"):
+            make()
+
+
 @pytest.mark.parametrize("wrong", [None, "shop", 7, {}])
 def test_what_is_no_app_no_pipeline_and_no_bucket_is_refused(
     sums: Sums, client: shardq.Client, wrong: Any

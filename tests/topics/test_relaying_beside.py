@@ -184,8 +184,8 @@ def test_a_subscription_whose_queue_is_deleted_is_listed_no_more(topic: Topic, c
 def test_a_publish_at_the_moment_when_the_thread_ends_is_relayed(
     url: str, nobody_relays_beside: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.topics.background._IDLE_SECONDS", 0.01)
-    monkeypatch.setattr("shardq.topics.background._LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("shardq.topics.background.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("shardq.topics.background.LINGER_SECONDS", 0.01)
     with shardq.connect(url) as client:
         topic = client.create_topic("orders")
         mail = topic.subscribe("mail")
@@ -212,7 +212,7 @@ def test_a_publish_at_the_moment_when_the_thread_ends_is_relayed(
 def test_a_change_waits_until_what_a_relay_that_died_holds_is_free(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.05)
+    monkeypatch.setattr("shardq.topics.relay.PATIENCE", 0.05)
     with shardq.connect(url) as client:
         topic = client.create_topic("orders")
         died = client.queue("_shardq/topics/orders/state").consumer(visibility_timeout=0.5)
@@ -225,7 +225,7 @@ def test_a_change_waits_until_what_a_relay_that_died_holds_is_free(
 def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_long(
     topic: Topic, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, begins: bool
 ) -> None:
-    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.05)
+    monkeypatch.setattr("shardq.topics.relay.PATIENCE", 0.05)
     mail = topic.subscribe("mail")
     topic.publish(b"one")
     topic.relay()
@@ -331,8 +331,8 @@ def test_who_asks_for_a_topic_to_be_relayed_does_not_wait_for_publishers_that_go
 def test_a_relay_that_waits_for_another_one_claims_no_more_than_it_can_relay(
     topic: Topic, client: shardq.Client, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.3)
-    monkeypatch.setattr("shardq.topics.relay._ENVELOPES", 2)
+    monkeypatch.setattr("shardq.topics.relay.PATIENCE", 0.3)
+    monkeypatch.setattr("shardq.topics.relay.ENVELOPES", 2)
     mail = topic.subscribe("mail")
     for number in range(30):
         topic.publish(b"%d" % number)
@@ -368,8 +368,8 @@ def _stand_still(*_: object) -> None:
 def test_whoever_waits_has_its_turn_while_another_relay_goes_from_round_to_round(
     topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    monkeypatch.setattr("shardq.topics.relay._TURN", 0.05)
-    monkeypatch.setattr("shardq.topics.relay._LEASE_AND_MORE", 2.0)
+    monkeypatch.setattr("shardq.topics.relay.TURN", 0.05)
+    monkeypatch.setattr("shardq.topics.relay.LEASE_AND_MORE", 2.0)
     mail, audit = topic.subscribe("mail"), topic.subscribe("audit")
     topic.publish(b"one")
     other = Relay(client, "orders")
@@ -394,7 +394,7 @@ def test_whoever_waits_has_its_turn_while_another_relay_goes_from_round_to_round
 def test_a_relay_whose_round_was_completed_by_another_one_comes_to_rest(
     topic: Topic, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.topics.relay._TURN", 0.05)
+    monkeypatch.setattr("shardq.topics.relay.TURN", 0.05)
     mail = topic.subscribe("mail")
     topic.publish(b"one")
     times, rounds = count(), list[int]()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import ExampleCommand, LookCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
@@ -25,7 +25,7 @@ class ConsumerLine(msgspec.Struct, frozen=True):
     queues: Sequence[str]
 
 
-@click.command(cls=ExampleCommand, example="shardq consumers orders")
+@click.command(cls=LookCommand, example="shardq consumers orders")
 @click.argument("queue", metavar="[QUEUE]", required=False)
 @json_option
 @click.pass_obj

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
+from shardq.cli.command import LookCommand, Session, json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
 from shardq.counts import QueueCounts
 from shardq.queue import Queue
@@ -29,7 +29,7 @@ class QueueDescription(msgspec.Struct, frozen=True):
     counts: QueueCounts
 
 
-@click.command(cls=ExampleCommand, example="shardq describe orders --json")
+@click.command(cls=LookCommand, example="shardq describe orders --json")
 @queue_argument
 @json_option
 @click.pass_obj

@@ -9,14 +9,14 @@ from datetime import datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import LookCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.clock import seconds
 from shardq.counts import QueueCounts
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
 from shardq.limits.permits import PERMITS_FOLDER
 from shardq.queue import Queue
 from shardq.queue_internals import sent_ahead
@@ -33,7 +33,7 @@ MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
-@click.command(cls=ExampleCommand, example="shardq doctor orders")
+@click.command(cls=LookCommand, example="shardq doctor orders")
 @click.argument("queue", required=False)
 @click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
 @click.option(
@@ -48,8 +48,9 @@ def doctor(
 ) -> None:
     """Check the store and the queues, with remedies.
 
-    Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be nothing. Exit code 1 means that
-    something is wrong, 4 that the store is not reached.
+    Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be nothing. The remedy of a note
+    may be out of reach, so --quiet leaves notes out. Exit code 1 means that something is wrong, 4 that the store is not
+    reached; warnings and notes do not change it.
     """
     checks, stopped_by = examine(ctx.ensure_object(Session).client, queue, late_after)
     wrong = [check for check in checks if not check.ok]
@@ -83,7 +84,7 @@ def _is_fine(check: Check) -> bool:
 
 
 def _row(check: Check) -> tuple[str, str, str, str]:
-    verdict = "WRONG" if not check.ok else "warning" if check.warning else "ok"
+    verdict = "WRONG" if not check.ok else "warning" if check.warning else "note" if check.note else "ok"
     value = f"{check.value}  -> {check.remedy}" if check.remedy else check.value
     return verdict, check.subject, check.name, value
 
@@ -97,6 +98,7 @@ class Check(msgspec.Struct, frozen=True):
     value: str
     remedy: str = ""
     warning: bool = False  # it may be well, which nobody can tell from here
+    note: bool = False  # its remedy may be out of reach, so it is not told again and again
 
 
 def examine(
@@ -108,6 +110,9 @@ def examine(
     of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
     """
     checks = list(check_store(client))
+    unreachable = next((check for check in checks if check.name == "reachable" and not check.ok), None)
+    if unreachable is not None:
+        return checks, StoreUnavailable(unreachable.value)
     try:
         names = worked_queues(client) if queue is None else ()
         checks += check_clock(client)
@@ -146,8 +151,8 @@ class _DeadLetterQueues:
 def check_store(client: Client) -> Iterator[Check]:
     """The checks that the store makes itself."""
     for finding in client.diagnose():
-        remedy = finding.remedy if finding.warning or not finding.ok else ""
-        yield Check("store", finding.name, finding.ok, finding.value, remedy, finding.warning)
+        remedy = "" if finding.ok and not (finding.warning or finding.note) else finding.remedy
+        yield Check("store", finding.name, finding.ok, finding.value, remedy, finding.warning, finding.note)
 
 
 def check_clock(client: Client) -> Iterator[Check]:

@@ -7,9 +7,9 @@ from typing import Any
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
+from shardq.cli.command import LookCommand, Session, json_option, look_at_each
 from shardq.cli.printing import print_columns, print_json, print_line
-from shardq.context.retry import RETRY_SECONDS, Retry
+from shardq.context.retry import Retry
 from shardq.sharding.shard import listed, may_begin_a_name
 
 __all__ = ["QueueLine", "lines", "list_queues"]
@@ -22,7 +22,7 @@ class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
     counts: Any = None  # its QueueCounts, if they are asked for
 
 
-@click.command("list", cls=ExampleCommand, example="shardq list --counts")
+@click.command("list", cls=LookCommand, example="shardq list --counts")
 @click.argument("prefix", default="")
 @click.option("--counts", is_flag=True, help="Show the number of messages in each queue.")
 @json_option
@@ -49,7 +49,7 @@ def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     """The queues, with their counts if ``counts`` is set."""
     if not may_begin_a_name(prefix):
         return []
-    names = listed(Retry(RETRY_SECONDS)(session.store.list_queues, prefix), prefix)
+    names = listed(Retry(session.retry_seconds)(session.store.list_queues, prefix), prefix)
     if not counts:
         return [QueueLine(name) for name in names]
     return list(look_at_each(names, lambda name: QueueLine(name, session.client.queue(name).counts())))

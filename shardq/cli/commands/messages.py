@@ -11,7 +11,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, given_words, json_option, queue_argument
+from shardq.cli.command import (
+    ExampleCommand,
+    LookCommand,
+    Session,
+    codec_option,
+    given_words,
+    json_option,
+    queue_argument,
+)
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.message_view import row_of, view_of
 from shardq.cli.output import output_option, write_body
@@ -23,7 +31,7 @@ from shardq.receipt import MessageId
 __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all"]
 
 
-@click.command(cls=ExampleCommand, example="shardq peek orders --limit 3 --json")
+@click.command(cls=LookCommand, example="shardq peek orders --limit 3 --json")
 @queue_argument
 @click.option("--limit", "-n", type=int, default=10, show_default=True, help="Show at most this many.")
 @click.option("--blocked", is_flag=True, help="Show messages that were given up and hold up their groups.")
@@ -42,7 +50,7 @@ def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as
             print_line(row_of(message, codec))
 
 
-@click.command(cls=ExampleCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
+@click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
 @click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
 @output_option

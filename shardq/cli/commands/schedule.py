@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from shardq.cli.command import ExampleGroup, Session, json_option
+from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.times import coming_moment, duration
 from shardq.schedules import Schedule
@@ -76,7 +76,7 @@ def alter(session: Session, /, id: str, as_json: bool, **given: Any) -> None:  #
     _show(session.client.schedules.alter(id, **_chosen(given)), as_json=as_json)
 
 
-@schedule.command("list", example="shardq schedule list reports")
+@schedule.command("list", cls=LookCommand, example="shardq schedule list reports")
 @click.argument("queue", metavar="[QUEUE]", required=False)
 @json_option
 @click.pass_obj
@@ -89,7 +89,7 @@ def list_schedules(session: Session, /, queue: str | None, as_json: bool) -> Non
         print_columns([("schedule", "queue", "when", "next", "sent"), *map(_row, found)])
 
 
-@schedule.command("show", example="shardq schedule show nightly")
+@schedule.command("show", cls=LookCommand, example="shardq schedule show nightly")
 @_id
 @json_option
 @click.pass_obj

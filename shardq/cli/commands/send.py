@@ -67,6 +67,11 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--large", type=_FILE, help="Send a whole file, of any size, as one message.")
 @click.option("--jsonl", is_flag=True, help="Each line or BODY is a JSON object, see above.")
 @click.option(
+    "--once",
+    is_flag=True,
+    help="With --jsonl: store each printed message once, however often its line is sent.",
+)
+@click.option(
     "--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 is delivered first, 9 last."
 )
 @click.option("--delay", type=duration, default=0.0, help="Deliver after this time.")
@@ -113,6 +118,7 @@ def send(
     file: Path | None,
     large: Path | None,
     jsonl: bool,
+    once: bool,
     unsent: Path | None,
     quiet: bool,
     codec: str,
@@ -129,7 +135,8 @@ def send(
     priority, delay, due, ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A
     header's value that is bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"}, "inf"
     or "-inf". Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten minutes.
-    Lines that receive, peek, get and history print with --json are taken too, as new messages.
+    Lines that receive, peek, get and history print with --json are taken too, as new messages. With --once the id in
+    such a line is the dedupe key of the copy, for the queue's dedupe window; one that has a unique key keeps that.
     """
     for name in ("dedupe_key", "unique_key"):
         if options[name] is not None and len(bodies) > 1:
@@ -137,6 +144,8 @@ def send(
             raise click.UsageError(
                 f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
             )
+    if once and not jsonl:
+        raise click.UsageError("--once is for the lines of --jsonl, which have the ids of messages.")
     shared = OutgoingMessage(body=b"", **options)  # the options of a message without a body
     if large is not None:
         if bodies or file is not None or jsonl or unsent is not None or codec != "bytes":
@@ -147,7 +156,7 @@ def send(
         return
     if file is not None and file.suffix == ".jsonl" and not jsonl:
         note(f"each line of {file} is sent as a body: with --jsonl it is read as a message")
-    read = partial(parse_line, queue=queue) if jsonl else parse_plain
+    read = partial(parse_line, queue=queue, once=once) if jsonl else parse_plain
     parse = partial(read, codec=codec, shared=shared)
     keep = None if unsent is None else Unsent(_unused(unsent, file), codec)
     size = file.stat().st_size if file is not None else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
+from shardq.cli.command import LookCommand, Session, json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.stats_view import Snapshot, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration
@@ -21,7 +21,7 @@ __all__ = ["snapshots", "stats"]
 LONGEST_INTERVAL = 604_800.0
 
 
-@click.command(cls=ExampleCommand, example="shardq stats orders --watch --shards")
+@click.command(cls=LookCommand, example="shardq stats orders --watch --shards")
 @queue_argument
 @click.option("--watch", is_flag=True, help="Go on until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
@@ -35,6 +35,7 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
     prints a line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
+    session.looks = not watch  # which goes on when the store was away for a moment
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
         watch_live(target, snapshots(session.client, target, interval), shards=shards)

@@ -8,7 +8,7 @@ from typing import NoReturn, cast, get_args
 
 import click
 
-from shardq.cli.command import ExampleGroup, Session, json_option, look_at_each
+from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.errors import InvalidSetting, QueueNotFound
@@ -53,7 +53,12 @@ def _checked_id(_context: click.Context, _parameter: click.Parameter, given: str
 _id = click.argument("identity", metavar="ID", callback=_checked_id)
 
 
-@task.command("list", short_help="List tasks and workflows.", example="shardq task list mail --state failed")
+@task.command(
+    "list",
+    short_help="List tasks and workflows.",
+    cls=LookCommand,
+    example="shardq task list mail mail.dead --state failed",
+)
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
 @click.option("--name", help="Those of this name only: of a task, or of a workflow.")
@@ -133,7 +138,9 @@ def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
 
 
 @task.command(
-    "show", example="shardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0 --graph svg >flow.svg"
+    "show",
+    cls=LookCommand,
+    example="shardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0 --graph svg >flow.svg",
 )
 @_id
 @click.option("--graph", type=click.Choice(list(_DRAWINGS)), help="Draw the steps of a workflow.")

@@ -7,7 +7,15 @@ from typing import Literal, cast, get_args
 
 import click
 
-from shardq.cli.command import ExampleCommand, ExampleGroup, Session, headers_option, json_option, yes_option
+from shardq.cli.command import (
+    ExampleCommand,
+    ExampleGroup,
+    LookCommand,
+    Session,
+    headers_option,
+    json_option,
+    yes_option,
+)
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
 from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
@@ -74,7 +82,7 @@ def publish(
         opened.relay()
 
 
-@topic.command("list", cls=ExampleCommand, example="shardq topic list")
+@topic.command("list", cls=LookCommand, example="shardq topic list")
 @json_option
 @click.pass_obj
 def list_topics(session: Session, as_json: bool) -> None:
@@ -140,7 +148,7 @@ def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], sta
     print_line(made.queue.name)
 
 
-@subscription.command("list", cls=ExampleCommand, example="shardq subscription list orders")
+@subscription.command("list", cls=LookCommand, example="shardq subscription list orders")
 @_topic_argument
 @json_option
 @click.pass_obj

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.command import LookCommand, Session, json_option
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json
 from shardq.cli.times import in_words
@@ -14,7 +14,7 @@ from shardq.tracing import Event
 __all__ = ["trace"]
 
 
-@click.command(cls=ExampleCommand, example="shardq trace orders:3:1:0197c8a2b4d07abc8123456789abcdef:0")
+@click.command(cls=LookCommand, example="shardq trace orders:3:1:0197c8a2b4d07abc8123456789abcdef:0")
 @click.argument("message_id", metavar="ID")
 @json_option
 @click.pass_context

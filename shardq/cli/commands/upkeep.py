@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+
 import click
+import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument, yes_option
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    json_option,
+    queue_argument,
+    worked_queues,
+    yes_option,
+)
+from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_json
-from shardq.errors import QueueNotFound
+from shardq.client import Client
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.settling.dead_letters import dead_letter_name
+from shardq.sharding.shard import INTERNAL
 
-__all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
+__all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
 
 
 @click.command(cls=ExampleCommand, example="shardq delete orders --yes")
@@ -70,21 +83,90 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
         note(f"{many(purged, 'message')} removed from queue {queue}")
 
 
-@click.command(cls=ExampleCommand, example="shardq sweep orders")
-@queue_argument
+@click.command(
+    cls=ExampleCommand, example="shardq sweep orders\nshardq sweep --prefix shop.\nshardq sweep --all"
+)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option(
+    "--prefix", "prefixes", multiple=True, help="Sweep queues whose names begin so. May be repeated."
+)
+@click.option("--all", "everything", is_flag=True, help="Sweep all queues, those of subscriptions too.")
 @json_option
-@click.pass_obj
-def sweep(session: Session, queue: str, as_json: bool) -> None:
-    """Remove old messages and leftovers of a queue.
+@click.pass_context
+def sweep(
+    ctx: click.Context, queues: tuple[str, ...], prefixes: tuple[str, ...], everything: bool, as_json: bool
+) -> None:
+    """Remove old messages and leftovers of queues.
 
     Removes messages that are older than the queue's retention and not in flight, history that is older than its
-    history-retention, and leftovers of crashed clients. It needs no consumers and can be run at any time.
+    history-retention, and leftovers of crashed clients. It needs no consumers and can be run at any time. One queue
+    that fails does not keep the others from being swept. The exit code is that of its error, or 1 if several differ.
     """
-    removed = session.queue(queue).sweep()
-    if as_json:
-        print_json({"removed": removed})
+    if bool(queues or prefixes) == everything:
+        raise click.UsageError("Give --all alone." if everything else "Give a queue, --prefix or --all.")
+    session = ctx.ensure_object(Session)
+    names = list(dict.fromkeys([*queues, *_beginning_with(session, ("",) if everything else prefixes)]))
+    if len(names) == 1 and queues:
+        swept = Swept({names[0]: session.queue(names[0]).sweep()}, {})
     else:
-        note(f"{many(removed, 'thing')} removed from queue {queue}")
+        swept = sweep_each(session.client, names, named=queues)
+    if as_json:
+        failed = {name: {"code": error.code, "error": str(error)} for name, error in swept.failed.items()}
+        print_json({"removed": sum(swept.removed.values()), "queues": swept.removed, "failed": failed})
+    else:
+        for name, removed in swept.removed.items():
+            note(f"{many(removed, 'thing')} removed from queue {name}")
+    codes = {exit_code(error) for error in swept.failed.values()}
+    if codes:
+        ctx.exit(codes.pop() if len(codes) == 1 else FAILURE)
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """How many things were removed from each queue, and the errors of those that were not swept."""
+
+    removed: dict[str, int]
+    failed: dict[str, ShardqError]
+
+
+def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] = ()) -> Swept:
+    """Sweep queues one after the other, whatever becomes of each. Errors are told on stderr as they happen.
+
+    A queue that is gone is an error only if it was ``named``: others were found in a list. No more queues are tried
+    once the store does not answer a ping either.
+    """
+    removed: dict[str, int] = {}
+    failed: dict[str, ShardqError] = {}
+    for place, name in enumerate(names):
+        try:
+            removed[name] = client.queue(name).sweep()
+        except ShardqError as error:
+            if isinstance(error, QueueNotFound) and name not in named:
+                continue
+            failed[name] = error
+            note(f"queue {name} was not swept: {error}")
+            if error.retryable and (gone := _absence(client)) is not None:
+                failed |= dict.fromkeys(names[place + 1 :], gone)
+                note(f"{many(len(names) - place - 1, 'more queue')} not swept: {gone}")
+                break
+    return Swept(removed, failed)
+
+
+def _beginning_with(session: Session, prefixes: Sequence[str]) -> Iterator[str]:
+    """The queues that are worked on and begin with one of these; of shardq's own ones all, if a prefix is of those."""
+    worked = worked_queues(session.client) if prefixes else []
+    if prefixes and not worked:
+        session.check_file()
+    for prefix in prefixes:
+        yield from session.client.queues(prefix) if prefix.startswith(INTERNAL) else ()
+        yield from (name for name in worked if name.startswith(prefix))
+
+
+def _absence(client: Client) -> ShardqError | None:
+    try:
+        client.ping()
+    except ShardqError as error:
+        return error
+    return None
 
 
 @click.command(cls=ExampleCommand, example="shardq pause orders --sends")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+from shardq.storage.opening import HasUrl
 
 __all__ = ["REPEATABLE_TASKS", "Place"]
 
@@ -11,7 +12,7 @@ REPEATABLE_TASKS = 32
 """Rows are spread by their value over so many tasks where a job may be run again with the rows cut in another way."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(HasUrl, frozen=True):
     """A queue by the URL of its store and its name."""
 
     url: str

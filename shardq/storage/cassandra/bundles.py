@@ -44,13 +44,16 @@ HEAD_START = 10_000_000
 
 _OLD = 3_600_000_000  # microseconds: the tombstones of an older id may be gone; they are kept for three hours
 _REMEMBERED = 16 * 60_000_000  # for so long what was removed stays so: a minute more than what is promised
-_ROW = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
-_ROW_WITH_DATA = (
+CQL_ROW = (
+    "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) "
+    "USING TIMESTAMP ?"
+)
+CQL_ROW_WITH_DATA = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 )
 _STORED = "SELECT kind, id, value FROM entry WHERE shard = ? AND (kind, priority, due, id, first) IN ?"
-_DELETE = (
+CQL_DELETE = (
     "DELETE FROM entry USING TIMESTAMP ? "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 )
@@ -152,21 +155,24 @@ def _statements(
         timestamp = _write_time(bundle, now)
         ready = ready_of(bundle)
         if is_inline(bundle):
-            yield _ROW_WITH_DATA, (shard, *ready.key, ready.value, bundle.data, timestamp)
+            yield CQL_ROW_WITH_DATA, (shard, *ready.key, ready.value, bundle.data, timestamp)
             continue
-        yield _ROW_WITH_DATA, (shard, *bundle_key(bundle.id), encode(Head.of(bundle)), bundle.data, timestamp)
+        yield (
+            CQL_ROW_WITH_DATA,
+            (shard, *bundle_key(bundle.id), encode(Head.of(bundle)), bundle.data, timestamp),
+        )
         if bundle.id in taken:
             continue
-        yield _ROW, (shard, *ready.key, ready.value, timestamp)
+        yield CQL_ROW, (shard, *ready.key, ready.value, timestamp)
         if has_due_row(bundle.due, bundle.id):
-            yield _ROW, (shard, *due_row_of(bundle.due, bundle.id), b"", timestamp)
+            yield CQL_ROW, (shard, *due_row_of(bundle.due, bundle.id), b"", timestamp)
 
 
 def _undo(session: Session, request: Append, now: int) -> None:
     """Delete what was just written to a queue that is gone, with the same write time."""
     shard = str(request.shard)
     for part in parts(request.bundles, PART_BYTES, PART_BUNDLES):
-        session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle, now)])
+        session.write([(CQL_DELETE, values) for bundle in part for values in _deletions(shard, bundle, now)])
 
 
 def _deletions(shard: str, bundle: Bundle, now: int) -> Iterator[tuple[object, ...]]:

@@ -30,34 +30,34 @@ from shardq.storage.cassandra.shard_rows import WideRow
 
 __all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key", "lower"]
 
-_AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
-_INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+CQL_AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
+CQL_INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CARRYING = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_MOVE = f"{_INSERT} USING TTL ?"
+_INSERT_MOVE = f"{CQL_INSERT} USING TTL ?"
 _INSERT_TALLIED = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, tally, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
 )
-_INSERT_BUNDLE = f"{_INSERT_CARRYING} IF NOT EXISTS"
-_STORE_GROUPED = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = null"
+CQL_INSERT_BUNDLE = f"{_INSERT_CARRYING} IF NOT EXISTS"
+_STORE_GROUPED = f"UPDATE entry SET value = ?, data = ? {CQL_AT} IF value = null"
 # Without a row marker, so that the row ends with its last value.
-_FINISH = f"UPDATE entry USING TTL ? SET value = 0x, tally = null, data = null {_AT}"
+_FINISH = f"UPDATE entry USING TTL ? SET value = 0x, tally = null, data = null {CQL_AT}"
 _FINISH_TALLIED = f"{_FINISH} IF value = ? AND tally = ?"
-_MARK_TAKEN = f"UPDATE entry SET taken = ? {_AT}"
-_REPLACE = f"UPDATE entry SET value = ? {_AT} IF value = ?"
-_REPLACE_CARRYING = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = ?"
-_REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
-_TURN = f"UPDATE entry SET turn = ? {_AT}"
-_EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
-_TAKE = f"UPDATE entry SET taken = ? {_AT} IF taken = ?"
-_READ_TURN = f"SELECT turn FROM entry {_AT}"
-_READ_TAKEN = f"SELECT taken FROM entry {_AT}"
-_READ_VALUE = f"SELECT value FROM entry {_AT}"
-_DELETE = f"DELETE FROM entry {_AT}"
-_DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
-_DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
+_MARK_TAKEN = f"UPDATE entry SET taken = ? {CQL_AT}"
+CQL_REPLACE = f"UPDATE entry SET value = ? {CQL_AT} IF value = ?"
+CQL_REPLACE_CARRYING = f"UPDATE entry SET value = ?, data = ? {CQL_AT} IF value = ?"
+CQL_REPLACE_TALLY = f"UPDATE entry SET tally = ? {CQL_AT} IF value = ? AND tally = ?"
+CQL_TURN = f"UPDATE entry SET turn = ? {CQL_AT}"
+CQL_EXPECT = f"UPDATE entry SET turn = ? {CQL_AT} IF value = ?"
+CQL_TAKE = f"UPDATE entry SET taken = ? {CQL_AT} IF taken = ?"
+CQL_READ_TURN = f"SELECT turn FROM entry {CQL_AT}"
+_READ_TAKEN = f"SELECT taken FROM entry {CQL_AT}"
+_READ_VALUE = f"SELECT value FROM entry {CQL_AT}"
+CQL_DELETE = f"DELETE FROM entry {CQL_AT}"
+CQL_DELETE_SEEN = f"DELETE FROM entry {CQL_AT} IF value = ?"
+CQL_DELETE_TALLIED = f"DELETE FROM entry {CQL_AT} IF value = ? AND tally = ?"
 
 CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
 # Seconds for which moves and finished bundles are known: a minute more than what is promised.
@@ -84,7 +84,7 @@ class Change:
         self._deleted: set[Key] = set()
         self._others: list[Statement] = []
         # Its write time tells the next reader a moment that every later conditional write comes after.
-        self._turn: Statement = (_TURN, (os.urandom(8), self._shard, *CONTROL_KEY))
+        self._turn: Statement = (CQL_TURN, (os.urandom(8), self._shard, *CONTROL_KEY))
 
     def take(self, ready: Iterable[Ready], seen: bytes | None) -> bytes:
         """Delete ready rows that were read after ``taken`` was seen, if it is as it was; returns its new value.
@@ -97,7 +97,7 @@ class Change:
                 self._deleted.add(bundle_key(each.key.id))
         self._taken = (seen,)
         taken = os.urandom(8)
-        self._others.append((_TAKE, (taken, self._shard, *CONTROL_KEY, seen)))
+        self._others.append((CQL_TAKE, (taken, self._shard, *CONTROL_KEY, seen)))
         return taken
 
     def offer(self, ready: Ready) -> None:
@@ -152,7 +152,7 @@ class Change:
 
     def store(self, bundle_id: bytes, head: Head, data: bytes) -> None:
         """Write a bundle if there is none with its id."""
-        self._others.append((_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
+        self._others.append((CQL_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
 
     def store_grouped(self, bundle_id: bytes, head: Head, data: bytes) -> None:
         """Write a bundle of a group unless one with its id is stored, or was finished a short time ago."""
@@ -178,19 +178,19 @@ class Change:
         """Write what is finished of a bundle, or delete the bundle when nothing is left of it."""
         place = (self._shard, *bundle_key(bundle_id))
         if tally.left or tally.kept:
-            self._others.append((_REPLACE_TALLY, (encode(tally), *place, head, seen)))
+            self._others.append((CQL_REPLACE_TALLY, (encode(tally), *place, head, seen)))
         elif self._grouped:
             self._others.append((_FINISH_TALLIED, (_KNOWN, *place, head, seen)))
         else:
-            self._others.append((_DELETE_TALLIED, (*place, head, seen)))
+            self._others.append((CQL_DELETE_TALLIED, (*place, head, seen)))
 
     def set_control(self, control: Control, seen: bytes | None) -> None:
         """Write the control row if it is as it was seen."""
-        self._others.append((_REPLACE, (encode(control), self._shard, *CONTROL_KEY, seen)))
+        self._others.append((CQL_REPLACE, (encode(control), self._shard, *CONTROL_KEY, seen)))
 
     def expect_control(self, seen: bytes | None) -> None:
         """Let nothing happen unless the control row is as it was seen."""
-        self._turn = (_EXPECT, (os.urandom(8), self._shard, *CONTROL_KEY, seen))
+        self._turn = (CQL_EXPECT, (os.urandom(8), self._shard, *CONTROL_KEY, seen))
 
     def apply(self) -> bool:
         """Do everything; False, and nothing changed, when something is no longer as it was seen.
@@ -211,7 +211,7 @@ class Change:
         The read is a serial one, so what is still on its way has happened before it, or never will.
         """
         try:
-            if self._column(_READ_TURN, CONTROL_KEY) == self._turn[1][0]:
+            if self._column(CQL_READ_TURN, CONTROL_KEY) == self._turn[1][0]:
                 return True
             if self._taken is not None:
                 return False if self._column(_READ_TAKEN, CONTROL_KEY) == self._taken[0] else None
@@ -229,24 +229,24 @@ class Change:
         shard = self._shard
         for key, seen in self._retired.items():
             if key not in self._written:
-                yield _DELETE_SEEN, (shard, *key, seen)
+                yield CQL_DELETE_SEEN, (shard, *key, seen)
         for key, value in self._written.items():
             if key in self._retired or key in self._guarded:
                 yield self._replace(key, value)
             elif key in self._carried:
                 yield _INSERT_CARRYING, (shard, *key, value, self._carried[key])
             else:
-                yield _INSERT, (shard, *key, value)
+                yield CQL_INSERT, (shard, *key, value)
         for key in self._deleted - self._written.keys():
-            yield _DELETE, (shard, *key)
+            yield CQL_DELETE, (shard, *key)
         yield from self._others
         yield self._turn
 
     def _replace(self, key: Key, value: bytes) -> Statement:
         seen = self._retired.get(key)
         if key in self._carried:
-            return _REPLACE_CARRYING, (value, self._carried[key], self._shard, *key, seen)
-        return _REPLACE, (value, self._shard, *key, seen)
+            return CQL_REPLACE_CARRYING, (value, self._carried[key], self._shard, *key, seen)
+        return CQL_REPLACE, (value, self._shard, *key, seen)
 
 
 def _may_be_stored_twice(ready: Ready) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cassandra import Unauthorized
+
 from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError
 from shardq.storage.cassandra import schema
 from shardq.storage.cassandra.faults import DRIVER_ERRORS
@@ -18,6 +20,7 @@ _LOCAL = "SELECT cluster_name, release_version, data_center FROM system.local"
 _PEERS = "SELECT count(*) FROM system.peers_v2"
 _SETTINGS = "SELECT name, value FROM system_views.settings"
 _GRACE = "SELECT table_name, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = %s"
+_NO_CHANGE = "UPDATE schema_version SET version = 0 WHERE part = 'none' IF EXISTS"
 _OLDEST = (4, 1)
 _MOST_APART = 1.0  # seconds between the clocks of nodes
 _MOST_NODES = 20  # whose settings and clocks are read
@@ -37,6 +40,7 @@ def diagnose(session: Session) -> tuple[Finding, ...]:
         *_cluster(local[0], local[1], local[2], peers[0]),
         *check_settings(settings, grace),
         *_keyspace(session),
+        *_rights(session),
         _schema(session),
     )
 
@@ -92,6 +96,19 @@ def _consistency(session: Session, kept: dict[str, int]) -> Finding:
     except InvalidSetting as error:
         return Finding("consistency", ok=False, value=levels, remedy=str(error))
     return Finding("consistency", ok=True, value=levels)
+
+
+def _rights(session: Session) -> Iterator[Finding]:
+    """Tell whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
+    try:
+        session.apply([(_NO_CHANGE, ())])
+    except ShardqError as error:
+        if isinstance(error.__cause__, Unauthorized):
+            yield Finding(
+                "rights", ok=False, value="without MODIFY", remedy="give this user MODIFY on the keyspace"
+            )
+        return  # the check of the schema meets what else there is
+    yield Finding("rights", ok=True, value="all that are needed")
 
 
 def _schema(session: Session) -> Finding:

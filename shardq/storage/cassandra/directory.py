@@ -38,9 +38,9 @@ NOTICE = 0.4
 """Seconds after which every producer has seen an announcement, and what it wrote before can be read."""
 
 _MOST = 10_000
-_OUT = -1  # in the place of an announcement: the shard is taken out
+CQL_OUT = -1  # in the place of an announcement: the shard is taken out
 _INSERT = "INSERT INTO shard_directory (queue, time_shard, number) VALUES (?, ?, ?) IF NOT EXISTS"
-_SET_LEAVING = (
+CQL_SET_LEAVING = (
     "UPDATE shard_directory SET leaving = ? WHERE queue = ? AND time_shard = ? AND number = ? IF leaving = ?"
 )
 _LEAVING = "SELECT leaving FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ?"
@@ -96,13 +96,13 @@ class Leaving:
         clock: an announcement that was on its way for long, or is of another client, gives none of it away.
         """
         rows = session.read_serial(_LEAVING, _place(shard))
-        if not rows or rows[0][0] == _OUT:
+        if not rows or rows[0][0] == CQL_OUT:
             self._seen.pop(shard, None)
             return None
         announced = rows[0][0]
         if announced is None:
             announced = int.from_bytes(os.urandom(6), "big")
-            if not session.apply([(_SET_LEAVING, (announced, *_place(shard), None))]):
+            if not session.apply([(CQL_SET_LEAVING, (announced, *_place(shard), None))]):
                 return announced  # someone else was faster, just now
         if self._seen.get(shard, (None,))[0] != announced:
             if len(self._seen) >= _MOST:
@@ -118,7 +118,7 @@ class Leaving:
     def take_out(self, session: Session, shard: Shard, announced: int) -> bool:
         """Take the shard out of the directory if nobody wrote to it since the announcement."""
         self._seen.pop(shard, None)
-        return session.apply([(_SET_LEAVING, (_OUT, *_place(shard), announced))])
+        return session.apply([(CQL_SET_LEAVING, (CQL_OUT, *_place(shard), announced))])
 
 
 def still_listed(session: Session, shard: Shard) -> bool:
@@ -132,7 +132,7 @@ def still_listed(session: Session, shard: Shard) -> bool:
         if (row := next(iter(rows), None)) is None:
             session.apply([(_INSERT, _place(shard))])
         elif row[0] is not None:
-            session.apply([(_SET_LEAVING, (None, *_place(shard), row[0]))])
+            session.apply([(CQL_SET_LEAVING, (None, *_place(shard), row[0]))])
         else:
             return True
 
@@ -170,7 +170,7 @@ def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
 def _rows(session: Session, queues: Sequence[str]) -> Iterator[tuple[Shard, bool]]:
     """Read the shards of several queues, and which of them are taken out."""
     for *place, leaving in session.read(_ROWS, (queues,)):
-        yield Shard(*place), leaving == _OUT
+        yield Shard(*place), leaving == CQL_OUT
 
 
 def _place(shard: Shard) -> tuple[str, int, int]:

@@ -55,11 +55,11 @@ _Offer: TypeAlias = tuple[int, int]  # priority, due
 
 _Rows: TypeAlias = Iterable[tuple[Any, ...]]
 
-_CONTROLS = (
+CQL_CONTROLS = (
     "SELECT shard, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
     "WHERE shard IN ? AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
-_READY_ROWS = (
+CQL_READY_ROWS = (
     "SELECT shard, priority, due, id, first FROM entry WHERE shard IN ? AND kind = 2 AND priority IN ? "
     "AND due >= ? AND due <= ? PER PARTITION LIMIT ?"
 )
@@ -75,7 +75,9 @@ _HISTORY = (
     "SELECT shard, due FROM entry WHERE shard IN ? AND kind = 4 AND priority = 0 AND due < ? "
     "PER PARTITION LIMIT 1"
 )
-_HELD = "SELECT shard, kind, due, id, first FROM entry WHERE shard IN ? AND kind IN (1, 5) AND priority = 0"
+CQL_HELD = (
+    "SELECT shard, kind, due, id, first FROM entry WHERE shard IN ? AND kind IN (1, 5) AND priority = 0"
+)
 
 
 class Found(msgspec.Struct):
@@ -200,7 +202,7 @@ class Look:
 
 def ask_controls(session: Session, shards: Sequence[str]) -> Answer:
     """Ask for shard and columns of the control row of each shard."""
-    return session.start_read(_CONTROLS, (shards,))
+    return session.start_read(CQL_CONTROLS, (shards,))
 
 
 def ask_ready(
@@ -215,7 +217,7 @@ def ask_ready(
         rows = (row for start, end in ranges for row in scan(session, shard, READY, start, end))
         return islice(rows, limit)
 
-    return _ask(session, _READY_ROWS, (shards, priorities, since, until, limit), alone)
+    return _ask(session, CQL_READY_ROWS, (shards, priorities, since, until, limit), alone)
 
 
 def ask_due_rows(session: Session, shards: Sequence[str], since: int, until: int, limit: int) -> Answer:
@@ -248,7 +250,7 @@ def ask_held(session: Session, shards: Sequence[str]) -> Answer:
             for _, *row in scan(session, shard, kind, (0, -FOREVER, b"", FIRST), end):
                 yield (kind, *row)
 
-    return _ask(session, _HELD, (shards,), alone)
+    return _ask(session, CQL_HELD, (shards,), alone)
 
 
 def ask_history(session: Session, shards: Sequence[str], before: int) -> Answer:

@@ -28,7 +28,7 @@ _DUE_BITS, _ID_BITS, _FIRST_BITS = 64, 8 * _ID_BYTES, 32
 _WIDE = 86_400_000_000 << _ID_BITS + _FIRST_BITS  # a day: such a range is cut near the present first
 _HOUR = 3_600_000_000
 _AROUND_NOW = (-8760, -720, -24, -6, -3, -2, -1, 0, 1, 24, 8760)  # hours
-_RANGE = (
+CQL_RANGE = (
     "WHERE shard = ? AND kind = ? AND (priority, due, id, first) >= (?, ?, ?, ?) "
     "AND (priority, due, id, first) < (?, ?, ?, ?)"
 )
@@ -49,7 +49,7 @@ def scan(
     A row is priority, due, id and first, then the columns that are named. Without the first of these there is no row.
     """
     chosen = f"priority, due, id, first{', ' if columns else ''}{columns}"
-    query = f"SELECT {chosen} FROM entry {_RANGE}"
+    query = f"SELECT {chosen} FROM entry {CQL_RANGE}"
     at = start
     try:
         for row in session.start_read(query, (shard, kind, *start, *end), page=page)():

@@ -50,36 +50,36 @@ _PAGE = 1000
 _NAMES_AT_ONCE = 50
 _LOOKS = 5
 
-_CONTROL_AND_LEASES = (
+CQL_CONTROL_AND_LEASES = (
     "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
     "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
 )
-_READY = (
+CQL_READY = (
     "SELECT priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
 )
 _READY_COLUMNS = "value, WRITETIME(value), data"
-_READY_WITHOUT_DATA = _READY.replace(", data FROM", " FROM")
+CQL_READY_WITHOUT_DATA = CQL_READY.replace(", data FROM", " FROM")
 _COLUMNS_WITHOUT_DATA = _READY_COLUMNS.replace(", data", "")
-_DUE_ROWS = (
+CQL_DUE_ROWS = (
     "SELECT priority, due, id, first FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
     "AND due >= ? AND due <= ? LIMIT ?"
 )
-_LEASES = (
+CQL_LEASES = (
     "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
 )
-_CARRIED = "SELECT data FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
-_BUNDLES = (
+CQL_CARRIED = "SELECT data FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
+CQL_BUNDLES = (
     "SELECT id, value, tally, data FROM entry "
     "WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
 )
-_HEADS = (
+CQL_HEADS = (
     "SELECT id, value, tally FROM entry WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
 )
 _MOVES = (
     "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 6 AND priority = 0 AND due = 0 AND id IN ?"
 )
-_HISTORY = (
+CQL_HISTORY = (
     "SELECT priority, due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
     "AND (due, id, first) >= (?, ?, ?) AND (due) < (?)"
 )
@@ -107,7 +107,7 @@ class WideRow:
         An ordinary read may see a change on one node, and the next read, of other rows, miss it on the others. What is
         taken on the condition of this row alone has to be read after it, and after this kind of read.
         """
-        rows = self._session.read_serial(_CONTROL_AND_LEASES, (self._shard, [b""]))
+        rows = self._session.read_serial(CQL_CONTROL_AND_LEASES, (self._shard, [b""]))
         return _control_and_leases(lambda: rows)[0]
 
     def undisturbed(self, look: Callable[[], T]) -> tuple[T, bool]:
@@ -127,7 +127,7 @@ class WideRow:
 
     def start_own(self, token: bytes) -> Answer:
         """Ask for the control row and the lease rows under a token."""
-        query = self._session.start_read(_CONTROL_AND_LEASES, (self._shard, [b"", token]))
+        query = self._session.start_read(CQL_CONTROL_AND_LEASES, (self._shard, [b"", token]))
         return partial(_control_and_leases, query)
 
     def ready(
@@ -151,7 +151,9 @@ class WideRow:
     ) -> Answer:
         """As :meth:`ready`, for the rows as they are: place, value, time of writing, and with ``bodies`` the data."""
         values = (self._shard, priorities, *start, until)
-        query, columns = (_READY, _READY_COLUMNS) if bodies else (_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
+        query, columns = (
+            (CQL_READY, _READY_COLUMNS) if bodies else (CQL_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
+        )
         ranges = [((priority, *start), (priority, until + 1, b"", FIRST)) for priority in priorities]
         answer = self._session.start_read(query, values, page=page)
         return lambda: self._guarded(READY, answer, ranges, columns=columns, page=page)
@@ -180,7 +182,7 @@ class WideRow:
     def carried(self, leases: Iterable[LeaseRow]) -> dict[bytes, bytes]:
         """Read the data of the inline bundles that these lease rows carry."""
         tokens = (lease.id for lease in leases if any(each.inline for each in lease.slices))
-        chunks = [self._session.start_read(_CARRIED, (self._shard, chunk)) for chunk in _chunks(tokens)]
+        chunks = [self._session.start_read(CQL_CARRIED, (self._shard, chunk)) for chunk in _chunks(tokens)]
         found: dict[bytes, bytes] = {}
         for (data,) in (row for answer in chunks for row in answer()):
             found |= decode_carried(data) if data else {}
@@ -188,7 +190,7 @@ class WideRow:
 
     def start_due_rows(self, since: int, until: int, limit: int) -> Answer:
         """Ask for id, number and due time of the lease rows that are due between two moments, both included."""
-        answer = self._session.start_read(_DUE_ROWS, (self._shard, since, until, limit))
+        answer = self._session.start_read(CQL_DUE_ROWS, (self._shard, since, until, limit))
         ranges = [((0, since, b"", FIRST), (0, until + 1, b"", FIRST))]
         rows = partial(self._guarded, DUE_INDEX, answer, ranges)
         return lambda: ((row_id, number, due) for _, due, row_id, number in islice(rows(), limit))
@@ -199,7 +201,7 @@ class WideRow:
 
     def start_leases(self, ids: Iterable[bytes]) -> Answer:
         """Ask for the lease rows with these ids."""
-        chunks = [self._session.start_read(_LEASES, (self._shard, chunk)) for chunk in _chunks(ids)]
+        chunks = [self._session.start_read(CQL_LEASES, (self._shard, chunk)) for chunk in _chunks(ids)]
         return lambda: [LeaseRow.stored(*row) for answer in chunks for row in answer() if row[2]]
 
     def all_leases(self, now: int) -> list[LeaseRow]:
@@ -228,14 +230,14 @@ class WideRow:
     def start_bundles(self, ids: Iterable[bytes], *, consistency: int | None = None) -> Answer:
         """Ask for bundles by id, with their data."""
         chunks = [
-            self._session.start_read(_BUNDLES, (self._shard, chunk), consistency=consistency)
+            self._session.start_read(CQL_BUNDLES, (self._shard, chunk), consistency=consistency)
             for chunk in _chunks(ids)
         ]
         return partial(_bundle_rows, chunks)
 
     def heads(self, ids: Iterable[bytes]) -> dict[bytes, BundleRow]:
         """Read bundles by id, without their data."""
-        chunks = [self._session.start_read(_HEADS, (self._shard, chunk)) for chunk in _chunks(ids)]
+        chunks = [self._session.start_read(CQL_HEADS, (self._shard, chunk)) for chunk in _chunks(ids)]
         rows: dict[bytes, BundleRow] = _bundle_rows(chunks)
         return rows
 
@@ -251,7 +253,7 @@ class WideRow:
         """Read what was processed from a place until before a moment, in order."""
         watermark = self.control().control.watermarks[HISTORY_WATERMARK] if above_watermark else -FOREVER
         first = max(start, (watermark, b"", 0))
-        answer = self._session.start_read(_HISTORY, (self._shard, *first, until), page=_PAGE)
+        answer = self._session.start_read(CQL_HISTORY, (self._shard, *first, until), page=_PAGE)
         ranges = [((0, *first), (0, until, b"", FIRST))]
         for _, due, row_id, number, value in self._guarded(
             HISTORY, answer, ranges, columns="value", page=_PAGE

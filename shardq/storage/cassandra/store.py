@@ -71,6 +71,7 @@ class CassandraStore(KeyMethods):
         max_forward_bytes=4 << 20,  # a conditional batch is written twice: to Paxos and to the table
         requests_at_once=8,
         groups=True,
+        backup_tools="`nodetool snapshot` of the keyspace on every node",
     )
 
     def __init__(
@@ -183,8 +184,7 @@ class CassandraStore(KeyMethods):
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
-        place = self.place(shard)
-        rows = self._of(shard)
+        place, rows = self.place(shard), self._of(shard)
         if not rows.is_empty(place):
             return False
         announced = self.leaving.announce(self.session, place)

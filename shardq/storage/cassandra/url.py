@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -12,6 +12,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_overlap_in
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.opening import read_url
 from shardq.storage.store import Store
 
 __all__ = ["open_cassandra", "parse"]
@@ -48,21 +49,15 @@ def open_cassandra(
 
 def parse(url: str) -> Address:
     """What the URL says. Errors do not repeat it: it may hold a password."""
-    parts = urlsplit(url)
-    if "@" in parts.path + parts.query + parts.fragment:
-        raise InvalidSetting(
-            "user or password of the Cassandra URL has a '/', '?' or '#': write %2F, %3F or %23 in their place"
-        )
-    if "#" in url:  # what follows it would be left out
-        raise InvalidSetting("the Cassandra URL has a '#': write %23 in user, password and options")
+    parts = read_url(url, "Cassandra URL")
+    hosts, port = _hosts(parts.hosts)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for unknown in options.keys() - set(_OPTIONS):
+    unknown = next((option for option in options if option not in _OPTIONS), None)
+    if unknown is not None:
         raise InvalidSetting(
             f"option {unknown!r} of the Cassandra URL is unknown: use {', '.join(_OPTIONS)}, signals"
         )
-    login, _, places = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    hosts, port = _hosts(places)
+    user, _, password = parts.login.partition(":")
     address = Address(
         hosts=hosts,
         port=port,

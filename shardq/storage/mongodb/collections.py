@@ -30,6 +30,7 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, ShardRows
 
 __all__ = [
+    "all_shards",
     "close",
     "drop",
     "drop_unused",
@@ -141,6 +142,11 @@ def of_every_incarnation(session: Session, queue: str) -> tuple[Shard, ...]:
     return tuple(
         map(_shard_of, names(session, f"{re.escape(queues.name_of(queue))}({queues.SIGN}[0-9a-f]+)?"))
     )
+
+
+def all_shards(session: Session) -> tuple[Shard, ...]:
+    """Return the shards that have one, of all queues by what they are called."""
+    return tuple(map(_shard_of, names(session, ".*")))
 
 
 def find(session: Session, shard: Shard) -> Document | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import guarantees, queues, room, schema
+from shardq.storage.mongodb import collections, guarantees, queues, room, schema
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
@@ -16,14 +17,22 @@ from shardq.storage.requests import Finding
 __all__ = ["diagnose"]
 
 _NEARLY = 0.9  # of the room there is
+_NAMED = 3  # collections
+_MOMENT = 1.0  # seconds between the two looks at what lacks an index
+_ACTIONS = frozenset((
+    "collMod", "createCollection", "createIndex", "dropCollection", "dropIndex", "find", "insert", "listCollections",
+    "listIndexes", "remove", "update",
+))  # fmt: skip
 
 
 def diagnose(session: Session) -> tuple[Finding, ...]:
-    """What the servers are and whether the schema is this client's; changes nothing."""
+    """What the servers are, what this user may do, and whether the schema is this client's; changes nothing."""
+    found: list[Finding] = []
     try:
-        return tuple(_findings(session))
+        found.extend(_findings(session))
     except ShardqError as error:
-        return (Finding("reachable", ok=False, value=str(error)),)
+        found.append(Finding("requests" if found else "reachable", ok=False, value=str(error)))
+    return tuple(found)
 
 
 def _findings(session: Session) -> Iterator[Finding]:
@@ -36,10 +45,78 @@ def _findings(session: Session) -> Iterator[Finding]:
     yield Finding("release", ok=True, value=release)
     members = len(hello.get("hosts", ())) or 1
     yield Finding("members", ok=members != 2, value=str(members), remedy="use three, so that one may fail")
+    yield from _rights(session)
     yield from guarantees.findings(session.write_concern, hello, session.read_preference, _status(session))
     yield _shards(session)
     yield _open_files(session)
     yield _schema(session)
+    yield _indexes(session)
+
+
+def _rights(session: Session) -> Iterator[Finding]:
+    """Tell what this user may not do in the database. Without a login there is nothing to tell."""
+    with session.translated(writing=False):
+        answer = session.database.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
+    if not answer["authenticatedUsers"]:
+        return
+    held: set[str] = set()
+    for privilege in answer["authenticatedUserPrivileges"]:
+        if _covers(privilege["resource"], session.address.database):
+            held.update(privilege["actions"])
+    missing = [] if "anyAction" in held else sorted(_ACTIONS - held)
+    yield Finding(
+        "rights",
+        ok=not missing,
+        value=f"without {', '.join(missing)}" if missing else "all that are needed",
+        remedy="give this user the roles readWrite and dbAdmin on the database",
+    )
+
+
+def _covers(resource: Document, database: str) -> bool:
+    """Tell whether a privilege is for every collection of the database."""
+    everywhere = resource.get("db") in ("", database) and resource.get("collection") == ""
+    return everywhere or bool(resource.get("anyResource"))
+
+
+def _indexes(session: Session) -> Finding:
+    """Tell which indexes collections lack. Those of the history are made where something is kept."""
+    lacking = {
+        name: found for name, wanted in _indexed(session) if (found := _lacking(session, name, wanted))
+    }
+    if lacking:
+        time.sleep(_MOMENT)  # somebody may be making one
+        lacking = {
+            name: found for name, wanted in lacking.items() if (found := _lacking(session, name, wanted))
+        }
+    named = [f"{', '.join(sorted(names))} of {name}" for name, names in sorted(lacking.items())]
+    more = f", and those of {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return Finding(
+        "indexes",
+        ok=not named,
+        value=f"missing: {'; '.join(named[:_NAMED])}{more}" if named else "all",
+        remedy="`shardq sweep --all` makes those of shards; `shardq schema print --store mongodb` shows the others",
+    )
+
+
+def _indexed(session: Session) -> Iterator[tuple[str, set[str]]]:
+    """Return the collections that have indexes, with the names of those: shards of queues, and shardq's own."""
+    yield from ((each.name, _names(each)) for each in schema.own_collections() if each.indexes)
+    plain, grouped = _names(schema.shard_collection()), _names(schema.shard_collection(grouped=True))
+    existing = queues.planned(session)
+    for shard in collections.all_shards(session):
+        if shard.queue in existing:
+            yield str(shard), grouped if shard.is_grouped else plain
+
+
+def _names(collection: schema.Collection) -> set[str]:
+    return {each["name"] for each in collection.indexes}
+
+
+def _lacking(session: Session, name: str, wanted: set[str]) -> set[str]:
+    """Return which of the indexes a collection lacks; none if there is no collection."""
+    with session.translated(writing=False):
+        there = {each["name"] for each in session.collection(name).list_indexes()}
+    return wanted - there if there else set()
 
 
 def _status(session: Session) -> Document:

@@ -174,10 +174,10 @@ def plan(session: Session, name: str, shards: int) -> None:
 
 
 def planned(session: Session) -> dict[str, int]:
-    """Return how many shards each queue may come to have, as far as that was noted, by what it is called."""
+    """Return how many shards each queue may come to have, 0 if that was not noted, by what it is called."""
     with session.translated(writing=False):
-        found = session.collection(QUEUES).find({"shards": {"$exists": True}} | _ALIVE, {"settings": 0})
-        return {called(each): each["shards"] for each in found}
+        found = session.collection(QUEUES).find(_ALIVE, {"settings": 0})
+        return {called(each): each.get("shards", 0) for each in found}
 
 
 def require(session: Session, name: str) -> None:

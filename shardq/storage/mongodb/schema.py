@@ -26,6 +26,7 @@ __all__ = [
     "bar",
     "index",
     "make",
+    "own_collections",
     "require_current",
     "seed",
     "shard_collection",
@@ -195,6 +196,12 @@ def _create_indexes(
 
 def _is_barred(database: Database[Document], name: str) -> bool:
     return any(each["key"] == BAR["key"] for each in database[name].list_indexes())
+
+
+def own_collections() -> list[Collection]:
+    """What the collections that every database has are like, by the last description of each."""
+    described = (each for file in migrations(_STORE) for each in _described(file.text) if each.name != _SHARD)
+    return list({each.name: each for each in described}.values())
 
 
 @cache

@@ -19,14 +19,21 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError, WaitQueueTimeoutError
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
+)
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
+from shardq.errors import InvalidSetting
 from shardq.storage.clocks import uptime
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.guarantees import check_write_concern
+from shardq.storage.opening import without_secrets
 from shardq.storage.per_process import PerProcess
 
 __all__ = ["Address", "Session", "clock_leads"]
@@ -254,7 +261,11 @@ def _client(address: Address) -> MongoClient[Document]:
         "waitQueueTimeoutMS": round(_FREE_SECONDS * 1_000),
     }
     patience = {name: value for name, value in patience.items() if f"{name.lower()}=" not in given}
-    return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
+    try:
+        return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
+    except (ConfigurationError, ValueError, TypeError) as error:
+        reason = without_secrets(error, address.uri)
+    raise InvalidSetting(f"{address} cannot be used as the URL says ({reason}): correct the URL")
 
 
 def clock_leads(session: Session, known: int | None) -> tuple[int]:

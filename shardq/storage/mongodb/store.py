@@ -89,6 +89,7 @@ class MongoStore(KeyMethods):
             signals=True,
             groups=self.session.has_transactions,
             transactions=self.session.has_transactions,
+            backup_tools="`mongodump --oplog` and `mongorestore --oplogReplay`, or snapshots of the volumes",
         )
 
     def within(self, connection: object) -> JoinedStore:

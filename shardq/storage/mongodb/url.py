@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 from pymongo.errors import ConfigurationError, PyMongoError
@@ -15,12 +15,14 @@ from shardq.errors import InvalidSetting
 from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.opening import is_secret, read_url
 from shardq.storage.store import Store
 
 __all__ = ["open_mongodb", "parse"]
 
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
-_SRV = "mongodb+srv"
+_PLAIN, _SRV = "mongodb://", "mongodb+srv://"
+_OF_SRV = re.compile("(^|[&;])srv[^&;]*", re.IGNORECASE)  # options that the driver takes of such a URL only
 
 
 def open_mongodb(
@@ -38,59 +40,71 @@ def open_mongodb(
 
 def parse(url: str) -> Address:
     """What the URL says, without a request to anything. Errors do not repeat it: it may hold a password."""
-    if "#" in url:  # what follows it would be left out
-        raise InvalidSetting("the MongoDB URL has a '#': write %23 in user, password and options")
-    parts = urlsplit(url)
-    database = unquote(parts.path).strip("/")
+    parts = read_url(url, "MongoDB URL")
+    hosts, looked_up = tuple(parts.hosts.split(",")), url.startswith(_SRV)
+    if not all(hosts):
+        raise InvalidSetting("the MongoDB URL names no host: write mongodb://host1,host2/database")
+    if looked_up and (len(hosts) > 1 or ":" in parts.hosts):
+        raise InvalidSetting(
+            "the mongodb+srv URL has several hosts, or a port: write mongodb+srv://name/database, with the name that "
+            "lists the hosts"
+        )
+    query = _OF_SRV.sub("", parts.query).lstrip("&;") if looked_up else parts.query
+    _check(f"{parts.login}@{parts.hosts}" if "@" in url else parts.hosts, query)
+    database = unquote(parts.path).strip("/")  # told only now, as behind a wrong host it may be of a password
     if not _DATABASE.fullmatch(database) or database in ("admin", "local", "config"):
         raise InvalidSetting(
             f"database {database!r} of the MongoDB URL cannot be used: write mongodb://host/database, with letters, "
             "digits, '_' and '-', and none of the server's own"
         )
-    hosts = tuple(parts.netloc.rpartition("@")[2].split(","))
-    if not all(hosts):
-        raise InvalidSetting("the MongoDB URL names no host: write mongodb://host1,host2/database")
-    if parts.scheme != _SRV:  # a name of that kind has to be looked up first
-        _check(url)
     return Address(url, database, hosts)
 
 
-def _check(url: str) -> None:
+def _check(place: str, query: str) -> None:
+    """Raise InvalidSetting for hosts, a login or options that the driver refuses. No name is looked up.
+
+    The driver's error is not even the context of that, as it may repeat what it refuses.
+    """
+    options, wrong = {}, ""
     try:
-        options = parse_uri(url, warn=False)["options"]
+        options = parse_uri(f"{_PLAIN}{place}/?{query}", warn=False)["options"]
     except OSError as error:
-        raise InvalidSetting(
-            f"{_refused(url, OSError) or 'a file'}, which the MongoDB URL names, cannot be read "
+        wrong = (
+            f"{_refused(query, OSError) or 'a file'}, which the MongoDB URL names, cannot be read "
             f"({os.strerror(error.errno or 0)}): check tlsCAFile and tlsCertificateKeyFile"
-        ) from None
+        )
     except (PyMongoError, ValueError) as error:
-        raise InvalidSetting(
-            f"the MongoDB URL cannot be read ({_reason(error, url)}): check hosts, ports and options; write "
+        wrong = (
+            f"the MongoDB URL cannot be read ({_reason(error, query)}): check hosts, ports and options; write "
             "special characters of user and password as %XX"
-        ) from None
+        )
+    if wrong:
+        raise InvalidSetting(wrong)
     check_write_concern(
         {name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options}
     )
 
 
-def _reason(error: Exception, url: str) -> str:
+def _reason(error: Exception, query: str) -> str:
     """The option that the driver does not know; else the kind of the error, as its text may tell a password."""
-    unknown = _refused(url, ConfigurationError) if str(error).startswith("Unknown option") else None
+    unknown = _refused(query, ConfigurationError) if str(error).startswith("Unknown option") else None
     return f"option {unknown} is unknown" if unknown else type(error).__name__
 
 
-def _refused(url: str, kind: type[Exception]) -> str | None:
+def _refused(query: str, kind: type[Exception]) -> str | None:
     """The first option that the driver refuses with such an error, which may not name it; of a file, its path.
 
-    Behind a ``?`` that was not written as %3F, a part of the password looks like an option; an ``@`` follows it then.
+    Behind a ``&`` that was not written as %26, a part of a password looks like an option.
     """
-    query = url.partition("?")[2]
-    for option in () if "@" in query else re.split("[&;]", query):
+    options = re.split("[&;]", query)
+    for place, option in enumerate(options):
         name, _, value = option.partition("=")
         try:
-            parse_uri(f"mongodb://host/?{option}", warn=False)
+            parse_uri(f"{_PLAIN}host/?{option}", warn=False)
         except kind:
-            return repr(unquote_plus(value) if kind is OSError else name)
+            if kind is OSError:
+                return repr(unquote_plus(value))
+            return None if any(map(is_secret, options[:place])) else repr(name)
         except (OSError, PyMongoError, ValueError):
             continue
     return None

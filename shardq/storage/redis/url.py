@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from shardq.errors import InvalidSetting
+from shardq.storage.opening import read_url
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.signals.publisher import OpenLine
@@ -105,21 +106,20 @@ def open_redis(url: str) -> OpenLine:
 
     Errors do not repeat the URL, nor what the driver says of it: both may hold the password.
     """
+    parts = read_url(url, "Redis URL of the option signals")
+    host = urlsplit(f"//{parts.hosts}").hostname or ""
     try:
-        place = urlsplit(url)
-        if not place.hostname or "#" in url:  # what follows a # would be left out
-            raise ValueError("no host")  # noqa: TRY301 -- told as all that is wrong with it
         pool = _pool(url)
         pool.make_connection()  # which connects to nothing yet, but knows its options
+        wrong = None if host else "no host"
     except (ValueError, TypeError, AttributeError, RedisError) as error:
+        wrong = type(error).__name__
+    if wrong:
         raise InvalidSetting(
-            f"the Redis URL of the option signals cannot be read ({type(error).__name__}): write "
-            "redis://user:password@host:6379/0, special characters of user and password as %XX, and no options but "
-            "the driver's"
-        ) from None
-    return RedisLine(
-        lambda: _pool(url), host=place.hostname, channel=f"shardq:{pool.connection_kwargs.get('db', 0)}"
-    )
+            f"the Redis URL of the option signals cannot be read ({wrong}): write redis://user:password@host:6379/0, "
+            "special characters of user and password as %XX, and no options but the driver's"
+        )
+    return RedisLine(lambda: _pool(url), host=host, channel=f"shardq:{pool.connection_kwargs.get('db', 0)}")
 
 
 def _pool(url: str) -> ConnectionPool:

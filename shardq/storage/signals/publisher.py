@@ -80,13 +80,13 @@ class LocalNotifier:
                     self._counts.clear()
                     self._of_all += 1
                 self._counts[queue] = self._counts.get(queue, 0) + 1
-            self._changes.tell()
+            self._changes.notify_all()
 
     def announce_all(self) -> None:
         """Wake all threads: what became deliverable is not known."""
         with self._lock:
             self._of_all += 1
-            self._changes.tell()
+            self._changes.notify_all()
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
@@ -131,7 +131,7 @@ class Publisher:
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
             if soon and self._has_thread():
                 if len(self._pending) == 1:
-                    self._news.tell()
+                    self._news.notify_all()
                 return
         self.flush()
 
@@ -151,7 +151,7 @@ class Publisher:
         atexit.unregister(self._end)
         with self._lock:
             thread, self._thread = self._thread, None
-            self._news.tell()
+            self._news.notify_all()
         if thread is not None:
             thread.join(_LAST_WORDS)
         self.flush()

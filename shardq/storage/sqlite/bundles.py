@@ -63,7 +63,7 @@ _IS_NEW = """
         AND incarnation = (SELECT incarnation FROM queue WHERE name = ?10)
     )
 """
-_INSERT = f"""
+SQL_INSERT = f"""
     INSERT INTO slice (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at
@@ -172,7 +172,7 @@ def _insert(
     sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str, place: int | None
 ) -> None:
     head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-    insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (_INSERT, ())
+    insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (SQL_INSERT, ())
     if len(bundle.data) <= SHORT:
         sql.execute(insert, (*head, None, bundle.data, known_since, queue, bundle.expires_at, *order))
         return

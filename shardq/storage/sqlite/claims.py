@@ -18,11 +18,11 @@ from shardq.storage.sqlite.slicing import skip, split, split_off
 
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
-_HELD = f"""
+SQL_HELD = f"""
     SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? ORDER BY place, priority, sent_due, bundle_id, first
 """
-_DELIVERABLE = f"""
+SQL_DELIVERABLE = f"""
     SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM slice INDEXED BY slice_by_due
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
@@ -36,7 +36,7 @@ _TAKE_HEAD = f"""
     UPDATE slice SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
     WHERE slice_key = ?1
 """
-_READ = """
+SQL_READ = """
     SELECT slice_key, data_key
     FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
 """
@@ -113,7 +113,7 @@ def _find(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, boo
     shard_key = directory.key_of(sql, request.shard)
     if shard_key is None:
         return Taken(None, (), now), False
-    held = sql.execute(_HELD, (shard_key, request.token)).fetchall()
+    held = sql.execute(SQL_HELD, (shard_key, request.token)).fetchall()
     if held:
         return Taken(shard_key, tuple(held), now), True
     if request.shard.is_grouped:
@@ -130,7 +130,7 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
     """Return slices until they hold ``limit`` messages, and how many are wanted still: below 0, so many too much."""
     rows: list[Row] = []
     wanted = limit
-    cursor = sql.execute(_DELIVERABLE, (shard_key, now))
+    cursor = sql.execute(SQL_DELIVERABLE, (shard_key, now))
     for row in cursor:
         rows.append(row)
         wanted -= row[2]
@@ -142,7 +142,7 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
     """Return the slices with the data of all; those that were purged since are left out."""
-    keys = sql.execute(_READ, (taken.shard_key, request.token)).fetchall()
+    keys = sql.execute(SQL_READ, (taken.shard_key, request.token)).fetchall()
     return taken.claimed(request.lease, {key: bundles.long_data(sql, data_key) for key, data_key in keys})
 
 

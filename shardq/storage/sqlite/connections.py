@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.faults import busy
 from shardq.waits import Changes
 
 __all__ = [
@@ -19,10 +20,8 @@ __all__ = [
     "BlobConnection",
     "Connection",
     "FileIdentity",
-    "LogRoom",
     "Pool",
     "file_identity",
-    "log_of",
 ]
 
 FileIdentity: TypeAlias = tuple[int, int]
@@ -39,9 +38,6 @@ _SETTINGS = (
     "PRAGMA fullfsync = ON",
 )
 _WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
-
-_LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
-_SHARE = 2  # times the log's size has to be free beside it
 
 
 MOST_BLOBS = 1_000
@@ -71,6 +67,14 @@ def file_identity(path: Path | str) -> FileIdentity | None:
     return status.st_dev, status.st_ino
 
 
+def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
+    """Return the identity of the file, if no other one has taken its place since it was that."""
+    identity = file_identity(path)
+    if None not in (before, identity) and before != identity:
+        raise busy("it was replaced by another file")
+    return identity
+
+
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
@@ -84,7 +88,11 @@ class Connection:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> Connection:
-        """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock."""
+        """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock.
+
+        Raises SQLITE_BUSY also when the file was replaced meanwhile: it may be connected to the one that is gone.
+        """
+        before = None if create else file_identity(path)
         sql = sqlite3.connect(
             f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -97,10 +105,10 @@ class Connection:
         try:
             for setting in _SETTINGS:
                 sql.execute(setting)
+            return cls(sql, _unreplaced(path, before))
         except BaseException:
             sql.close()
             raise
-        return cls(sql, file_identity(path))
 
     @classmethod
     def empty(cls) -> Connection:
@@ -201,7 +209,7 @@ class Pool:
     def resume(self) -> None:
         """Lend again after a successful :meth:`pause`."""
         self._pausing = False
-        self._changes.tell()
+        self._changes.notify_all()
 
     def _are_closed(self) -> bool:
         if self._lent:
@@ -246,50 +254,10 @@ class Pool:
                     loan.connection = None
                 del self._lent[loan]
                 if self._changes.turns:
-                    self._changes.tell()
+                    self._changes.notify_all()
         if loan.connection is not None:
             loan.connection.close()
 
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
-
-
-def log_of(path: Path) -> Path:
-    """Return the path of the file's log: it is beside the file that a symbolic link leads to."""
-    file = Path(os.path.realpath(path))
-    return file.with_name(file.name + "-wal")
-
-
-class LogRoom:
-    """Keeps room on the disk for emptying the log into the file.
-
-    A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
-    meanwhile could not be emptied afterwards either, because the file has to grow for that.
-    """
-
-    def __init__(self, path: Path) -> None:
-        log = log_of(path)
-        self._log, self._folder = str(log), log.parent
-
-    def keep(self, sql: sqlite3.Connection) -> None:
-        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
-        try:
-            size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
-        except OSError:
-            return
-        if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):
-            return
-        busy, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            error = sqlite3.OperationalError(
-                f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
-            )
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise error
-
-
-def _free(folder: Path) -> int:
-    """Return how many bytes an ordinary user can write there."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize

@@ -9,9 +9,10 @@ from pathlib import Path
 from shardq.errors import ShardqError
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, log_of
+from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
-from shardq.storage.sqlite.guarantees import check_file_system, check_release
+from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release
+from shardq.storage.sqlite.log import log_of
 
 __all__ = ["diagnose"]
 
@@ -39,7 +40,7 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
 def _around(path: Path) -> Iterator[Finding]:
     yield from _folder(path.parent)
     if path.exists():
-        yield from (Finding("file", True, str(path)), _size(path), _log(path))
+        yield from (Finding("file", True, str(path)), check_access(path), _size(path), _log(path))
     else:
         yield Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
 
@@ -92,9 +93,12 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding(
         "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"
     )
-    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0])
+    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0]).replace("\n", " ")
     yield Finding(
-        "integrity", check == "ok", check, "restore the file, or rescue it with `sqlite3 FILE .recover`"
+        "integrity",
+        check == "ok",
+        check,
+        "put a backup in its place with `shardq restore BACKUP`, or rescue it with `sqlite3 FILE .recover`",
     )
     yield _writable(sql)
 

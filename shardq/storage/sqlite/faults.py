@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import TypeVar
 
 from shardq.errors import (
     InvalidMessage,
@@ -15,19 +16,25 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["is_busy", "translate", "translate_os"]
+__all__ = ["busy", "damage", "is_busy", "is_unreadable", "is_unwritable", "translate", "translate_os"]
+
+T = TypeVar("T", bound=sqlite3.Error)
 
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _PASSING = _BUSY | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM}
 _UNCERTAIN = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT))
+_UNREADABLE = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
+_UNWRITABLE = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE))
 _REFUSALS = frozenset((sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH))
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "is locked by another connection, of this process or another: wait until its transaction has "
     "ended, raise busy_timeout, or send with the client that client.transaction() gave if it is yours",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; wait, or raise busy_timeout",
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; keep it on a local disk and try again",
-    sqlite3.SQLITE_NOTADB: "is not a SQLite database; give another path, or restore the file from a backup",
-    sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a backup, or rescue it with `sqlite3 FILE .recover`",
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database; give another path, or put a backup in its place with "
+    "`shardq restore BACKUP`",
+    sqlite3.SQLITE_CORRUPT: "is damaged; put a backup in its place with `shardq restore BACKUP`, or rescue it with "
+    "`sqlite3 FILE .recover`",
     sqlite3.SQLITE_READONLY: "cannot be written; give this user write access to the file and its folder",
     sqlite3.SQLITE_PERM: "cannot be opened; give this user access to the file and its folder",
     sqlite3.SQLITE_AUTH: "cannot be opened; give this user access to the file and its folder",
@@ -40,6 +47,26 @@ _REMEDIES = {
 def is_busy(error: sqlite3.Error) -> bool:
     """Return True for an error that waiting a little may cure: another process holds a lock."""
     return _code(error) in _BUSY
+
+
+def is_unreadable(error: sqlite3.Error) -> bool:
+    """Return True when the file is damaged, or no database."""
+    return _code(error) in _UNREADABLE
+
+
+def is_unwritable(error: sqlite3.Error) -> bool:
+    """Return True when there was no room for what was to be written."""
+    return getattr(error, "sqlite_errorcode", 0) in _UNWRITABLE
+
+
+def busy(reason: str) -> sqlite3.OperationalError:
+    """Return an error as SQLite raises it when the file cannot be used for the moment."""
+    return _made(sqlite3.OperationalError(reason), sqlite3.SQLITE_BUSY)
+
+
+def damage(found: str) -> sqlite3.DatabaseError:
+    """Return an error as SQLite raises it when it meets what an integrity check has found."""
+    return _made(sqlite3.DatabaseError(found), sqlite3.SQLITE_CORRUPT)
 
 
 def translate(error: sqlite3.Error, path: Path, *, committing: bool = False) -> ShardqError:
@@ -89,6 +116,11 @@ def _cannot_open(error: sqlite3.Error, path: Path) -> ShardqError:
         f"({error})",
         retryable=False,
     )
+
+
+def _made(error: T, code: int) -> T:
+    error.sqlite_errorcode = code
+    return error
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -1,8 +1,9 @@
-"""What a guarantee rests on: SQLite's release, and the file system below the file."""
+"""What a guarantee rests on: SQLite's release, the file system below the file, and who may change the file."""
 
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 
 from shardq.storage.requests import Finding
 
-__all__ = ["Mount", "check_file_system", "check_release", "has_reset_bug", "mount_of"]
+__all__ = ["Mount", "check_access", "check_file_system", "check_release", "has_reset_bug", "mount_of"]
 
 _NETWORK = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone",
@@ -52,7 +53,7 @@ def check_release(version: str) -> Finding:
         f"{version} can corrupt the file when two processes write at the same moment, which is rare",
         "use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6): https://sqlite.org/wal.html#walresetbug;"
         " a distribution may have mended an older one",
-        warning=True,
+        note=True,
     )
 
 
@@ -97,3 +98,34 @@ def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]
         )
     else:
         yield Finding("file system", True, mount.kind)
+
+
+def check_access(path: Path) -> Finding:
+    """Tell whether any user of this machine can change or read the file, as far as the folders above let them in."""
+    file = path.resolve()
+    files = [each for end in ("", "-wal", "-shm") if (each := file.with_name(file.name + end)).exists()]
+    named, folder = " ".join(map(str, files)), file.parent
+    within, around = _rights(*files), _rights(folder)
+    if not all(each.stat().st_mode & stat.S_IXOTH for each in file.parents):
+        return Finding("access", True, "users whom the folder lets in")
+    if within & stat.S_IWOTH:
+        return Finding("access", False, "any user of this machine can change the file", f"chmod 600 {named}")
+    if around & stat.S_IWOTH and not around & stat.S_ISVTX:
+        value = f"any user of this machine can replace the file, by its folder {folder}"
+        return Finding("access", False, value, f"chmod 700 {folder}")
+    if around & stat.S_IWOTH:
+        value = f"any user of this machine can put a log for the file into {folder}, which SQLite would read"
+        remedy = "move the file into a folder of its own, of mode 700, while no program uses it"
+        return Finding("access", True, value, remedy, warning=True)
+    if within & stat.S_IROTH:
+        value = "any user of this machine can read the messages"
+        return Finding("access", True, value, f"chmod 600 {named}", warning=True)
+    return Finding("access", True, "its user and group" if within & stat.S_IRWXG else "its user")
+
+
+def _rights(*paths: Path) -> int:
+    """Return the modes of all these together."""
+    modes = 0
+    for path in paths:
+        modes |= path.stat().st_mode
+    return modes

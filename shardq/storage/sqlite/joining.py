@@ -19,7 +19,7 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
-from shardq.waits import Flag
+from shardq.waits import Flag, is_over, start
 from shardq.wording import kind_of, shown
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
@@ -173,7 +173,8 @@ class Commits:
 
     def expect(self) -> None:
         """Look for the commit of the transaction that holds the lock now."""
-        with self._lock.get(), suppress(ShardqError, RuntimeError):  # RuntimeError: no thread is left
+        new = None
+        with self._lock.get(), suppress(ShardqError):
             before = self.state()
             is_looked_for = self._is_looked_for()
             if is_looked_for and before != self._seen:
@@ -184,8 +185,10 @@ class Commits:
                 self.woken.set()
             else:
                 self.woken = Flag()
-                self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
-                self._thread.start()
+                new = self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
+        if new is not None:
+            with suppress(RuntimeError):  # no thread is left
+                start(new, self._forget_thread)
 
     def close(self) -> None:
         """Look no longer."""
@@ -196,7 +199,11 @@ class Commits:
 
     def _is_looked_for(self) -> bool:
         """Tell whether this process has the thread: a forked child has not, and its parent's event may be held."""
-        return self._thread is not None and self._thread.is_alive()
+        return not is_over(self._thread)
+
+    def _forget_thread(self) -> None:
+        with self._lock.get():
+            self._thread = None
 
     def _look(self) -> None:
         woken = self.woken

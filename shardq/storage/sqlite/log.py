@@ -1,9 +1,13 @@
-"""Sleeping until another process commits what is waited for: it opens and closes the log beside the file then."""
+"""The log beside the file: its place, the room that it needs, and sleeping until another process opens and closes it.
+
+A process does that when it has committed what may be waited for.
+"""
 
 from __future__ import annotations
 
 import os
 import select
+import sqlite3
 import stat
 import sys
 import time
@@ -11,12 +15,16 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from shardq.storage.sqlite.connections import FileIdentity, file_identity, log_of
+from shardq.storage.sqlite.connections import FileIdentity, file_identity
+from shardq.storage.sqlite.faults import busy
 from shardq.waits import Flag
 
-__all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper", "tell"]
+__all__ = ["EventSleeper", "LogRoom", "LogWatch", "PollingSleeper", "Sleeper", "log_of", "side_files", "tell"]
 
 _Stamp: TypeAlias = tuple[int, int]
+
+_LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
+_SHARE = 2  # times the log's size has to be free beside it
 
 # A commit is visible only some time after its last write to the log, and file systems count time in steps of
 # some milliseconds: a log that was written more recently says nothing.
@@ -29,6 +37,49 @@ _GROWTH = 1.5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
 _LOOK_ANYWAY = 1.0  # seconds; a process of another machine or container is not heard
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of the file's log: it is beside the file that a symbolic link leads to."""
+    return side_files(path)[0]
+
+
+def side_files(path: Path) -> tuple[Path, ...]:
+    """Return the paths of all that SQLite may keep beside the file, the log first."""
+    file = Path(os.path.realpath(path))
+    return tuple(file.with_name(file.name + ending) for ending in ("-wal", "-shm", "-journal"))
+
+
+class LogRoom:
+    """Keeps room on the disk for emptying the log into the file.
+
+    A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
+    meanwhile could not be emptied afterwards either, because the file has to grow for that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        log = log_of(path)
+        self._log, self._folder = str(log), log.parent
+
+    def keep(self, sql: sqlite3.Connection) -> None:
+        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
+        try:
+            size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
+        except OSError:
+            return
+        if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):
+            return
+        kept, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if kept:
+            raise busy(
+                f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
+            )
+
+
+def _free(folder: Path) -> int:
+    """Return how many bytes an ordinary user can write there."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def tell(path: str) -> None:

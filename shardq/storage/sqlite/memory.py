@@ -21,7 +21,6 @@ from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.store import Store
-from shardq.wording import shown
 
 __all__ = ["MemoryStore", "open_memory"]
 
@@ -45,12 +44,12 @@ def open_memory(url: str, clock: Clock) -> Store:
     name, _, options = url.removeprefix("memory://").partition("?")
     if not re.fullmatch(r"[\w.-]*", name):
         raise InvalidSetting(
-            f"{shown(url)} has a name that cannot be used: write memory:// or memory://name, with letters, digits, "
+            "the memory URL has a name that cannot be used: write memory:// or memory://name, with letters, digits, "
             "'_', '-' and '.'"
         )
     if options:
         raise InvalidSetting(
-            f"{shown(url)} has options, and memory:// takes none but signals=URL: leave them out"
+            "the memory URL has options, and memory:// takes none but signals=URL: leave them out"
         )
     return MemoryStore(name, clock)
 

@@ -64,7 +64,7 @@ _COLUMNS = f"""
 """
 _REST = "expires_at, message_group"
 _WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}, {_REST}", f"{_COLUMNS} x'', {_REST}"
-_WAITING = _view(
+SQL_WAITING = _view(
     """
         SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
         WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND processed_at IS NULL
@@ -116,7 +116,7 @@ _CONTAINING = f"""
     SELECT {_WITH_DATA} FROM slice WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
 """
 # Counted from the index alone, but for what is held.
-_COUNT = f"""
+SQL_COUNT = f"""
     SELECT
         coalesce(sum(count) FILTER (WHERE {_DUE} <= ?2), 0), coalesce(sum(count) FILTER (WHERE {_DUE} > ?2), 0),
         (
@@ -169,7 +169,7 @@ def _view_of(request: Peek) -> _View:
         return _HELD
     if request.of_period:
         return _DUE_THEN
-    return _GROUPED if request.shard.is_grouped else _WAITING
+    return _GROUPED if request.shard.is_grouped else SQL_WAITING
 
 
 def find_many(
@@ -193,7 +193,7 @@ def count(sql: sqlite3.Connection, shard: Shard, now: int, *, sizes: bool) -> Sh
     With ``sizes`` the rows are read too; the length of what is stored beside them is known without reading it.
     """
     key = directory.key_of(sql, shard)
-    ready, later, held, processed, *since = sql.execute(_COUNT, (key, now)).fetchone()
+    ready, later, held, processed, *since = sql.execute(SQL_COUNT, (key, now)).fetchone()
     size = sql.execute(_SIZES, (key, now)).fetchone()[0] if sizes else None
     oldest, ready_since = since
     return ShardCounts(ready, later - held, held, processed, oldest, ready_since, size)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shardq.errors import SchemaMismatch
 from shardq.storage.migrations import Migration, migrations
 
-__all__ = ["APPLICATION_ID", "apply", "is_current", "version"]
+__all__ = ["APPLICATION_ID", "apply", "check_owner", "is_current", "recognise", "version"]
 
 APPLICATION_ID = 0x73687271
 _STORE = "sqlite"
@@ -28,7 +28,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 def is_current(connection: sqlite3.Connection) -> bool:
     """Return True when the file has this client's schema, False when it is empty; else SchemaMismatch."""
-    found, known = _recognise(connection), len(migrations(_STORE))
+    found, known = recognise(connection), len(migrations(_STORE))
     if 0 < found < known:
         raise SchemaMismatch(
             f"SQLite file {_file(connection)} has schema version {found}, this shardq needs {known}: "
@@ -42,13 +42,13 @@ def apply(connection: sqlite3.Connection) -> None:
 
     All of it is one transaction: who opens the file meanwhile finds it empty, or as it was, and never half made.
     """
-    if _recognise(connection) == 0:
+    if recognise(connection) == 0:
         connection.execute(_PAGE_SIZE)
         connection.execute(_WAL)
     connection.execute(_BEGIN)
     try:
         # Another process may have applied it while this one waited for the lock.
-        for migration in migrations(_STORE)[_recognise(connection) :]:
+        for migration in migrations(_STORE)[recognise(connection) :]:
             _apply_one(connection, migration)
         connection.execute("COMMIT")
     except BaseException:
@@ -57,8 +57,20 @@ def apply(connection: sqlite3.Connection) -> None:
         raise
 
 
-def _recognise(connection: sqlite3.Connection) -> int:
+def recognise(connection: sqlite3.Connection) -> int:
     """Return the file's version, once it is certain that it is a file of shardq that this client knows."""
+    check_owner(connection)
+    found, known = version(connection), len(migrations(_STORE))
+    if found > known:
+        raise SchemaMismatch(
+            f"SQLite file {_file(connection)} has schema version {found}, this shardq knows up to {known}: "
+            "upgrade shardq"
+        )
+    return found
+
+
+def check_owner(connection: sqlite3.Connection) -> None:
+    """Raise SchemaMismatch for a file that another application has made."""
     # The tables first: another process may be making the schema, and commits them with the application's id.
     tables = connection.execute(_TABLES).fetchone()[0]
     application = connection.execute(_APPLICATION).fetchone()[0]
@@ -67,13 +79,6 @@ def _recognise(connection: sqlite3.Connection) -> int:
             f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own; "
             "an application may make its tables in that"
         )
-    found, known = version(connection), len(migrations(_STORE))
-    if found > known:
-        raise SchemaMismatch(
-            f"SQLite file {_file(connection)} has schema version {found}, this shardq knows up to {known}: "
-            "upgrade shardq"
-        )
-    return found
 
 
 def _file(connection: sqlite3.Connection) -> str:

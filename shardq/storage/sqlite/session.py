@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
+from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
 from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
+from shardq.storage.sqlite.log import LogRoom
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
@@ -39,7 +42,7 @@ class Session:
         self.path, self._place = path, str(path)
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
-        self._patience = Patience(patience)
+        self.patience = Patience(patience)
         self._log_room = LogRoom(path)
         self._abandoned: list[Pool] = []
         self._start()
@@ -56,7 +59,7 @@ class Session:
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
         try:
-            return self._readers.use(lambda connection: self._patience(_look, connection, look))
+            return self._readers.use(lambda connection: self.patience(_look, connection, look))
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -76,7 +79,7 @@ class Session:
 
         def run(connection: Connection) -> T:
             nonlocal committing
-            self._patience(self._begin, connection, durable=durable and self._durable)
+            self.patience(self._begin, connection, durable=durable and self._durable)
             result = _run(connection, change)
             committing = True
             connection.sql.execute("COMMIT")
@@ -103,7 +106,7 @@ class Session:
         """Make the file, if there is none, and bring its schema up to date."""
         try:
             with self._migrating:
-                self._patience(self._apply_schema)
+                self.patience(self._apply_schema)
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -140,9 +143,9 @@ class Session:
     def _open(self) -> Connection:
         if self.identity() is None:
             return Connection.empty()
-        connection = self._patience(Connection.open, self.path)
+        connection = self.patience(Connection.open, self.path)
         try:
-            if self._patience(schema.is_current, connection.sql):
+            if self.patience(schema.is_current, connection.sql):
                 return connection
         except BaseException:
             connection.close()
@@ -151,11 +154,23 @@ class Session:
         return Connection.empty()
 
     def _apply_schema(self) -> None:
+        _make(self._place)
         connection = Connection.open(self.path, create=True)
         try:
             schema.apply(connection.sql)
         finally:
             connection.close()
+
+
+def _make(path: str) -> None:
+    """Make an empty file that its user alone can read and write, or less by the umask. One that exists stays as it is.
+
+    SQLite would let everybody read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
+    to close it would end the locks that other threads may have on the file by then. Where the system lets nobody make a
+    file so, such as macOS, SQLite makes it.
+    """
+    with suppress(OSError):  # SQLite says what is wrong
+        os.mknod(os.path.realpath(path), 0o600)
 
 
 def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:

@@ -19,7 +19,7 @@ from shardq.storage.sqlite.bundles import BEHIND
 
 __all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
-_COVERING = """
+SQL_COVERING = """
     SELECT slice_key, first, count, token, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
     AND first >= coalesce((SELECT max(first) FROM slice WHERE bundle_id = ?1 AND first <= ?2), 0)
@@ -44,7 +44,7 @@ _SKIP = """
     WHERE slice_key = ?1
 """
 # A limit keeps what a claim holds from being read whole for some of it.
-_HELD = """
+SQL_HELD = """
     SELECT bundle_id, first, count, token, slice_key FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
@@ -92,7 +92,7 @@ def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]
     held = {
         row[:4]: row[4]
         for token, number in named.items()
-        for row in sql.execute(_HELD, (shard_key, token, 2 * number))
+        for row in sql.execute(SQL_HELD, (shard_key, token, 2 * number))
     }
     try:
         return tuple([held[span.bundle_id, span.first, span.count, span.token] for span in spans])
@@ -151,7 +151,7 @@ def _covering(
     sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, first: int, end: int
 ) -> list[_Covering]:
     """Return what begins within a span, and the last that begins before it, which may end before it too."""
-    return sql.execute(_COVERING, (bundle_id, first, end, shard_key)).fetchall()
+    return sql.execute(SQL_COVERING, (bundle_id, first, end, shard_key)).fetchall()
 
 
 def _slice(row: _Covering) -> _Slice:

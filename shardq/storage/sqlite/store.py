@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeVar
 
 from shardq.clock import Clock, SystemClock
 from shardq.sharding.shard import Shard
-from shardq.storage.abilities import Settle
+from shardq.storage.abilities import SavedFile, Settle
 from shardq.storage.per_process import PerProcess
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -45,6 +45,7 @@ from shardq.storage.sqlite import (
     sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
+from shardq.storage.sqlite.copying import copy_file
 from shardq.storage.sqlite.dedupe import KeyMethods
 from shardq.storage.sqlite.joining import Commits, JoinedSession, JoinedSignals
 from shardq.storage.sqlite.session import Session, check_path, check_synchronous, check_timeout
@@ -77,6 +78,7 @@ class SqliteStore(KeyMethods):
         signals=True,
         groups=True,
         transactions=True,
+        backup_tools="",
     )
 
     def __init__(
@@ -116,6 +118,15 @@ class SqliteStore(KeyMethods):
     def ping(self) -> None:
         """Read from the file if there is one; if not, there has to be a folder for it."""
         self.session.ping()
+
+    def back_up(self, target: str, *, overwrite: bool = False) -> SavedFile:
+        """Copy the file beside running clients. ``busy_timeout`` bounds the wait for those of a target that exists."""
+        return copy_file(self.session.path, check_path(target), self.session.patience, overwrite=overwrite)
+
+    def restore(self, backup: str) -> SavedFile:
+        """Put a copy of the backup in the place of the file and its log. Closes the connections of this store."""
+        self.close()
+        return copy_file(check_path(backup), self.session.path, self.session.patience, overwrite=True)
 
     # -- schema, queues ------------------------------------------------------------------------------------
 

@@ -19,10 +19,11 @@ __all__ = ["open_sqlite", "path_in"]
 
 def open_sqlite(url: str, clock: Clock) -> Store:
     """The store in the file that the URL names; raises InvalidSetting for a URL that names none."""
-    path, (place, mark, query) = path_in(url), url.partition("?")
+    path, (_, mark, query) = path_in(url), url.partition("?")
     if not path or "\0" in path:
         raise InvalidSetting(
-            f"{place!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute path"
+            "the SQLite URL names no file, or a host: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an "
+            "absolute path"
         )
     if mark and not query:
         raise InvalidSetting(

@@ -11,7 +11,8 @@ from pathlib import Path
 from inotify_simple import INotify, flags
 
 from shardq.bench.processes import Job, Ready
-from shardq.storage.sqlite.connections import Connection, log_of
+from shardq.storage.sqlite.connections import Connection
+from shardq.storage.sqlite.log import log_of
 
 from .floor import Size
 from .waiting import polling
