@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from shardq.client import Client
@@ -23,6 +25,7 @@ from tools.faults.assignment import Assignment
 from tools.faults.bystanders import Bystanders
 from tools.faults.dial import Dial, Loss
 from tools.faults.faults import Faults
+from tools.faults.history import Event, Log, Phase
 from tools.faults.partly import go_on_without_a_shard
 from tools.faults.schedule import Step
 from tools.faults.side import finish_moves
@@ -154,3 +157,40 @@ def test_a_machine_that_is_suspended_sleeps_no_longer_than_it_is_however_many_cl
         for actor in actors:
             actor.process.kill()
             actor.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("strength", "seconds"),
+    [(0.0, -10_800.0), (0.2, -240.0), (0.5, 0.0), (0.8, 240.0), (0.99, 10_800.0)],
+)
+def test_the_clock_of_one_client_is_wrong_by_minutes_or_hours_and_is_put_right(
+    tmp_path: Path, strength: float, seconds: float
+) -> None:
+    dials = {"w1": Dial(tmp_path / "w1"), "w2": Dial(tmp_path / "w2")}
+    clients: Any = SimpleNamespace(dials=dials, of_role=lambda *_: [SimpleNamespace(name="w1.1")])
+    target: Any = SimpleNamespace(goes_by_client_clock=False, huge=0)
+    faults = Faults(target, clients, client=cast("Client", None), queue="q", start_again=lambda _: None)
+    _, put_right = faults.skew_clock(msgspec.structs.replace(STEP, strength=strength))
+    assert [round(dials[each].ahead / 1e9) for each in ("w1", "w2")] == [seconds, 0]
+    assert put_right is not None
+    put_right()
+    assert dials["w1"].ahead == 0
+
+
+def test_the_next_client_of_a_place_uses_no_number_that_an_interrupted_one_has_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send that was interrupted before it was written down has left numbers out."""
+    monkeypatch.setattr(stage, "Actor", Asleep)
+    template = Assignment(role="", name="", seed=0, url="", queue="q", log="", dial="")
+    clients = stage.Stage(tmp_path, template, "seed")
+    first = clients.start("produce", "p1", first=10, messages=100)
+    log = Log(Path(first.assignment.log))
+    for number, bodies in enumerate((("p1-10", "p1-11"), ("p1-19",)), start=1):
+        log.write(
+            Event(at=number, actor="p1.1", number=number, verb="send", phase=Phase.INVOKE, bodies=bodies)
+        )
+    clients.replace(first, signal.SIGKILL)
+    (told,) = [actor.assignment for actor in clients.actors]
+    clients.kill("produce")
+    assert (told.name, told.first, told.messages) == ("p1.2", 20, 90)

@@ -16,14 +16,22 @@ __all__ = ["main"]
 
 def main(words: list[str]) -> None:
     """Distort what this process sees of time and network, then do its work."""
-    assignment = msgspec.json.decode(words[0], type=Assignment)
-    dial = Dial(Path(assignment.dial))
-    distort_time(dial)
-    install_detours(assignment.detours)
+    assignment, dial = surround(words)
     from .roles import play  # noqa: PLC0415 -- nothing that asks for the time may be there before
 
     play(assignment, dial)
 
 
+def surround(words: list[str]) -> tuple[Assignment, Dial]:
+    """Let this process see the time and the network of its assignment."""
+    assignment = msgspec.json.decode(words[0], type=Assignment)
+    dial = Dial(Path(assignment.dial))
+    distort_time(dial)
+    install_detours(assignment.detours)
+    return assignment, dial
+
+
 if __name__ == "__main__":
     main(sys.argv[1:])
+elif __name__ == "__mp_main__":  # a process of a pool, which imports the main program before anything else
+    surround(sys.argv[1:])

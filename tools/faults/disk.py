@@ -13,7 +13,7 @@ __all__ = ["Disk"]
 class Disk:
     """A tmpfs, which can be mounted by a process that is in a user and mount namespace of its own, without root."""
 
-    def __init__(self, folder: Path, megabytes: int = 48) -> None:
+    def __init__(self, folder: Path, megabytes: int = 192) -> None:
         self.folder = folder
         self._size = megabytes << 20
         self._filler = folder / "filler"

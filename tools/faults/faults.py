@@ -21,14 +21,16 @@ from shardq.storage.opening import open_store
 from .bystanders import Bystanders
 from .dial import Dial, Loss
 from .partly import go_on_without_a_shard
+from .pooled import HANDLER_SECONDS
 from .proxy import Proxy
 from .schedule import Step
-from .stage import AT_WORK, Actor, Stage
+from .stage import AT_WORK, CONSUMERS, Actor, Stage, has_ended
 from .target import Target
 
 __all__ = ["Faults", "Undo"]
 
-FIVE_MINUTES = 300.0
+FIVE_MINUTES, THREE_HOURS = 300.0, 10_800.0
+ORPHAN_SECONDS = HANDLER_SECONDS + 30.0  # for what they do at the end, on a busy computer
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
@@ -79,7 +81,7 @@ class Faults(Bystanders):
             victim.send(signal.SIGCONT)
 
     def kill_producer(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "produce", "ask", "publish")
+        return self._kill(step, "produce", "ask", "publish", "offer")
 
     def kill_consumer(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "work", "answer", "permit")
@@ -110,11 +112,35 @@ class Faults(Bystanders):
     def kill_reader(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "film", "watch")
 
+    def kill_pool(self, step: Step) -> tuple[str, None]:
+        """Kill the parent of a pool, whose processes have to end after the messages at hand."""
+        with self._machine:  # their clocks must not go back, so it is not suspended meanwhile
+            victim = self._victim(step, "pool")
+            left, until = victim.children, time.monotonic() + ORPHAN_SECONDS
+            self.stage.replace(victim, signal.SIGKILL)
+            while left and time.monotonic() < until:
+                time.sleep(0.1)
+                left = [pid for pid in left if not has_ended(pid)]
+        if left:
+            self.problems.append(f"{victim.name}: {len(left)} processes outlived the parent that was killed")
+        return victim.name, None
+
+    def interrupt_client(self, step: Step) -> tuple[str, None]:
+        """Interrupt what a client is at, again and again and at any moment."""
+        dice, until, times = random.Random(step.victim), time.monotonic() + step.seconds, 0
+        victim = self._victim(step, "produce", *CONSUMERS)
+        while victim.runs and time.monotonic() < until and not self.over.is_set():
+            if victim.has_begun:
+                victim.send(signal.SIGUSR1)
+                times += 1
+            self.over.wait(dice.uniform(0.0, 0.2))
+        return f"{victim.name}, {times} times", None
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce", "ask", "publish")
 
     def pause_consumer(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "work", "answer", "permit")
+        return self._pause(step, "work", "answer", "permit", "pool")
 
     def pause_keeper(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "keep")
@@ -176,7 +202,8 @@ class Faults(Bystanders):
     def skew_clock(self, step: Step) -> tuple[str, Undo | None]:
         """One client's clock where the store has its own, for a while; that of the machine where the store has none.
 
-        The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time.
+        The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time. It
+        goes ahead by minutes only: after hours the parts of a large body that is being sent count as abandoned.
         """
         if self.target.goes_by_client_clock:
             dial = next(iter(self.stage.dials.values()))
@@ -189,7 +216,7 @@ class Faults(Bystanders):
             return f"all, {dial.ahead / 1e9:+.1f} s", undo
         victim = self._victim(step, *AT_WORK)
         dial = self.stage.dials[victim.name.partition(".")[0]]
-        dial.ahead = int((step.strength * 2 - 1) * FIVE_MINUTES * 1e9)
+        dial.ahead = int(_offset(step.strength) * 1e9)
         return f"{victim.name}, {dial.ahead / 1e9:+.1f} s", partial(_put_right, dial)
 
     # -- the queue
@@ -278,6 +305,13 @@ class Faults(Bystanders):
 def _bring_back(dials: set[Dial]) -> None:
     for dial in dials:
         dial.away = None
+
+
+def _offset(strength: float) -> float:
+    """Seconds that a client's clock is ahead: up to five minutes, ahead or behind, and one time in four hours."""
+    if abs(strength - 0.5) < 0.375:
+        return (strength - 0.5) / 0.375 * FIVE_MINUTES
+    return THREE_HOURS if strength > 0.5 else -THREE_HOURS
 
 
 def _put_right(dial: Dial) -> None:

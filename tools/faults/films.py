@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
-import shardq
 from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.large.layout import BODIES
@@ -22,6 +19,7 @@ from .history import Event, Phase
 from .offence import SHOWN, Offence
 from .stage import Stage
 from .target import Target
+from .waiting import wait_until_empty
 
 __all__ = [
     "PART",
@@ -71,15 +69,9 @@ def start_films(stage: Stage, queue: str, messages: int, seconds: float) -> None
 
 def finish_films(stage: Stage, client: Client, queue: str, seconds: float) -> list[str]:
     """Let all be read, and the clients leave; tells of what is left."""
-    films, until = client.queue(films_queue(queue)), time.monotonic() + seconds
-    left: object = "it could not be counted"
-    while left and time.monotonic() < until:
-        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
-            counts = films.counts()
-            left = counts if counts.ready + counts.delayed + counts.in_flight else None
-        time.sleep(0.2)
+    problems = wait_until_empty(client.queue(films_queue(queue)), seconds)
     stage.end("watch")
-    return [f"the large bodies were not read in time: {left}"] if left else []
+    return problems
 
 
 def audit_films(target: Target, queue: str, defect: str = "") -> list[str]:

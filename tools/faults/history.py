@@ -27,6 +27,7 @@ ASKED = frozenset({"ask", "answer", "finish", "block", "unblock", "take-permit",
 BUILT = frozenset(
     {"publish", "hear", "heard", "tick", "ended-tick", "ticked", "film", "watch", "view", "pass", "watched"}
 )
+POOLED = frozenset({"offer", "pool", "hold", "worked", "write-off"})
 FLOWS = frozenset({"order", "see-end", "seek-step", "take-step", "run-step", "end-flow"})
 
 
@@ -77,6 +78,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
     # the ids of steps), run-step, end-flow (notes what became of it)
     # of large bodies: film (send), watch (receive), view (read; notes whether whole), pass (move), watched (ack)
+    # of the pool: offer (send), pool (it runs), hold (a process was given a batch), worked (by its handler), write-off
+    # (receive of a dead letter)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -102,8 +105,8 @@ def is_of_asked(event: Event) -> bool:
 
 
 def is_of_built(event: Event) -> bool:
-    """It is about the topic, the schedule, workflows, or large bodies."""
-    return event.verb in BUILT or event.verb in FLOWS
+    """It is about the topic, the schedule, workflows, large bodies, or the pool."""
+    return event.verb in BUILT or event.verb in FLOWS or event.verb in POOLED
 
 
 class Log:

@@ -14,6 +14,8 @@ _LANES = {
     "kill": "kill_producer kill_consumer kill_keeper kill_prefetcher kill_mover kill_subscriber kill_reader",
     "runners": "kill_runners",
     "roll": "roll_clients",
+    "pool": "kill_pool",
+    "interrupt": "interrupt_client",
     "machine": "suspend_machine",
     "layout": "change_layout",
     "bystander": "purge_bystander recreate_bystander purge_many",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .history import CLAIMS, Delivery, Event, Phase, is_of_asked, is_of_built, is_of_side
 
-__all__ = ["Holding", "Life", "Lives", "Operation"]
+__all__ = ["Holding", "Life", "Lives", "Operation", "operations_of"]
 
 
 @dataclass(slots=True)
@@ -186,6 +186,17 @@ class Lives:
                 if event.verb == "take" and (event.actor, event.number, identity) not in handed_out:
                     found[identity].append(each)
         return found
+
+
+def operations_of(events: Sequence[Event], verb: str) -> list[Operation]:
+    """The operations of a verb, for queues whose messages have no lives here."""
+    found: dict[tuple[str, int], Operation] = {}
+    for event in events:
+        if event.verb == verb and event.phase is Phase.INVOKE:
+            found[event.actor, event.number] = Operation(event)
+        elif event.verb == verb:
+            found[event.actor, event.number].outcome = event
+    return list(found.values())
 
 
 def _taken(holding: Holding) -> Event | None:

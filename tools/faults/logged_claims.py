@@ -45,13 +45,13 @@ class LoggedClaims(WrappedStore):
             self._write(number, verb, Phase.INVOKE, (), str(request.shard))
         try:
             claimed = super().claim(request)
-        except ShardqError as error:
+            self._write(number, verb, Phase.OK, _ids(request.shard, claimed))
+        except BaseException as error:  # also an interrupt, after which it may be repeated
             phase = Phase.UNKNOWN if earlier else _phase(error)
             if phase is Phase.UNKNOWN:
                 self._unanswered[request.token] = number
             self._write(number, verb, phase, ())
             raise
-        self._write(number, verb, Phase.OK, _ids(request.shard, claimed))
         return claimed
 
     def extend(self, request: Extend) -> Fenced:
@@ -93,5 +93,5 @@ def _ids(shard: Shard, claimed: Claimed) -> tuple[str, ...]:
     )
 
 
-def _phase(error: ShardqError) -> Phase:
+def _phase(error: BaseException) -> Phase:
     return Phase.FAILED if isinstance(error, StoreUnavailable) else Phase.UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import shardq
 
@@ -14,6 +14,7 @@ from .side import target_of
 __all__ = ["Moving"]
 
 ATTEMPTS = 3
+MANY_BYTES = 16 << 20  # which are moved in one call
 LETTERS = 4  # one of so many messages goes by way of the dead letters
 FORGOTTEN, LATE, REDRIVES = 0.05, 0.1, 0.1  # of the batches
 
@@ -25,7 +26,7 @@ class Moving(Receiving):
     """
 
     verb = "carry"
-    limits = (1, 3, 10, 50)
+    limits = (1, 3, 50, 100)
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
@@ -61,13 +62,15 @@ class Moving(Receiving):
                 for each in self._cut(part):
                     self._move(each, letters=letters, attempts=attempts - 1)
         else:
-            self.record.outcome("move", Phase.OK, bodies)
+            self.record.outcome("move", Phase.OK, bodies, note=f"{_bytes_of(part):,} bytes")
 
     def _cut(self, batch: shardq.Batch) -> Iterator[shardq.Batch]:
         """The batch in parts, of which each takes its messages from anywhere in it."""
         messages = self.dice.sample(list(batch), len(batch))
         while messages:
-            count = self.dice.choice([1, 2, 7, len(messages)])
+            everything = len(messages)
+            few = [1, 2, 7] if _bytes_of(messages) < MANY_BYTES else []
+            count = self.dice.choice([*few, everything])
             yield batch.part(messages[:count])
             messages = messages[count:]
 
@@ -79,6 +82,10 @@ class Moving(Receiving):
             self.record.outcome("redrive", Phase.UNKNOWN, note=error)
         else:
             self.record.outcome("redrive", Phase.OK, note=f"{moved} messages")
+
+
+def _bytes_of(messages: Iterable[shardq.Message]) -> int:
+    return sum(len(message.raw) for message in messages)
 
 
 def _is_letter(message: shardq.Message) -> bool:

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -17,7 +16,7 @@ import shardq
 from .faults import Faults, Undo
 from .lanes import Lanes
 from .schedule import Step, schedule
-from .stage import Stage
+from .stage import Stage, has_ended
 from .target import Target
 
 __all__ = ["Deed", "Nemesis"]
@@ -64,6 +63,8 @@ class Nemesis:
             "kill_subscriber",
             "kill_runners",
             "kill_reader",
+            "kill_pool",
+            "interrupt_client",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",
@@ -187,14 +188,7 @@ class Nemesis:
 def _wait_for_end(pid: int) -> None:
     """Wait until a server that was told to end has ended; whoever takes too long is killed."""
     until = time.monotonic() + SHUTDOWN
-    while _runs(pid):
+    while not has_ended(pid):
         if time.monotonic() > until:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except OSError:
-        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 
 import shardq
 
@@ -17,6 +18,9 @@ RESENDS = 3
 FORKS = 0.02  # of single messages are sent by a forked child
 HANGING = 120.0  # seconds
 PADDING = (0, 0, 100, 1_000)  # bytes behind the name of a message
+LARGE = (590_000, 1_000_000)  # bytes of a large message of the side queue
+LARGE_SENDS, LARGE_BYTES = 2, 28 << 20  # of a round, and together in each; more than 16 MiB go the same way
+LARGE_FROM = 50  # messages in a send that may have large ones
 
 
 class Producing(Role):
@@ -33,14 +37,18 @@ class Producing(Role):
                 name = self.assignment.name.partition(".")[0]
                 bodies = [f"{name}-{each}" for each in range(number, number + count)]
                 number += count
-                self._send(producer, bodies)
+                self.step(partial(self._send, producer, bodies))
                 self.pause(count / self.assignment.rate * self.dice.uniform(0.5, 1.5))
+
+    def paddings(self, count: int) -> list[int]:
+        """Return the bytes behind the name of each message of a send."""
+        return [self.dice.choice(PADDING)] * count
 
     def _send(self, producer: shardq.Producer, bodies: list[str]) -> None:
         delay = self.dice.choice([0.0, 0.0, 0.0, 0.5, 2.0])
         priority = self.dice.randrange(10)
-        padding = b" " * self.dice.choice(PADDING)
-        raw = [body.encode() + padding for body in bodies]
+        sizes = self.paddings(len(bodies))
+        raw = [body.encode() + b" " * size for body, size in zip(bodies, sizes, strict=True)]
         self.record.invoke(self.verb, bodies, seconds=delay)
         try:
             if len(raw) == 1 and self.dice.random() < FORKS and not self.dial.hurry:
@@ -101,6 +109,19 @@ class Producing(Role):
 
 
 class Supplying(Producing):
-    """Sends to the side queue."""
+    """Sends to the side queue, now and then so much that one move of it is many MiB.
+
+    Only the first client does so: one that replaces it does not know how much was sent before.
+    """
 
     verb = "supply"
+    _large_sends = LARGE_SENDS
+
+    def paddings(self, count: int) -> list[int]:
+        few = super().paddings(count)
+        if count < LARGE_FROM or self.dial.hurry or self.assignment.first or not self._large_sends:
+            return few
+        self._large_sends -= 1
+        size = self.dice.randrange(*LARGE)
+        large = min(count, LARGE_BYTES // size + 1)
+        return [size] * large + few[large:]

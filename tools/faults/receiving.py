@@ -12,7 +12,7 @@ from shardq.clock import from_datetime
 from .history import Delivery, Phase
 from .role import Role, name_of
 
-__all__ = ["Arriving", "Collecting", "Keeping", "Overlapping", "Prefetching", "Working"]
+__all__ = ["Arriving", "Collecting", "Keeping", "Overlapping", "Prefetching", "Working", "delivery_of"]
 
 # What a worker does with a batch, and how often of 100 times.
 WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
@@ -27,6 +27,15 @@ class Receiving(Role):
     def receive(self, consumer: shardq.Consumer) -> shardq.Batch | None:
         limit = 100 if self.dial.hurry else self.dice.choice(self.limits)
         return self.received(lambda: consumer.receive(limit, wait=0.5))
+
+    def take_turns(self, consumer: shardq.Consumer) -> None:
+        """Do one turn after the other, each of which may be interrupted."""
+        while not self.stopped.is_set():
+            self.step(partial(self.turn, consumer))
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        """Receive, and work."""
+        raise NotImplementedError
 
     def received(self, receive: Callable[[], shardq.Batch | None]) -> shardq.Batch | None:
         """What a call gave, written down; None when it failed or gave nothing."""
@@ -45,7 +54,7 @@ class Receiving(Role):
 
     def delivery(self, message: shardq.Message) -> Delivery:
         """What is written down of a message."""
-        return _delivery(message)
+        return delivery_of(message)
 
     def settle(self, verb: str, batch: shardq.Batch, number: int, seconds: float = 0.0) -> None:
         bodies = [name_of(message.raw) for message in batch]
@@ -63,10 +72,12 @@ class Working(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    self._work(batch, self.record.number)
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            self._work(batch, self.record.number)
 
     def _work(self, batch: shardq.Batch, number: int) -> None:
         if self.dial.hurry:
@@ -124,12 +135,14 @@ class Keeping(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease, keep_leases=True) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    number = self.record.number
-                    self.pause(self.assignment.lease * self.dice.uniform(0.0, 1.5))
-                    self.settle("ack", batch, number)
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            number = self.record.number
+            self.pause(self.assignment.lease * self.dice.uniform(0.0, 1.5))
+            self.settle("ack", batch, number)
 
 
 class Prefetching(Receiving):
@@ -138,15 +151,16 @@ class Prefetching(Receiving):
     limits = (1, 5, 20)
 
     def run(self) -> None:
-        lease = self.assignment.lease
-        with self.queue.consumer(visibility_timeout=lease, prefetch=40) as consumer:
-            while not self.stopped.is_set():
-                batch = self.receive(consumer)
-                if batch:
-                    number = self.record.number
-                    long = self.dice.random() < LONG_WORK
-                    self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
-                    self.settle("ack", batch, number)
+        with self.queue.consumer(visibility_timeout=self.assignment.lease, prefetch=40) as consumer:
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batch = self.receive(consumer)
+        if batch:
+            number, lease = self.record.number, self.assignment.lease
+            long = self.dice.random() < LONG_WORK
+            self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
+            self.settle("ack", batch, number)
 
 
 class Overlapping(Receiving):
@@ -159,13 +173,15 @@ class Overlapping(Receiving):
 
     def run(self) -> None:
         with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
-            while not self.stopped.is_set():
-                batches = consumer.batches(self.dice.choice(self.limits), wait=0.5)
-                while batch := self.received(partial(next, batches, None)):
-                    self.settle("ack", batch, self.record.number)
-                    self.pause(self.dice.choice((0.0, 0.0, 0.02, 1.5)))
-                    if self.stopped.is_set():
-                        break
+            self.take_turns(consumer)
+
+    def turn(self, consumer: shardq.Consumer) -> None:
+        batches = consumer.batches(self.dice.choice(self.limits), wait=0.5)
+        while batch := self.received(partial(next, batches, None)):
+            self.settle("ack", batch, self.record.number)
+            self.pause(self.dice.choice((0.0, 0.0, 0.02, 1.5)))
+            if self.stopped.is_set():
+                break
 
 
 class Collecting(Receiving):
@@ -189,7 +205,8 @@ class Arriving(Collecting):
     verb = "arrive"
 
 
-def _delivery(message: shardq.Message) -> Delivery:
+def delivery_of(message: shardq.Message) -> Delivery:
+    """What is written down of a message, or of a dead letter with the deliveries that it had before."""
     deliveries = message.headers.get(_DELIVERIES, message.deliveries)
     return Delivery(
         name_of(message.raw), message.id, message.priority, from_datetime(message.due), int(deliveries)

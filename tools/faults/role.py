@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import shardq
 from shardq.client import Client
+from shardq.waits import Flag
 
 from .assignment import Assignment
 from .dial import Dial
 from .recorder import Recorder
 
-__all__ = ["Role", "name_of"]
+__all__ = ["Interrupt", "Role", "name_of"]
 
 T = TypeVar("T")
 
 
+class Interrupt(BaseException):
+    """Raised at any moment of a step, by the handler of a signal."""
+
+
 class Role:
-    def __init__(self, assignment: Assignment, dial: Dial, client: Client, stopped: threading.Event) -> None:
+    def __init__(self, assignment: Assignment, dial: Dial, client: Client, stopped: Flag) -> None:
         self.assignment, self.dial, self.client, self.stopped = assignment, dial, client, stopped
         self.dice = random.Random(assignment.seed)
         self.record = Recorder(assignment, dial, client)
+        self._in_step = False
         self.queue = self.patiently(lambda: client.queue(assignment.queue))
 
     def run(self) -> None:
@@ -41,6 +47,21 @@ class Role:
                 self.pause(0.2)
                 if self.stopped.is_set():
                     raise SystemExit from error
+
+    def step(self, do: Callable[[], object]) -> None:
+        """Do something that may be interrupted at any moment; what was not answered by then is unknown."""
+        with suppress(Interrupt):
+            try:
+                self._in_step = True
+                do()
+            finally:
+                self._in_step = False
+
+    def interrupt(self) -> None:
+        """Interrupt the step at hand, if there is one and it was not yet. For the handler of a signal."""
+        if self._in_step:
+            self._in_step = False
+            raise Interrupt
 
     def pause(self, seconds: float) -> None:
         if not self.dial.hurry:

@@ -11,6 +11,7 @@ from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
+from shardq.waits import Flag
 
 from .asking import Answering, Asking, Permitted
 from .assignment import Assignment
@@ -21,6 +22,7 @@ from .filming import Filming, Watching
 from .flowing import Ordering, Running
 from .logged_claims import LoggedClaims
 from .moving import Moving
+from .pooling import Offering, Pooling, WritingOff
 from .producing import Producing, Supplying
 from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
@@ -49,12 +51,15 @@ ROLES = {
     "run": Running,
     "film": Filming,
     "watch": Watching,
+    "offer": Offering,
+    "pool": Pooling,
+    "write-off": WritingOff,
 }
 
 
 def play(assignment: Assignment, dial: Dial) -> None:
     """Play the role until its work is done, or a SIGTERM comes."""
-    stopped = threading.Event()
+    stopped = Flag()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     store: Store = open_store(assignment.url, SystemClock())
@@ -64,7 +69,12 @@ def play(assignment: Assignment, dial: Dial) -> None:
     if assignment.role in CONSUMERS:
         store = LoggedClaims(store, assignment, dial)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:
-        ROLES[assignment.role](assignment, dial, client, stopped).run()
+        role = ROLES[assignment.role](assignment, dial, client, stopped)
+        signal.signal(signal.SIGUSR1, lambda *_: role.interrupt())
+        try:
+            role.run()
+        finally:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late one must not end the process
 
 
 def _follow(campaign: int) -> None:

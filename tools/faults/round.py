@@ -22,6 +22,7 @@ from .flows import create_flows, finish_flows, flows_queue, start_flows
 from .history import read_history
 from .liveness import Progress, progress
 from .nemesis import Deed, Nemesis
+from .pooled import create_pooled, finish_pooled, pooled_queue, start_pool, wake_pool
 from .published import create_published, finish_published, start_publishers
 from .rules import Promise
 from .schedule import Step
@@ -30,6 +31,7 @@ from .stage import CONSUMERS, SENDERS, Stage
 from .target import Target
 from .ticks import create_ticks, finish_ticks, start_ticks, ticked_queue
 from .verdict import Verdict, judge
+from .waiting import wait_until_empty
 
 __all__ = ["Plan", "Round", "run_round"]
 
@@ -130,6 +132,7 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
     create_ticks(client, plan.queue, target.lease)
     create_flows(client, plan.queue, target.lease)
     create_films(client, plan.queue, target.lease)
+    create_pooled(client, plan.queue, target.lease)
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -166,6 +169,7 @@ def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
     start_ticks(stage, plan.queue)
     start_flows(stage, plan.queue, plan.messages, plan.seconds)
     start_films(stage, plan.queue, plan.messages, plan.seconds)
+    start_pool(stage, plan.queue, plan.messages, plan.seconds)
 
 
 def _finish(
@@ -177,12 +181,13 @@ def _finish(
     healed = time.monotonic_ns()
     alive = stage.unfinished()
     stage.hurry()
+    wake_pool(nemesis.client, plan.queue)
     problems = list(nemesis.problems)
     if not stage.wait_for(*SENDERS, seconds=FINISHING):
         problems.append("producers did not finish")
         stage.kill(*SENDERS)  # what is stored at the end must not be what they go on to send
     watch.lap("sent")
-    problems += _wait_until_drained(queue)
+    problems += wait_until_empty(queue, FINISHING)
     watch.lap("drained")
     liveness = _wait_until_all_got_on(stage, alive, healed, target.patience)
     stage.end(*CONSUMERS)  # idle ones would only be in the way of what is left to do
@@ -199,8 +204,17 @@ def _finish(
     watch.lap("workflows ended")
     problems += finish_films(stage, nemesis.client, plan.queue, FINISHING)
     watch.lap("large bodies read")
+    problems += finish_pooled(stage, nemesis.client, plan.queue, FINISHING)
+    watch.lap("pool ended")
     remains = _remains(queue)
-    problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
+    problems += _collect(
+        stage,
+        {
+            "collect": f"{plan.queue}.dead",
+            "arrive": side_queues(plan.queue)[-1],
+            "write-off": f"{pooled_queue(plan.queue)}.dead",
+        },
+    )
     problems += [f"client {name} died" for name in stage.deaths()]
     watch.lap("collected")
     stage.end()
@@ -208,6 +222,7 @@ def _finish(
     queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
     queues += [asked_queue(plan.queue), ticked_queue(plan.queue)]
     queues += [flows_queue(plan.queue), films_queue(plan.queue)]
+    queues += [pooled_queue(plan.queue), f"{pooled_queue(plan.queue)}.dead"]
     problems += audit(target, queues) + audit_films(target, plan.queue, plan.defect)
     watch.lap("audited")
     events = read_history(stage.logs)
@@ -226,18 +241,6 @@ def _finish(
         round(sum(watch.laps.values()), 1),
         watch.laps,
     )
-
-
-def _wait_until_drained(queue: shardq.Queue) -> list[str]:
-    until = time.monotonic() + FINISHING
-    counts = None
-    while time.monotonic() < until:
-        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
-            counts = queue.counts()
-            if not counts.ready + counts.delayed + counts.in_flight:
-                return []
-        time.sleep(0.2)
-    return [f"queue not drained within {FINISHING:g} s: {counts or 'it could not be counted'}"]
 
 
 def _wait_until_all_got_on(

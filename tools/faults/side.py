@@ -9,7 +9,7 @@ import shardq
 from shardq.client import Client
 
 from .history import Event, Phase, is_of_side
-from .lives import Operation
+from .lives import operations_of
 from .offence import SHOWN, Offence
 from .stage import Stage
 
@@ -84,17 +84,15 @@ def _left(client: Client, queue: str) -> list[str]:
 
 def judge_moves(events: Sequence[Event]) -> list[Offence]:
     """What was sent to the side queue and did not arrive, or arrived more than once. It must be drained."""
-    sent: dict[tuple[str, int], Operation] = {}
     arrived: dict[str, set[str]] = {}
     for event in events:
-        if event.verb == "supply" and event.phase is Phase.INVOKE:
-            sent[event.actor, event.number] = Operation(event)
-        elif event.verb == "supply":
-            sent[event.actor, event.number].outcome = event
         for each in event.deliveries if event.verb == "arrive" else ():
             arrived.setdefault(each.body, set()).add(each.id)
     confirmed = {
-        body for each in sent.values() for body in each.invoked.bodies if each.phase(body) is Phase.OK
+        body
+        for each in operations_of(events, "supply")
+        for body in each.invoked.bodies
+        if each.phase(body) is Phase.OK
     }
     doubled = sorted(body for body, ids in arrived.items() if len(ids) > 1)
     missing = sorted(confirmed - arrived.keys())

@@ -18,13 +18,21 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage"]
+__all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage", "has_ended"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
-SENDERS = ("produce", "supply", "ask", "publish", "order", "film")  # roles that are done at some time
+SENDERS = (
+    "produce",
+    "supply",
+    "ask",
+    "publish",
+    "order",
+    "film",
+    "offer",
+)  # roles that are done at some time
 CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
-AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch")
+AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch", "pool")
 
 
 class Actor:
@@ -49,6 +57,11 @@ class Actor:
         return self.process.poll() is None
 
     @property
+    def has_begun(self) -> bool:
+        """It runs, and has written down its first operation."""
+        return self.runs and Path(self.assignment.log).stat().st_size > 0
+
+    @property
     def is_stopped(self) -> bool:
         """It does not run, but would go on."""
         try:
@@ -56,9 +69,25 @@ class Actor:
         except OSError:
             return False
 
+    @property
+    def children(self) -> list[int]:
+        """The processes that it has started, such as those of a pool."""
+        try:
+            return [
+                *map(
+                    int,
+                    Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split(),
+                )
+            ]
+        except OSError:
+            return []
+
     def send(self, what: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, what)
+        """Send it a signal, or to all of its processes one that lets them stand still or go on."""
+        _send(self.process.pid, what)
+        if what in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in self.children:  # which are no more from now on if it was stopped
+                _send(pid, what)
 
     def end(self, how: signal.Signals) -> None:
         """End it; one that does not leave by itself is killed."""
@@ -69,6 +98,19 @@ class Actor:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def _send(pid: int, what: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, what)
+
+
+def has_ended(pid: int) -> bool:
+    """True when a process runs no more, also when its parent has not noticed yet."""
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 class Stage:
@@ -192,10 +234,13 @@ class Stage:
             actor.end(signal.SIGTERM)
 
     def _begun(self, actor: Actor) -> int:
-        events = read_history([Path(actor.assignment.log)])
-        return sum(
-            len(each.bodies)
-            for each in events
-            if each.verb in ("send", "supply", "ask", "publish", "order", "film")
+        """How many numbers it has used up for its messages, each of which ends with its number."""
+        told = actor.assignment
+        used = (
+            int(body.rpartition("-")[2])
+            for each in read_history([Path(told.log)])
+            if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer")
             and each.phase is Phase.INVOKE
+            for body in each.bodies
         )
+        return max(used, default=told.first - 1) + 1 - told.first

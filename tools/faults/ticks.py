@@ -15,6 +15,7 @@ from shardq.client import Client
 from .history import Delivery, Event, Log, Phase, read_history
 from .offence import SHOWN, Offence
 from .stage import Stage
+from .waiting import wait_until_empty
 
 __all__ = ["create_ticks", "finish_ticks", "judge_ticks", "start_ticks", "ticked_queue"]
 
@@ -55,7 +56,7 @@ def finish_ticks(stage: Stage, client: Client, queue: str, seconds: float) -> li
     )
     stage.logs.append(log)
     _wait_for(stage, sent, min(until, time.monotonic() + DECIDED))
-    problems = _wait_until_empty(client.queue(name), until)
+    problems = wait_until_empty(client.queue(name), until - time.monotonic())
     stage.end("tick")
     return problems
 
@@ -71,16 +72,6 @@ def _wait_for(stage: Stage, sent: int, until: float) -> None:
     logs = [path for path in stage.logs if path.name.startswith("t")]
     while time.monotonic() < until and len(_ticks(read_history(logs))) < sent:
         time.sleep(0.5)
-
-
-def _wait_until_empty(queue: shardq.Queue, until: float) -> list[str]:
-    left: object = "it could not be counted"
-    while left and time.monotonic() < until:
-        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
-            counts = queue.counts()
-            left = counts if counts.ready + counts.delayed + counts.in_flight else None
-        time.sleep(0.2)
-    return [f"the schedule's queue was not drained in time: {left}"] if left else []
 
 
 def judge_ticks(events: Sequence[Event]) -> list[Offence]:

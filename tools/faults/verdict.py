@@ -15,6 +15,7 @@ from .history import Event, Phase
 from .lives import Life, Lives
 from .offence import SHOWN, Offence
 from .order import out_of_order
+from .pooled import judge_pooled
 from .published import judge_published
 from .rules import RULES, Promise, cause_of_return
 from .side import judge_moves
@@ -41,6 +42,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     found = [_offence(name, lives, promise) for name in RULES]
     found += [_order(lives, promise), *judge_moves(events), *judge_asked(events, promise.tolerance)]
     found += [*judge_published(events), *judge_ticks(events), *judge_flows(events), *judge_films(events)]
+    found += judge_pooled(events)
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 
