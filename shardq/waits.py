@@ -14,12 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Changes", "Flag", "PlainLock", "Turn", "is_over", "start"]
+__all__ = ["ChangeNotifier", "Flag", "PlainLock", "Turn", "is_over", "start"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
 
-_LONGEST = 1.0  # seconds until a change is seen that a thread made which was interrupted before it told of it
+_RECHECK_SECONDS = 1.0  # a change is seen by then whose maker was interrupted before it could notify
 
 
 class Turn:
@@ -39,7 +39,7 @@ class Turn:
             self._gate.release()
 
 
-class Changes:
+class ChangeNotifier:
     """Lets threads wait for a change of what a lock guards."""
 
     def __init__(self, lock: PlainLock) -> None:
@@ -64,7 +64,7 @@ class Changes:
                 self.turns.append(turn)
                 with self._lock:
                     found = predicate()
-                left = _LONGEST if until is None else min(until - time.monotonic(), _LONGEST)
+                left = _RECHECK_SECONDS if until is None else min(until - time.monotonic(), _RECHECK_SECONDS)
                 if found or left <= 0:
                     return found
                 turn.wait(left)
@@ -78,7 +78,7 @@ class Flag:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._changes = Changes(threading.Lock())
+        self._changes = ChangeNotifier(threading.Lock())
 
     def is_set(self) -> bool:
         """True between :meth:`set` and :meth:`clear`."""

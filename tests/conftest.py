@@ -38,18 +38,20 @@ __all__ = [
 LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
 """Folders of tests that take seconds each, most of them because they go through every step of something."""
 
-STORES = {"cassandra", "conformance", "mongodb", "spark"}
-"""Folders whose tests are about stores: `make test` has their servers. Other tests on a server are long."""
+STORES = {"conformance", "spark"}
+"""Folders with what every store has to do: `make test` runs it on servers. Other tests on a server are long."""
 
 REPEATED = {
     "test_broken_off.py",
     "test_contended_unique_keys.py",
+    "test_copies.py",
     "test_cost_of_groups.py",
     "test_faults.py",
     "test_features_together.py",
     "test_forged_tasks.py",
     "test_interrupted_threads.py",
     "test_large_groups.py",
+    "test_long_data_memory.py",
     "test_memory_stores.py",
     "test_mongodb_cost.py",
     "test_mongodb_guarded.py",

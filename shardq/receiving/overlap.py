@@ -14,7 +14,7 @@ from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
 from shardq.storage.per_process import generation
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 
 __all__ = ["Overlap"]
 
@@ -42,7 +42,7 @@ class Overlap:
         self.claiming = threading.Lock()
         """Held while a thread claims: one does at a time."""
         self._lock = threading.RLock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._claim: _Claim | None = None
         self._thread: threading.Thread | None = None
         self._generation = generation()

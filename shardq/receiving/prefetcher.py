@@ -17,7 +17,7 @@ from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.receiving.turns import Turns
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 
 __all__ = ["Prefetcher"]
 
@@ -87,7 +87,7 @@ class Prefetcher:
     ) -> None:
         self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
         self._lock = threading.RLock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
         self._stopped = False

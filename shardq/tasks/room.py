@@ -6,7 +6,7 @@ import threading
 
 import msgspec
 
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 from shardq.worker.last_attempts import Caution
 from shardq.worker.report import WorkerReport
 
@@ -28,13 +28,13 @@ class Room:
         self._threads, self._runs = threads or MOST_AHEAD, threads or 1
         self._caution = caution
         self._lock = threading.Lock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
         self.held = 0
         self._units = 0  # in which they are held: each keeps one thread busy
         self._ended = 0  # of those, which are to be settled
 
-    def wait(self, seconds: float) -> int:
+    def wait_for_room(self, seconds: float) -> int:
         """How many may be received: none, when there was no room for so many seconds."""
         self._changes.wait_for(lambda: self._free > 0, seconds)
         return self._free
@@ -57,8 +57,8 @@ class Room:
             self._ended -= count
         self._changes.notify_all()
 
-    def told(self, report: WorkerReport) -> WorkerReport:
-        """A report, with how many messages are held, and how many of them have been run."""
+    def with_held(self, report: WorkerReport) -> WorkerReport:
+        """Return a report with how many messages are held, and how many of them have been run."""
         with self._lock:
             return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
 
@@ -74,10 +74,10 @@ class Room:
         with self._lock:
             return self._of_a_group
 
-    def note(self, most: int | None) -> None:
-        """Note how many may be held because of what was received: see :meth:`Caution.note`."""
+    def limit(self, most: int | None) -> None:
+        """Limit how many may be held because of what was received: see :meth:`Caution.limit`."""
         with self._lock:
-            self._caution.note(most)
+            self._caution.limit(most)
 
     def ran(self, count: int, seconds: float) -> None:
         """Learn how long tasks take that have been run."""

@@ -13,7 +13,7 @@ from shardq.queue import Queue
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.work_unit import Unit, ledger_id
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
@@ -30,7 +30,7 @@ class Ended:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._units: list[Unit] = []
         self._closed = False
 

@@ -1,4 +1,4 @@
-"""Which of the tasks that a worker holds wait in it, for others to see: these are not running.
+"""Record which tasks a worker has received and not begun, so that others see that these wait.
 
 A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin of
 each would cost every task a request. So what has waited in the worker for half a second is noted, once, and taken back
@@ -54,7 +54,7 @@ class Waiting:
             with self._writing, suppress(ShardqError):  # after what is being noted
                 self._results.remove_waiting(noted)
 
-    def note(self) -> None:
+    def write_due(self) -> None:
         """Note those that have waited for long enough, in one request."""
         now = time.monotonic()
         with self._writing:

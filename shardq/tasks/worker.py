@@ -116,7 +116,7 @@ class TaskWorker(Worker):
     @property
     def report(self) -> WorkerReport:
         """What the worker has done so far. Any thread may read it."""
-        return self._room.told(super().report)
+        return self._room.with_held(super().report)
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
@@ -159,8 +159,8 @@ class TaskWorker(Worker):
         while not self._stopping:
             enable_loggers(_log)
             self._upkeep.look()
-            self._waiting.note()
-            if (room := self._room.wait(0.5)) == 0:
+            self._waiting.write_due()
+            if (room := self._room.wait_for_room(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
@@ -201,7 +201,7 @@ class TaskWorker(Worker):
             units = units_of(kept, len(kept))
         else:
             units, rest = self._at_once(batch, last)
-        self._room.note(None if not last else 1 if tried is not None else self._threads or 1)
+        self._room.limit(None if not last else 1 if tried is not None else self._threads or 1)
         if rest is not None:
             self._give_back(rest)
         if tried is not None:
@@ -231,7 +231,7 @@ class TaskWorker(Worker):
         """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
         while self._room.held and not self._stopping:
             self._upkeep.look()
-            self._waiting.note()
+            self._waiting.write_due()
             self._room.wait_for_less(1, 0.5)
         return not self._room.held
 

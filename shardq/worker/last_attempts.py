@@ -1,4 +1,4 @@
-"""Messages at their last attempt: a process holds one of them alone, so that no other message can take it along."""
+"""Messages at their last attempt are held alone, so that another message's crash does not use up that attempt."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Caution:
         self._patience, self._reads = patience, 0
         self.most: int | None = None  # None: any number
 
-    def note(self, most: int | None) -> None:
-        """Note a read: ``most`` messages may be held because of what it found; None: it found nothing special."""
+    def limit(self, most: int | None) -> None:
+        """Take note of a read: because of what it found ``most`` messages may be held; None: of nothing special."""
         self._reads = self._reads - 1 if most is None else self._patience
         if self._reads <= 0:
             self.most = None

@@ -207,7 +207,7 @@ class Worker:
             most = caution.most
             for batch in consumer.batches(most or options.batch, wait=options.idle_exit):
                 last = self._at_last_delivery(batch)
-                caution.note(None if last is None else 1)
+                caution.limit(None if last is None else 1)
                 kept, rest = set_apart(batch, last)
                 if rest is not None:
                     self._give_back(rest)

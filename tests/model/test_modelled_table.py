@@ -118,7 +118,7 @@ def _queries(shard: str) -> list[Statement]:
         (shard_rows.CQL_LEASES, (shard, IDS[:2])),
         (shard_rows.CQL_CARRIED, (shard, IDS)),
         (shard_rows.CQL_READY, (shard, [0, 1], 0, b"\1", 0, 5)),
-        (shard_rows.CQL_READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (shard_rows.CQL_BARE_READY, (shard, [0, 1], 0, b"\1", 0, 5)),
         (
             f"SELECT priority, due, id, first FROM entry {scanning.CQL_RANGE}",
             (shard, 2, 0, 0, b"\1", 0, 0, 5, b"\2", 0),

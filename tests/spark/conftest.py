@@ -33,7 +33,7 @@ from shardq.spark.row_schema import arrow_schema  # noqa: E402
 from shardq.spark.sinks import TaskReport  # noqa: E402
 from shardq.spark.source import ShardqDataSource  # noqa: E402
 
-SAMPLE = {"test_retried_tasks.py", "test_writing_and_browsing.py"}
+SAMPLE = {"test_repeated_rows.py", "test_writing_and_browsing.py"}
 """Files that `make test` runs: on SQLite, with one Spark."""
 
 

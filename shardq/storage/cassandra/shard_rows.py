@@ -59,8 +59,8 @@ CQL_READY = (
     "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
 )
 _READY_COLUMNS = "value, WRITETIME(value), data"
-CQL_READY_WITHOUT_DATA = CQL_READY.replace(", data FROM", " FROM")
-_COLUMNS_WITHOUT_DATA = _READY_COLUMNS.replace(", data", "")
+CQL_BARE_READY = CQL_READY.replace(", data FROM", " FROM")
+_BARE_COLUMNS = _READY_COLUMNS.replace(", data", "")
 CQL_DUE_ROWS = (
     "SELECT priority, due, id, first FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
     "AND due >= ? AND due <= ? LIMIT ?"
@@ -151,9 +151,7 @@ class WideRow:
     ) -> Answer:
         """As :meth:`ready`, for the rows as they are: place, value, time of writing, and with ``bodies`` the data."""
         values = (self._shard, priorities, *start, until)
-        query, columns = (
-            (CQL_READY, _READY_COLUMNS) if bodies else (CQL_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
-        )
+        query, columns = (CQL_READY, _READY_COLUMNS) if bodies else (CQL_BARE_READY, _BARE_COLUMNS)
         ranges = [((priority, *start), (priority, until + 1, b"", FIRST)) for priority in priorities]
         answer = self._session.start_read(query, values, page=page)
         return lambda: self._guarded(READY, answer, ranges, columns=columns, page=page)

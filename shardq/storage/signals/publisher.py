@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from shardq.storage.requests import Finding
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 
 __all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
 
@@ -63,7 +63,7 @@ class LocalNotifier:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._counts: dict[str, int] = {}
         self._of_all = 0
         self._seen = threading.local()
@@ -118,7 +118,7 @@ class Publisher:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._lock = threading.Lock()
-        self._news = Changes(self._lock)
+        self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0
         self._thread: threading.Thread | None = None

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.faults import busy
-from shardq.waits import Changes
+from shardq.waits import ChangeNotifier
 
 __all__ = [
     "MOST_BLOBS",
@@ -173,7 +173,7 @@ class Pool:
         self._path = path
         self._patience = patience
         self._lock = threading.Lock()
-        self._changes = Changes(self._lock)
+        self._changes = ChangeNotifier(self._lock)
         self._idle: list[Connection] = []
         self._lent: dict[_Loan, None] = {}  # entered and left in one step each
         self._epoch = 0
