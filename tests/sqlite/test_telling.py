@@ -288,6 +288,8 @@ def test_nobody_looks_for_a_commit_any_more_after_it_or_once_the_store_is_closed
         joined = store.within(db)
         for _ in range(3):
             joined.append(sent(Shard("orders", 0, 0)))
+        for thread in lookers()[:-1]:  # that of the commit before is about to end
+            thread.join(10)
         assert len(lookers()) == 1
         db.execute(end)
     if end == "ROLLBACK":
