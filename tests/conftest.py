@@ -35,8 +35,10 @@ __all__ = [
     "replica_set_url",
 ]
 
-LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
-"""Folders of tests that take seconds each, most of them because they go through every step of something."""
+LONG = {
+    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "packaging", "soak",
+}  # fmt: skip
+"""Folders of tests that take seconds each, or are about one store's own code."""
 
 STORES = {"conformance", "spark"}
 """Folders with what every store has to do: `make test` runs it on servers. Other tests on a server are long."""
