@@ -145,7 +145,9 @@ class CassandraHarness(StoreHarness):
         return True
 
     def close(self) -> None:
-        self.drops.end(self.idle[0])
+        store = self.open()
+        self.drops.end(store)
+        self.finish(store)
         for store in self.idle:
             store.close()
         self.session.cluster.shutdown()

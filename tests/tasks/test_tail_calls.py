@@ -360,7 +360,7 @@ def test_the_function_runs_once_also_where_the_next_task_of_its_group_cannot_beg
         left = 1
 
         def claim(self, request: Claim) -> Claimed:
-            if request.shard.queue != "doors.permits":
+            if request.shard.queue != "_shardq/permits/doors":
                 return super().claim(request)
             if not self.left:
                 raise shardq.StoreUnavailable("where the permits are")
