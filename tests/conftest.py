@@ -145,7 +145,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif in_docker and item.get_closest_marker("server") and "cassandra" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cassandra"))
     _without_other_parts(config, items)
-    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])
+    # What waits for servers comes before what keeps a core busy, so that these go on beside each other.
+    first = ("spark", "long", "server")
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in first])
 
 
 def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from shardq.clock import seconds
 from shardq.context.retry import Retry
@@ -14,7 +15,7 @@ from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
 from shardq.storage.per_process import generation
-from shardq.waits import ChangeNotifier
+from shardq.waits import ChangeNotifier, start
 
 __all__ = ["Overlap"]
 
@@ -53,13 +54,12 @@ class Overlap:
         with self._lock:
             if self._claim is not None or self._left or self._generation != generation():
                 return
-            claim = _Claim()
-            thread = threading.Thread(
+            claim = self._claim = _Claim()
+            thread = self._thread = threading.Thread(
                 target=self._run, args=(claim, limit), name="shardq-overlap", daemon=True
             )
-            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-                thread.start()
-                self._claim, self._thread = claim, thread
+        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+            start(thread, partial(self._end, claim))
 
     def take(self, limit: int) -> list[HeldSlice]:
         """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way.
@@ -81,7 +81,8 @@ class Overlap:
             self._left = True
         self.give_back()
         if self._thread is not None and self._generation == generation():
-            self._thread.join()
+            with suppress(RuntimeError):  # it could not be started
+                self._thread.join()
 
     def _run(self, claim: _Claim, limit: int) -> None:
         held: list[HeldSlice] = []
@@ -100,11 +101,15 @@ class Overlap:
             try:
                 self._give_back(held)
             finally:
-                with self._lock:
-                    claim.held = []
-                    if self._claim is claim:
-                        self._claim = None
-                self._changes.notify_all()
+                self._end(claim)
+
+    def _end(self, claim: _Claim) -> None:
+        """Let nobody wait for a claim that gives nothing."""
+        with self._lock:
+            claim.held = []
+            if self._claim is claim:
+                self._claim = None
+        self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
         """What is claimed now: nothing while the consumer claims for itself, or when it fails."""

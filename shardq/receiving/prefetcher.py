@@ -17,7 +17,7 @@ from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.receiving.turns import Turns
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
-from shardq.waits import ChangeNotifier
+from shardq.waits import ChangeNotifier, start
 
 __all__ = ["Prefetcher"]
 
@@ -72,8 +72,7 @@ class Prefetcher:
     returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
     request for each shard that they are from.
 
-    Several queues take turns when messages are handed out, and when they are claimed: the first holds when the handlers
-    are slower than the claims, the second when they are faster.
+    Several queues take turns, both when messages are claimed and when they are handed out.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Prefetcher:
         self._changes = ChangeNotifier(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
-        self._stopped = False
+        self._stopped = self._begun = False
         self._error: ShardqError | None = None
         self._idling = Idling(
             contexts[0].store,
@@ -111,8 +110,9 @@ class Prefetcher:
         """
         self._retry.check_open()  # the thread ends with the client
         with self._lock:
-            if self._thread.ident is None:
-                self._thread.start()
+            begins, self._begun = self._thread.ident is None and not self._begun, True
+        if begins:
+            start(self._thread, self._forget_begin)
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
@@ -127,6 +127,9 @@ class Prefetcher:
             failing.add(taken[0].shard.queue)
         assert error is not None
         raise error
+
+    def _forget_begin(self) -> None:
+        self._begun = False
 
     def take_now(self, limit: int) -> list[HeldSlice]:
         """Up to so many messages, claimed now if none wait. An empty list: nothing was due in any queue."""

@@ -77,12 +77,14 @@ class SharedConnection:
 
     def leave(self) -> None:
         """Close the client after a while, unless somebody uses it then."""
+        closing = None
         with self._lock:
             self._users -= 1
             if not self._users and not self._kept:
-                self._closing = Timer(IDLE_SECONDS, self._close)
-                self._closing.daemon = True
-                self._closing.start()
+                closing = self._closing = Timer(IDLE_SECONDS, self._close)
+                closing.daemon = True
+        if closing is not None:
+            closing.start()
 
     def _opened(self) -> Client:
         if self._closing is not None:

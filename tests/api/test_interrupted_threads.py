@@ -15,6 +15,7 @@ import pytest
 
 import shardq
 from shardq.tasks import Tasks, TaskWorker
+from shardq.worker import Worker
 from tests.any_store import any_url
 from tests.forking import locks_of
 
@@ -88,7 +89,12 @@ def test_no_lock_is_held_while_a_thread_is_started(tmp_path: Path, monkeypatch: 
     worker = TaskWorker(tasks, client, threads=1, idle_exit=0)
     monkeypatch.setattr(threading.Thread, "start", start_and_look)
     # When it does that
-    client.create_queue("orders", events=60).producer().send(b"x")
+    orders = client.create_queue("orders", events=60)
+    orders.producer().send(b"x")
+    with orders.consumer(prefetch=5) as consumer:
+        consumer.receive(1, wait=5).ack()
+    orders.producer().send_many([b"x"] * 600)
+    Worker(orders, lambda batch: None, by_batch=True, batch=100, idle_exit=0).run()
     topic = client.create_topic("news")
     topic.subscribe("readers")
     topic.publish(b"x")
@@ -102,7 +108,8 @@ def test_no_lock_is_held_while_a_thread_is_started(tmp_path: Path, monkeypatch: 
     client.close()
     # Then no thread is started under a lock
     assert held == []
-    assert {"shardq-events", "shardq-relay", "shardq-commit", "shardq-tasks-loop"} <= set(names)
+    several = {"events", "relay", "commit", "tasks-loop", "prefetcher"}
+    assert {f"shardq-{each}" for each in several} <= set(names)
 
 
 def test_a_topic_is_relayed_though_its_thread_could_not_be_started_at_once(

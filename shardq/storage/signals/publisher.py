@@ -7,10 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from shardq.storage.requests import Finding
-from shardq.waits import ChangeNotifier
+from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
 
@@ -129,11 +130,13 @@ class Publisher:
         with self._lock:
             self._pending.add(queue)
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
-            if soon and self._has_thread():
+            new = self._new_thread() if soon else None
+            if soon and new is None:
                 if len(self._pending) == 1:
                     self._news.notify_all()
                 return
-        self.flush()
+        if new is None or not self._begins(new):
+            self.flush()
 
     def flush(self) -> bool:
         """Pass on what was announced; False when it has to be told again."""
@@ -153,20 +156,29 @@ class Publisher:
             thread, self._thread = self._thread, None
             self._news.notify_all()
         if thread is not None:
-            thread.join(_LAST_WORDS)
+            with suppress(RuntimeError):  # it is being started just now
+                thread.join(_LAST_WORDS)
         self.flush()
 
-    def _has_thread(self) -> bool:
-        """Begin the thread if need be; False when none can be begun, as when the program ends."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="shardq-publisher", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._thread = thread
-            atexit.register(self._end)
+    def _new_thread(self) -> threading.Thread | None:
+        """Return the thread that is to be started, under the lock; None: there is one."""
+        if not is_over(self._thread):
+            return None
+        self._thread = threading.Thread(target=self._work, name="shardq-publisher", daemon=True)
+        return self._thread
+
+    def _begins(self, thread: threading.Thread) -> bool:
+        """Start the thread; False when that is impossible, as when the program ends."""
+        try:
+            start(thread, self._forget_thread)
+        except RuntimeError:
+            return False
+        atexit.register(self._end)
         return True
+
+    def _forget_thread(self) -> None:
+        with self._lock:
+            self._thread = None
 
     def _end(self) -> None:
         if self._pid == os.getpid():  # a fork inherits what is to be done at the end, but not the thread

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, LocalNotifier, Publisher
-from shardq.waits import Flag
+from shardq.waits import Flag, start
 
 __all__ = ["Signals", "Watch"]
 
@@ -59,10 +59,18 @@ class _Own:
         self._beginning = threading.Lock()
 
     def watch(self) -> Watch:
+        new = None
         with self._beginning:
             if self._watch is None:
-                self._watch = Watch(self._line, self.notifier)
-            return self._watch
+                new = self._watch = Watch(self._line, self.notifier)
+            watch = self._watch
+        if new is not None:
+            start(new.thread, self._forget_watch)
+        return watch
+
+    def _forget_watch(self) -> None:
+        with self._beginning:
+            self._watch = None
 
     def close(self) -> None:
         self.publisher.close()
@@ -83,7 +91,8 @@ class Watch:
         self._line, self._notifier = line, notifier
         self._ended = Flag()
         self.stands, self._lost = False, False
-        threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
+        self.thread = threading.Thread(target=self._follow, name="shardq-signals", daemon=True)
+        """To be started by who made this."""
 
     def end(self) -> None:
         """Listen no longer."""
