@@ -61,8 +61,7 @@ class _Ahead:
 class Prefetcher:
     """A thread that keeps up to ``size`` messages of each queue claimed and ready to be taken.
 
-    It begins when messages are asked for the first time: until then there may be nobody who could close its consumer,
-    as after a Ctrl-C while that is made, and what it had claimed would be hidden for a lease.
+    It begins when messages are first asked for: a Ctrl-C while its consumer is made would hide what it had claimed.
 
     Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
     without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
