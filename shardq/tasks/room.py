@@ -72,7 +72,7 @@ class Room:
     def of_a_group(self) -> int:
         """How many messages of one group may be held."""
         with self._lock:
-            return self._of_a_group
+            return max(1, self._ahead(1))
 
     def limit(self, most: int | None) -> None:
         """Limit how many may be held because of what was received: see :meth:`Caution.limit`."""
@@ -85,17 +85,16 @@ class Room:
             self._ended += count
             self._seconds += (seconds / count - self._seconds) / 8
 
-    @property
-    def _of_a_group(self) -> int:
-        return min(MOST_AHEAD, max(1, int(AHEAD_SECONDS / max(self._seconds, 0.0001))))
+    def _ahead(self, threads: int) -> int:
+        """Return how many tasks so many threads run in half a second, as far as is known."""
+        return min(MOST_AHEAD, int(AHEAD_SECONDS * threads / max(self._seconds, 0.0001)))
 
     @property
     def _free(self) -> int:
         if self._caution.most is not None:
             return max(0, self._caution.most - self.held)
-        ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
-        capacity = self._threads + ahead
+        capacity = self._threads + self._ahead(self._threads)
         free = capacity - self.held
-        if self._units < self._threads:
-            return max(free, (self._threads - self._units) * self._of_a_group)
+        if (idle := self._threads - self._units) > 0:
+            return max(free, idle * max(1, self._ahead(1)))
         return free if 2 * free >= capacity else 0
