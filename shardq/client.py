@@ -348,7 +348,7 @@ class Client(Closing):
         first; it is waited for for 3 seconds at most.
         """
         for relaying in list(self._relaying.values()):
-            if (background := relaying.known()) is not None:
+            if (background := relaying.known) is not None:
                 background.end()
         self._contexts.events.close()
         self._retry.close()

@@ -25,7 +25,7 @@ from shardq.receiving.turns import InOrder, Turns
 from shardq.settings import check_number
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 
 __all__ = ["Consumer"]
 
@@ -80,7 +80,7 @@ class Consumer(Closing):
         self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
-        self._generation = generation()
+        self._generation = forks.count
         self._idling = Idling(first.store, first.retry, self._receiving, lambda: self._stopped)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
@@ -168,7 +168,7 @@ class Consumer(Closing):
         Messages that were received and not settled are redelivered when their leases expire. A close that was
         interrupted, as by Ctrl-C, can be repeated.
         """
-        if self._closed or self._generation != generation():
+        if self._closed or self._generation != forks.count:
             return
         self._closing = self._stopped = True
         self._overlap.leave()
@@ -182,7 +182,7 @@ class Consumer(Closing):
     def _check_open(self) -> None:
         if self._closing:
             raise Closed(f"this consumer of queue {self._names} is closed: make another one")
-        if self._generation != generation():
+        if self._generation != forks.count:
             raise Closed(
                 f"this consumer of queue {self._names} belongs to the parent process: "
                 "make another one in this process"

@@ -20,7 +20,7 @@ from shardq.limits.permits import Permits, create_permits_queue, permits_queue
 from shardq.limits.waiting import PermitWait
 from shardq.settings import QueueSettings, check_number, warn_of_differences
 from shardq.settling.lease_keeper import LeaseKeeper
-from shardq.storage.per_process import PerProcess, generation
+from shardq.storage.per_process import PerProcess, forks
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
@@ -156,7 +156,7 @@ class Permit:
         self, semaphore: str, held: HeldSlice, now: Callable[[], int], give_back: Callable[[HeldSlice], bool]
     ) -> None:
         self.semaphore, self._held, self._now, self._give_back = semaphore, held, now, give_back
-        self._generation = generation()
+        self._generation = forks.count
 
     @property
     def lost(self) -> bool:
@@ -179,7 +179,7 @@ class Permit:
         Raises PermitLost when somebody else may have had it meanwhile. If the store cannot be reached, the permit comes
         back when its lease is over.
         """
-        if self._generation != generation() or self._held.positions(SettleState.RELEASED):
+        if self._generation != forks.count or self._held.positions(SettleState.RELEASED):
             return
         if not self._give_back(self._held):
             self.check()

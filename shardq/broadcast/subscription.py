@@ -16,7 +16,7 @@ from shardq.codec import Codec
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.settings import check_number
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 
 __all__ = ["Subscription"]
 
@@ -36,7 +36,7 @@ class Subscription(Closing):
     def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:
         self._client, self._broadcast, self._codec, self._keep = client, broadcast, codec, keep
         self._stopped = self._closed = False
-        self._generation = generation()
+        self._generation = forks.count
         self._entry, self._consumer = self._subscribe()
 
     @property
@@ -77,14 +77,14 @@ class Subscription(Closing):
 
         In a forked child it does nothing: the subscription is the parent's.
         """
-        if not self._closed and self._generation == generation():
+        if not self._closed and self._generation == forks.count:
             self._closed = self._stopped = True
             self._leave(self._entry, self._consumer)
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"this subscription to {self._broadcast!r} is closed: make another one")
-        if self._generation != generation():
+        if self._generation != forks.count:
             raise Closed(
                 f"this subscription to {self._broadcast!r} belongs to the parent process: subscribe again here"
             )

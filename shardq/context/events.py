@@ -87,7 +87,7 @@ class EventWriter:
 
     def flush(self, seconds: float) -> None:
         """Wait until what was told is written, for so many seconds at most."""
-        waiting = self._waiting.known()
+        waiting = self._waiting.known
         if waiting is not None:
             _wait(waiting, seconds)
 
@@ -97,7 +97,7 @@ class EventWriter:
         self._closed = True
 
     def _add(self, context: QueueContext, entries: Sequence[Entry]) -> None:
-        if self._waiting.known() is None:
+        if self._waiting.known is None:
             weakref.finalize(self, _at_exit, self._waiting)
         waiting = self._waiting.get()
         with waiting.lock:
@@ -145,6 +145,6 @@ def _wait(waiting: _Waiting, seconds: float) -> None:
 
 
 def _at_exit(waiting: PerProcess[_Waiting]) -> None:
-    own = waiting.known()
+    own = waiting.known
     if own is not None:
         _wait(own, _AT_THE_END)

@@ -188,7 +188,7 @@ class Counters:
 
     def add(self, **amounts: int) -> None:
         """Add to counters by name."""
-        with self._lock.get():
+        with self._lock.plain:
             for name, amount in amounts.items():
                 self._values[name] += amount
 
@@ -198,7 +198,7 @@ class Counters:
 
     def read(self) -> Counts:
         """The counters as they are now."""
-        with self._lock.get():
+        with self._lock.plain:
             return Counts(**self._values)
 
 
@@ -275,7 +275,7 @@ class QueueContexts:
     def of(self, name: str) -> QueueContext:
         """An existing queue, with its settings as they are now. Raises InvalidName or QueueNotFound."""
         name = check_queue_name(name)
-        with self._lock.get():
+        with self._lock.plain:
             known = self._known.get(name)
         if known is not None:
             try:
@@ -303,12 +303,12 @@ class QueueContexts:
             dismiss=self.dismiss,
             joined=self.joined,
         )
-        with self._lock.get():
+        with self._lock.plain:
             if len(self._known) >= _MOST:
                 self._known.pop(next(iter(self._known)))
             return self._known.setdefault(name, context)
 
     def forget(self, name: str) -> None:
         """Forget what is known of a queue, as it was created or deleted."""
-        with self._lock.get():
+        with self._lock.plain:
             self._known.pop(name, None)

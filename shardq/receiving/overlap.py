@@ -14,7 +14,7 @@ from shardq.errors import ShardqError
 from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 from shardq.waits import ChangeNotifier, start
 
 __all__ = ["Overlap"]
@@ -46,13 +46,13 @@ class Overlap:
         self._changes = ChangeNotifier(self._lock)
         self._claim: _Claim | None = None
         self._thread: threading.Thread | None = None
-        self._generation = generation()
+        self._generation = forks.count
         self._left = False
 
     def begin(self, limit: int) -> None:
         """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
         with self._lock:
-            if self._claim is not None or self._left or self._generation != generation():
+            if self._claim is not None or self._left or self._generation != forks.count:
                 return
             claim = self._claim = _Claim()
             thread = self._thread = threading.Thread(
@@ -80,7 +80,7 @@ class Overlap:
         with self._lock:
             self._left = True
         self.give_back()
-        if self._thread is not None and self._generation == generation():
+        if self._thread is not None and self._generation == forks.count:
             with suppress(RuntimeError):  # it could not be started
                 self._thread.join()
 
@@ -125,7 +125,7 @@ class Overlap:
             self.claiming.release()
 
     def _take(self) -> list[HeldSlice]:
-        if self._generation != generation():
+        if self._generation != forks.count:
             return []
         with self._lock:  # else one whose thread was started a moment ago is not seen
             claim = self._claim

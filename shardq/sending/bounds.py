@@ -29,13 +29,13 @@ def let_in(context: QueueContext, request: Append, bundles: Sequence[Bundle]) ->
     settings = context.settings
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
     fullness = context.fullness
-    with fullness.lock.get():
+    with fullness.lock.plain:
         _make_room(context, settings, more)
         fullness.begin(more)
     try:
         yield request
     finally:
-        with fullness.lock.get():
+        with fullness.lock.plain:
             fullness.end(more)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from shardq.errors import StoreUnavailable
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release
 from shardq.storage.store import Store
 
@@ -93,4 +93,4 @@ class SavedStore(Store, Protocol):
 
 def this_thread() -> tuple[int, int]:
     """What tells this thread from every other one, also from itself in a forked child."""
-    return generation(), threading.get_ident()
+    return forks.count, threading.get_ident()

@@ -34,7 +34,7 @@ class BundleIds:
 
     def new(self, now: int) -> bytes:
         """A fresh id for a moment in microseconds."""
-        with self._lock.get():
+        with self._lock.plain:
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
         return _assemble(ticks, int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK)
 

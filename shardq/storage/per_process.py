@@ -3,8 +3,8 @@
 A fork copies a lock as it is at that moment, maybe held by a thread that the child does not have. So each process makes
 the locks of a client for itself.
 
-Which process this is, is asked a dozen times for each message. To ask the system took a tenth of what a single message
-takes on SQLite, so forks are counted instead. Nor does a count come again, as the id of a process that ended may.
+A child makes what it has for itself anew right after the fork, so that no use has to ask in which process it is. Where
+somebody has to ask, forks are counted: a count never comes again, as the id of a process that ended may.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["OwnLock", "PerProcess", "WatchesForks", "generation", "watch_forks"]
+__all__ = ["OwnLock", "PerProcess", "WatchesForks", "forks", "watch_forks"]
 
 T = TypeVar("T")
 
@@ -35,8 +35,15 @@ class WatchesForks(Protocol):
         """It was made, and this is the child."""
 
 
+class _Renewed(Protocol):
+    def renew(self) -> None:
+        """Begin anew: this is a forked child, in which only this thread goes on."""
+
+
 class _Forks:
     """Those that lie between the first process and this one, and who is told of the next ones.
+
+    The ``count`` is a number that this process has, and none of those that it was forked from.
 
     Python forgets nothing that it was told to call around forks, and each transaction of the application has objects
     that want to be told. So Python knows of this object alone.
@@ -46,6 +53,7 @@ class _Forks:
         self.count = 0
         self._numbers = count()
         self._told: dict[int, weakref.ref[WatchesForks]] = {}
+        self.renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
         self._own = threading.local()
         os.register_at_fork(
             before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
@@ -69,6 +77,8 @@ class _Forks:
     def _after_in_child(self) -> None:
         self.count += 1
         self._own.told = []
+        for each in self.renewed:
+            each.renew()
         _call([each.after_fork_in_child for each in self._living()])
 
 
@@ -79,18 +89,7 @@ def _call(calls: Sequence[Callable[[], None]]) -> None:
             stack.callback(call)
 
 
-_forks = _Forks()
-
-
-def generation() -> int:
-    """Return a number that this process has, and none of those that it was forked from."""
-    return _forks.count
-
-
-class _Own(Generic[T]):
-    def __init__(self) -> None:
-        self.making = threading.Lock()
-        self.value: T | None = None
+forks = _Forks()
 
 
 class PerProcess(Generic[T]):
@@ -101,43 +100,50 @@ class PerProcess(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._by_generation: dict[int, _Own[T]] = {}
+        self._inherited: list[T] = []
+        self._making = threading.Lock()
+        self.known: T | None = None
+        """The value of this process if there is one by now."""
+        forks.renewed.add(self)
 
     def get(self) -> T:
         """Return the value of this process."""
-        own = self._by_generation.get(_forks.count) or self._own()
-        if own.value is not None:
-            return own.value
-        with own.making:
-            if own.value is None:
-                own.value = self._make()
-            return own.value
-
-    def known(self) -> T | None:
-        """Return the value of this process if there is one by now."""
-        return self._own().value
+        known = self.known
+        if known is not None:
+            return known
+        with self._making:
+            if self.known is None:
+                self.known = self._make()
+            return self.known
 
     def take(self) -> T | None:
         """Return the value of this process, if there is one, and keep it no longer."""
-        own = self._own()
-        value, own.value = own.value, None
+        value, self.known = self.known, None
         return value
 
-    def _own(self) -> _Own[T]:
-        return self._by_generation.get(_forks.count) or self._by_generation.setdefault(_forks.count, _Own())
+    def renew(self) -> None:
+        """Have no value in a forked child."""
+        if self.known is not None:
+            self._inherited.append(self.known)
+        self._making, self.known = threading.Lock(), None
 
 
-class OwnLock(PerProcess[threading.Lock]):
+class OwnLock:
     """A lock of which a forked child has one of its own, whatever its parent's threads held.
 
-    ``with lock.get():`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. What it guards
+    ``with lock.plain:`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. What it guards
     has to be whole between any two steps, as numbers and dicts are.
     """
 
     def __init__(self) -> None:
-        super().__init__(threading.Lock)
+        self.plain = threading.Lock()
+        forks.renewed.add(self)
+
+    def renew(self) -> None:
+        """Be free in a forked child."""
+        self.plain = threading.Lock()
 
 
 def watch_forks(watcher: WatchesForks) -> None:
     """Tell an object of every fork, for as long as it lives."""
-    _forks.tell(watcher)
+    forks.tell(watcher)

@@ -67,20 +67,20 @@ class CursorMap(Generic[S, C]):
 
     def add(self, shard: S, cursor: C) -> C:
         """Remember the cursor unless the shard has one; return that of the shard."""
-        with self._lock.get():
+        with self._lock.plain:
             self._make_room()
             return self.cursors.setdefault(shard, cursor)
 
     def replace(self, shard: S, cursor: C) -> None:
         """Remember the cursor. Whoever still reads by the one before moves that one on, to no effect."""
-        with self._lock.get():
+        with self._lock.plain:
             self.cursors.pop(shard, None)
             self._make_room()
             self.cursors[shard] = cursor
 
     def forget(self, shard: S) -> None:
         """Read the shard from its low watermarks again."""
-        with self._lock.get():
+        with self._lock.plain:
             self.cursors.pop(shard, None)
 
     def _make_room(self) -> None:

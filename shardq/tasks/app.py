@@ -106,7 +106,7 @@ class Tasks:
     @property
     def binding(self) -> Binding:
         """What joins the tasks to a store. Raises InvalidSetting when none was named."""
-        with self._lock.get():
+        with self._lock.plain:
             if self._binding is None:
                 url = self.url or os.environ.get("SHARDQ_URL")
                 if not url:
@@ -121,7 +121,7 @@ class Tasks:
     def bind(self, client: Client) -> None:
         """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
         check_client(client)
-        with self._lock.get():
+        with self._lock.plain:
             if self._binding is None or self._binding.client is not client:
                 self._binding = Binding(client, self._options_in)
 
@@ -137,7 +137,7 @@ class Tasks:
 
     def close(self) -> None:
         """Close what was opened for these tasks. They can be sent again then. The client of :meth:`bind` stays."""
-        with self._lock.get():
+        with self._lock.plain:
             own, self._own = self._own, None
             if own is None:
                 return
@@ -219,7 +219,7 @@ class Tasks:
                 f"name={task.name!r} is what shardq calls workflows: give the task another name"
             )
         source = _source_of(task.function)
-        with self._lock.get():
+        with self._lock.plain:
             before = self._tasks.get(task.name)
             if before is not None and not source.may_replace(self._sources[task.name]):
                 if before.function is not task.function or before.settings != task.settings:

@@ -150,7 +150,7 @@ class Arguments:
 
     def _made(self) -> _Decoders:
         if self._decoders is None:
-            with _making.get():
+            with _making.plain:
                 self._decoders = self._decoders or self._make()
         return self._decoders
 

@@ -282,7 +282,7 @@ class Binding:
         known = self._opened_queues.get(queue)  # another thread may take it out
         if known is not None and known.tasks.issuperset(tasks):
             return known
-        with self._lock.get():
+        with self._lock.plain:
             known = self._opened_queues.get(queue)
             if known is None:
                 opened = self.queue(queue, tasks)

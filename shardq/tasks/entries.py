@@ -124,7 +124,7 @@ class EntryQueue:
     def _opened(self, *, create: bool = False) -> Queue:
         if (known := self._queue) is not None:  # another thread may find out that it was deleted
             return known
-        with self._lock.get():
+        with self._lock.plain:
             found = self._queue = self._created() if create else self._client.queue(self._name)
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 
 __all__ = ["Threads"]
 
@@ -41,8 +41,8 @@ class Threads(Generic[T]):
             thread.join()
 
     def _run(self) -> None:
-        here = generation()
+        here = forks.count
         while (item := self._waiting.get()) is not None:
             self._function(item)
-            if generation() != here:  # a child that the function has forked ends with it
+            if forks.count != here:  # a child that the function has forked ends with it
                 return

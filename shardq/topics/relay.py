@@ -86,7 +86,7 @@ class Relay:
         after the round at hand when it is stopped. Raises QueueNotFound when the topic is deleted.
         """
         relayed, came_later = 0, False
-        with self._lock.get():
+        with self._lock.plain:
             until = 0 if fills else self._log_context.store.now() + microseconds(wait)
             while not self._stopped:
                 messages = [] if came_later else self._receive(0.0 if relayed or self._done else wait)
@@ -117,7 +117,7 @@ class Relay:
         Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
         """
         hand = Hand(())
-        with self._lock.get():
+        with self._lock.plain:
             try:
                 while (held := self._take(hand, LEASE_AND_MORE)) is not None:
                     if (state := self._changed(held, change)) is not None:
@@ -144,7 +144,7 @@ class Relay:
 
     def look(self) -> TopicState:
         """The topic's state as it is now."""
-        with self._lock.get():
+        with self._lock.plain:
             return self._register.look()
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ class Relay:
 
     def close(self) -> None:
         """Give back what is held, and end."""
-        with self._lock.get():
+        with self._lock.plain:
             self._consumer.close()
             self._register.close()
 

@@ -17,7 +17,7 @@ from shardq.callables import function_named
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
 from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import WorkerOptions
@@ -88,7 +88,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     own_group()
     ignore_interrupts()
     print_stacks()
-    here = generation()
+    here = forks.count
     worker: Worker | None = None
     error: ShardqError | None = None
     crash, told = "", False
@@ -109,7 +109,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             crash = _run(plan, worker, channel)
     except ShardqError as raised:
         error = raised
-    if generation() != here:  # a child that a handler has forked, and that came back here
+    if forks.count != here:  # a child that a handler has forked, and that came back here
         return
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
@@ -123,12 +123,12 @@ def load_handler(handler: str | Handler) -> Handler:
 
 def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
     """Work until the end; returns why the worker crashed, or ""."""
-    here = generation()
+    here = forks.count
     try:
         with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS):
             worker.run()
     except SystemExit as exit_:
-        if generation() != here:  # of a child that a handler has forked
+        if forks.count != here:  # of a child that a handler has forked
             raise
         return f"the worker ended with SystemExit({exit_.code!r})"
     return ""

@@ -52,7 +52,7 @@ class Tally:
 
     def add(self, **amounts: int) -> None:
         """Add to the counters of these names."""
-        with self._lock.get():
+        with self._lock.plain:
             before = self._report
             changed: dict[str, Any] = {name: getattr(before, name) + more for name, more in amounts.items()}
             self._report = msgspec.structs.replace(before, **changed)
@@ -74,5 +74,5 @@ class Tally:
         return self._report
 
     def _set(self, **values: Any) -> None:
-        with self._lock.get():
+        with self._lock.plain:
             self._report = msgspec.structs.replace(self._report, **values)

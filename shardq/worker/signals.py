@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 
 __all__ = [
     "STACKS",
@@ -43,10 +43,10 @@ def call_on(number: int, stop: Callable[[], None]) -> Any:
 
     A child that is forked meanwhile, as by `multiprocessing` in a handler, handles it as before: it can be ended.
     """
-    before, here = signal.getsignal(number) or signal.SIG_DFL, generation()
+    before, here = signal.getsignal(number) or signal.SIG_DFL, forks.count
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if generation() == here:
+        if forks.count == here:
             stop()
             return
         signal.signal(number, before)
@@ -129,7 +129,7 @@ def guarded_group() -> Iterator[None]:
     A process waits for that: its pipe is closed then. At the end of the block it is told that all is well.
     """
     script = 'trap "" HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"'
-    here = generation()
+    here = forks.count
     guard = subprocess.Popen(
         ["/bin/sh", "-c", script, "shardq-guard", str(os.getpgrp())],
         stdin=subprocess.PIPE,
@@ -141,7 +141,7 @@ def guarded_group() -> Iterator[None]:
     try:
         yield
     finally:
-        if generation() == here:  # else of a child that a handler has forked
+        if forks.count == here:  # else of a child that a handler has forked
             with suppress(OSError):  # somebody has killed it
                 guard.communicate(b"done\n")
 

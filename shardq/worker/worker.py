@@ -19,7 +19,7 @@ from shardq.outcome import Backoff
 from shardq.queue import Queue
 from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
-from shardq.storage.per_process import generation
+from shardq.storage.per_process import forks
 from shardq.wording import shown
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
@@ -121,7 +121,7 @@ class Worker:
         self._tally = Tally()
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
-        self._runs_in = generation()
+        self._runs_in = forks.count
         self._leave_by = math.inf
         self._semaphore: Semaphore | None = None
         self._gate = open_gate(self._is_stopping)
@@ -138,7 +138,7 @@ class Worker:
         Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
-        self._runs_in = generation()
+        self._runs_in = forks.count
         faults = 0  # of the store, in a row
         while not self._stopping:
             enable_loggers(_log)
@@ -327,7 +327,7 @@ class Worker:
     @property
     def _is_forked(self) -> bool:
         """True in a child that a handler has forked, and that came back here: it is no worker."""
-        return generation() != self._runs_in
+        return forks.count != self._runs_in
 
 
 def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:

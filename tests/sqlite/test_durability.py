@@ -16,7 +16,7 @@ from shardq.storage.sqlite.store import SqliteStore
 NORMAL, FULL = 1, 2
 
 
-def level(sql: Any) -> int:
+def level(sql: Any, _: int) -> int:
     return sql.execute("PRAGMA synchronous").fetchone()[0]
 
 
@@ -26,7 +26,7 @@ def level(sql: Any) -> int:
 def test_each_transaction_has_its_own_level(
     path: Path, store: SqliteStore, durable: bool, expected: tuple
 ) -> None:
-    session = Session(path, durable=durable, patience=1)
+    session = Session(path, lambda: 0, durable=durable, patience=1)
     assert tuple(session.write(level, durable=each) for each in (True, False, True)) == expected
     session.close()
 
@@ -37,9 +37,9 @@ def test_claims_do_not_wait_for_the_disk_but_appends_and_acks_do(
     levels = []
     write = Session.write
 
-    def spy(self: Session, change: Callable, *, durable: bool = True) -> object:
+    def spy(self: Session, change: Callable, *args: object, durable: bool = True) -> object:
         levels.append(durable)
-        return write(self, change, durable=durable)
+        return write(self, change, *args, durable=durable)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Session, "write", spy)
     sent = send()

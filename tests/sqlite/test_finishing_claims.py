@@ -16,6 +16,7 @@ from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Finish, Sweep
 from shardq.storage.sqlite.claims import Answers
 from shardq.storage.sqlite.connections import Connection
+from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock
 
@@ -54,13 +55,13 @@ def test_the_marks_of_claims_whose_lease_is_over_are_swept(
 
 def fail_commits(patch: pytest.MonkeyPatch, *, after: bool) -> None:
     """Let commits fail as on a broken disk, after they were made or before."""
-    begin = Connection.begin
+    begin = Session.begin
 
-    def begin_on_a_broken_disk(connection: Connection, *, durable: bool) -> None:
-        begin(connection, durable=durable)
+    def begin_on_a_broken_disk(session: Session, connection: Connection, *, durable: bool) -> None:
+        begin(session, connection, durable=durable)
         connection.sql = BrokenDisk(connection.sql, after=after)  # type: ignore[assignment]
 
-    patch.setattr(Connection, "begin", begin_on_a_broken_disk)
+    patch.setattr(Session, "begin", begin_on_a_broken_disk)
 
 
 class BrokenDisk:

@@ -39,7 +39,7 @@ def rows(path: Path) -> tuple[int, int]:
 
 def statements(store: SqliteStore, work: Callable[[], object]) -> int:
     """How many statements it takes, those that begin and end transactions included."""
-    writer = store.session.write(lambda sql: sql)
+    writer = store.session.write(lambda sql, _: sql)
     seen: list[str] = []
     writer.set_trace_callback(seen.append)
     work()

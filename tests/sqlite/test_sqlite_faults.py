@@ -308,9 +308,9 @@ def test_a_connection_that_is_given_up_within_a_transaction_keeps_no_lock_while_
     store: SqliteStore, path: Path
 ) -> None:
     given_up, other = Connection.open(path), Connection.open(path)
-    given_up.begin(durable=True)
+    given_up.sql.execute("BEGIN IMMEDIATE")
     cursor = given_up.sql.execute("VALUES (1), (2)")
     assert cursor.fetchone() == (1,)
     given_up.close()
-    other.begin(durable=True)
+    other.sql.execute("BEGIN IMMEDIATE")
     other.close()

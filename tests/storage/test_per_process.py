@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.storage.per_process import PerProcess, generation
+from shardq.storage.per_process import PerProcess, forks
 from tests.forking import forked
 
 
@@ -11,7 +11,7 @@ def test_no_process_has_the_generation_or_the_value_of_one_that_it_was_forked_fr
     own = PerProcess(lambda: made.append(0) or len(made))
 
     def seen() -> str:
-        return f"{generation()}-{own.get()}"
+        return f"{forks.count}-{own.get()}"
 
     def child() -> str:
         return f"{seen()} {forked(seen)} {seen()}"

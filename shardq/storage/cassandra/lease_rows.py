@@ -88,7 +88,7 @@ class Held:
 
     def put(self, shard: str, token: bytes, leases: Sequence[LeaseRow]) -> None:
         """These are all that there are under the token, as they were just written."""
-        with self._lock.get():
+        with self._lock.plain:
             self.known.pop((shard, token), None)
             if leases:
                 self.known[shard, token] = tuple(
@@ -99,6 +99,6 @@ class Held:
 
     def forget(self, shard: str, tokens: Iterable[bytes]) -> None:
         """Read them again before the next change."""
-        with self._lock.get():
+        with self._lock.plain:
             for token in tokens:
                 self.known.pop((shard, token), None)

@@ -166,7 +166,7 @@ class Finishing:
 
     def answered(self, token: bytes) -> None:
         """The claim was carried out: remember it for a while."""
-        with self._lock.get():
+        with self._lock.plain:
             if token in self._planned:
                 self._answered.append(token)
             while len(self._answered) > _ANSWERED:
@@ -203,7 +203,7 @@ class InDoubt:
 
     def add(self, token: bytes) -> None:
         """An attempt ended with an error."""
-        with self._lock.get():
+        with self._lock.plain:
             self._tokens[token] = None
             if len(self._tokens) > _IN_DOUBT:
                 del self._tokens[next(iter(self._tokens))]

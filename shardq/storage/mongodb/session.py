@@ -167,7 +167,7 @@ class Session:
     @property
     def has_transactions(self) -> bool:
         """True when the servers are known to be a replica set; asks nobody."""
-        connected = self._connected.known()
+        connected = self._connected.known
         if connected is not None and not self._has_transactions:
             servers = connected.client.topology_description.server_descriptions().values()
             self._has_transactions = any(
@@ -221,7 +221,7 @@ class Session:
         A thread that is interrupted within the driver may leave a connection counted as used for ever. What is under
         way on the client is not cut off.
         """
-        connected = self._connected.known()
+        connected = self._connected.known
         if connected is None or time.monotonic() - connected.since < _YOUNG:
             return
         if (taken := self._connected.take()) is not None:

@@ -44,7 +44,7 @@ class Signals:
 
     def close(self) -> None:
         """Tell what is to be told and listen no longer; a later wait begins again."""
-        own = self._own.known()
+        own = self._own.known
         if own is not None:
             own.close()
 

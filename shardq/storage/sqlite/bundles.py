@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from shardq.storage.requests import Append, Bundle
+from shardq.storage.requests import Append
 from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.connections import BlobConnection
 
@@ -160,26 +160,20 @@ def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[
 
     Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
     """
-    queue = request.shard.queue
-    queues.announce(sql, queue)
-    shard_key = directory.enter(sql, request.shard)
+    shard = request.shard
+    queues.announce(sql, shard.queue)
+    shard_key = directory.enter(sql, shard)
     known_since = (now - MEMORY) // _PERIOD
     for bundle, place in zip_longest(request.bundles, places):
-        _insert(sql, bundle, shard_key, known_since, queue, place)
-
-
-def _insert(
-    sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str, place: int | None
-) -> None:
-    head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-    insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (SQL_INSERT, ())
-    if len(bundle.data) <= SHORT:
-        sql.execute(insert, (*head, None, bundle.data, known_since, queue, bundle.expires_at, *order))
-        return
-    key = sql.execute(_LAST_DATA).fetchone()[0] + 1
-    values = (*head, key, None, known_since, queue, bundle.expires_at, *order)
-    if sql.execute(insert, values).rowcount == 1:
-        _insert_data(sql, key, bundle.data)
+        head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+        insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (SQL_INSERT, ())
+        tail = (known_since, shard.queue, bundle.expires_at, *order)
+        if len(bundle.data) <= SHORT:
+            sql.execute(insert, (*head, None, bundle.data, *tail))
+            continue
+        key = sql.execute(_LAST_DATA).fetchone()[0] + 1
+        if sql.execute(insert, (*head, key, None, *tail)).rowcount == 1:
+            _insert_data(sql, key, bundle.data)
 
 
 def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:

@@ -195,7 +195,7 @@ def _messages(answer: Claimed) -> int:
     return sum(piece.count for piece in answer.slices)
 
 
-def finish(sql: sqlite3.Connection, request: Claim, now: int, answers: Answers) -> Claimed | Taken:
+def finish(sql: sqlite3.Connection, request: Claim, answers: Answers, now: int) -> Claimed | Taken:
     """Take messages and finish them, if all of them may be finished; else hold them."""
     if answers.doubtful(request.token) is not None:
         marked = sql.execute(_MARKED, (answers.client, request.token)).fetchone()

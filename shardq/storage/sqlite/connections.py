@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
@@ -26,6 +26,7 @@ __all__ = [
 
 FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 # secure_delete: some builds overwrite what is deleted with zeros, which would write every acked body twice.
 # fullfsync: on macOS a plain fsync leaves what was written in the cache of the disk; elsewhere it changes nothing.
@@ -37,8 +38,6 @@ _SETTINGS = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA fullfsync = ON",
 )
-_WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
-
 
 MOST_BLOBS = 1_000
 """After as many handles on blobs a pooled connection is closed, and another one opened when it is needed.
@@ -78,13 +77,17 @@ def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
-    ``identity`` is None for the empty database in memory that answers in place of a missing file.
+    ``identity`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
+    or a fault of the disk its state ``is_doubtful``: another connection costs a millisecond.
     """
+
+    is_doubtful = False
+    waits_for_disk: bool | None = None
+    """Whether its commits do; None before the first of its transactions."""
 
     def __init__(self, sql: BlobConnection, identity: FileIdentity | None) -> None:
         self.sql = sql
         self.identity = identity
-        self._durable: bool | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> Connection:
@@ -119,18 +122,6 @@ class Connection:
         schema.apply(sql)
         return cls(sql, None)
 
-    @property
-    def reusable(self) -> bool:
-        """True when it leads to a file, is in no transaction, as an interrupt may leave it, and keeps little memory."""
-        return self.identity is not None and not self.sql.in_transaction and self.sql.blobs < MOST_BLOBS
-
-    def begin(self, *, durable: bool) -> None:
-        """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
-        if durable is not self._durable:
-            self.sql.execute(_WAIT_FOR_DISK[durable])
-            self._durable = durable
-        self.sql.execute("BEGIN IMMEDIATE")
-
     def roll_back(self) -> None:
         """End the transaction, if there is one, without a change."""
         if self.sql.in_transaction:
@@ -159,18 +150,11 @@ class Pool:
     """Lends up to ``limit`` connections at a time, the one returned last first: its cache is the warmest."""
 
     def __init__(
-        self,
-        open_connection: Callable[[], Connection],
-        identity: Callable[[], FileIdentity | None],
-        *,
-        limit: int,
-        path: Path,
-        patience: float,
+        self, open_connection: Callable[[], Connection], *, limit: int, path: Path, patience: float
     ) -> None:
         self._open = open_connection
-        self._identity = identity
         self._limit = limit
-        self._path = path
+        self._path, self._place = path, str(path)
         self._patience = patience
         self._lock = threading.Lock()
         self._changes = ChangeNotifier(self._lock)
@@ -179,16 +163,21 @@ class Pool:
         self._epoch = 0
         self._pausing = False
 
-    def use(self, work: Callable[[Connection], T]) -> T:
+    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run work with a connection of this thread alone; raises StoreUnavailable when none comes back in time."""
         loan = _Loan()
         try:
-            self._take(loan)
-            result = work(loan.connection or self._open_for(loan))
+            with self._lock:
+                is_lent = self._lend(loan)
+            if not is_lent:
+                self._wait_for(loan)
+            connection = loan.connection
+            if connection is None or connection.identity != file_identity(self._place):
+                connection = self._connect(loan)
+            result = work(connection, *args)
             self._give_back(loan)
-        except BaseException as error:
-            # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
-            self._give_back(loan, doubtful=isinstance(error, sqlite3.Error))
+        except BaseException:
+            self._give_back(loan)
             raise
         return result
 
@@ -217,39 +206,47 @@ class Pool:
         self._close_idle()
         return True
 
-    def _take(self, loan: _Loan) -> None:
-        """Take a loan, with an idle connection to the file if there is one."""
-        with self._lock:
-            is_lent = self._lend(loan)
-        if not is_lent and not self._changes.wait_for(lambda: self._lend(loan), self._patience):
+    def _wait_for(self, loan: _Loan) -> None:
+        """Wait until another thread gives back what it has."""
+        if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
             raise StoreUnavailable(
                 f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
             )
-        while loan.connection is not None and loan.connection.identity != self._identity():
-            loan.connection.close()
-            with self._lock:
-                loan.connection = self._idle.pop() if self._idle else None
 
     def _lend(self, loan: _Loan) -> bool:
-        if self._pausing or (self._lent and len(self._lent) >= self._limit):
+        if self._pausing or len(self._lent) >= self._limit:
             return False
-        loan.epoch = self._epoch
-        self._lent[loan] = None
+        loan.epoch, self._lent[loan] = self._epoch, None
         if self._idle:
             loan.connection = self._idle.pop()
         return True
 
-    def _open_for(self, loan: _Loan) -> Connection:
-        loan.connection = connection = self._open()
-        return connection
+    def _connect(self, loan: _Loan) -> Connection:
+        """Return an idle connection to the file as it is now, or a new one."""
+        while loan.connection is not None and loan.connection.identity != file_identity(self._place):
+            loan.connection.close()
+            with self._lock:
+                loan.connection = self._idle.pop() if self._idle else None
+        if loan.connection is None:
+            loan.connection = self._open()
+        return loan.connection
 
-    def _give_back(self, loan: _Loan, *, doubtful: bool = False) -> None:
-        """Let another thread take the place, and keep the connection. May be repeated after an interrupt."""
+    def _give_back(self, loan: _Loan) -> None:
+        """Let another thread take the place, and keep the connection. May be repeated after an interrupt.
+
+        It is closed if it leads to no file, is in a transaction, as an interrupt may leave it, or keeps much memory.
+        """
         with self._lock:
             connection = loan.connection
-            reusable = loan.epoch == self._epoch and not doubtful
             if loan in self._lent:
-                if connection is not None and reusable and connection.reusable:
+                if (
+                    connection is not None
+                    and loan.epoch == self._epoch
+                    and not connection.is_doubtful
+                    and connection.identity is not None
+                    and not connection.sql.in_transaction
+                    and connection.sql.blobs < MOST_BLOBS
+                ):
                     self._idle.append(connection)
                     loan.connection = None
                 del self._lent[loan]

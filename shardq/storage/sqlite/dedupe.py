@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
@@ -35,26 +34,20 @@ _LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND key > ? AND key 
 _NEVER = 2**62
 
 
-class KeyMethods(ABC):
+class KeyMethods:
     """The methods of the store that are about keys."""
 
     session: Session
-
-    @abstractmethod
-    def now(self) -> int:
-        """Return the clock's time."""
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound. The append that follows makes it durable."""
-        return self.session.write(
-            lambda sql: _reserve(sql, queue, entries, window, self.now()), durable=False
-        )
+        return self.session.write(_reserve, queue, entries, window, durable=False)
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        self.session.write(lambda sql: _confirm(sql, queue, entries), durable=False)
+        self.session.write(lambda sql, _: _confirm(sql, queue, entries), durable=False)
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Look at the keys; change them in one transaction where some stand as the caller saw them."""
@@ -65,7 +58,7 @@ class KeyMethods(ABC):
         ):
             return standing
         return self.session.write(
-            lambda sql: _change(sql, queue, changes),
+            lambda sql, _: _change(sql, queue, changes),
             durable=any(None not in (change.before, change.after) for change in changes),
         )
 

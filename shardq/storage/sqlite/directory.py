@@ -27,10 +27,11 @@ def key_of(sql: sqlite3.Connection, shard: Shard) -> int | None:
 
 def enter(sql: sqlite3.Connection, shard: Shard) -> int:
     """Return the shard's key; it is put into the directory when it is not there."""
-    key = key_of(sql, shard)
-    if key is None:
-        key = sql.execute(_INSERT, (shard.queue, shard.time_shard, shard.number)).lastrowid
-        assert key is not None
+    place = (shard.queue, shard.time_shard, shard.number)
+    if row := sql.execute(_KEY, place).fetchone():
+        return int(row[0])
+    key = sql.execute(_INSERT, place).lastrowid
+    assert key is not None
     return key
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded, this_thread
@@ -25,6 +25,7 @@ from shardq.wording import kind_of, shown
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 # Seconds between looks whether the application has committed: a share of the time since it is expected.
 _FIRST_PAUSE, _LONGEST_PAUSE, _SHARE = 0.001, 0.5, 0.05
@@ -37,13 +38,14 @@ class JoinedSession(Session):
     Each change is a savepoint, so one that raises leaves nothing in the transaction.
     """
 
-    def __init__(self, connection: object, path: Path) -> None:
+    def __init__(self, connection: object, path: Path, now: Callable[[], int]) -> None:
         if not isinstance(connection, sqlite3.Connection):
             raise InvalidSetting(
                 f"connection={shown(connection)} is {kind_of(connection)}: "
                 "give the sqlite3.Connection of the transaction"
             )
-        self.path, self._sql, self._thread = path, connection, this_thread()
+        self.path, self.now = path, now
+        self._sql, self._thread = connection, this_thread()
         self._check_begun()
         with self._plain():
             self._check_file()
@@ -56,17 +58,17 @@ class JoinedSession(Session):
 
     def write(
         self,
-        change: Callable[[sqlite3.Connection], T],
-        *,
+        change: Callable[[sqlite3.Connection, Unpack[Ts], int], T],
+        *args: *Ts,
         durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
-        committed: Callable[[T], None] | None = None,
+        committed: Callable[[], None] | None = None,
     ) -> T:
         """Make a change that stands if the application commits."""
         self._check_open()
         with self._plain():
-            result = self._save(change)
+            result = self._save(change, *args)
         if committed is not None:
-            committed(result)
+            committed()
         return result
 
     def ping(self) -> None:
@@ -83,10 +85,10 @@ class JoinedSession(Session):
     def close(self) -> None:
         """Do nothing: the connection is the application's."""
 
-    def _save(self, change: Callable[[sqlite3.Connection], T]) -> T:
+    def _save(self, change: Callable[[sqlite3.Connection, Unpack[Ts], int], T], *args: *Ts) -> T:
         self._sql.execute("SAVEPOINT shardq")
         try:
-            result = change(self._sql)
+            result = change(self._sql, *args, self.now())
         except BaseException:
             if self._sql.in_transaction:  # else SQLite has rolled all of it back
                 self._sql.execute("ROLLBACK TO shardq")
@@ -174,7 +176,7 @@ class Commits:
     def expect(self) -> None:
         """Look for the commit of the transaction that holds the lock now."""
         new = None
-        with self._lock.get(), suppress(ShardqError):
+        with self._lock.plain, suppress(ShardqError):
             before = self.state()
             is_looked_for = self._is_looked_for()
             if is_looked_for and before != self._seen:
@@ -192,7 +194,7 @@ class Commits:
 
     def close(self) -> None:
         """Look no longer."""
-        with self._lock.get():
+        with self._lock.plain:
             self._until = 0.0
             if self._is_looked_for():
                 self.woken.set()
@@ -202,7 +204,7 @@ class Commits:
         return not is_over(self._thread)
 
     def _forget_thread(self) -> None:
-        with self._lock.get():
+        with self._lock.plain:
             self._thread = None
 
     def _look(self) -> None:
@@ -214,7 +216,7 @@ class Commits:
         tell(self._place)
 
     def _is_over(self) -> bool:
-        with self._lock.get():
+        with self._lock.plain:
             is_over = time.monotonic() >= self._until
             with suppress(ShardqError):  # a disk that is away may come back
                 is_over = is_over or self.state() != self._seen

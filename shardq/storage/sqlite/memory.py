@@ -74,7 +74,7 @@ class MemoryStore(SqliteStore):
 
 
 def _folder_of(name: str) -> _Folder:
-    with _lock.get():
+    with _lock.plain:
         folder = _folders.get(name) or _Folder()
         if name:
             _folders[name] = folder

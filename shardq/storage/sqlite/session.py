@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
@@ -23,8 +23,11 @@ __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_time
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
+
+_WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
 
 _LONGEST = 0.004
 _SHORTEST = 0.0002
@@ -38,8 +41,8 @@ class Session:
     connection that a child inherits would spoil the locks of those that the child opens.
     """
 
-    def __init__(self, path: Path, *, durable: bool, patience: float) -> None:
-        self.path, self._place = path, str(path)
+    def __init__(self, path: Path, now: Callable[[], int], *, durable: bool, patience: float) -> None:
+        self.path, self._place, self.now = path, str(path), now
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
@@ -49,52 +52,78 @@ class Session:
         watch_forks(self)
 
     def _start(self) -> None:
-        self._writers = Pool(self._open, self.identity, limit=1, path=self.path, patience=self._longest_turn)
-        self._readers = Pool(
-            self._open, self.identity, limit=_MOST_READERS, path=self.path, patience=self._longest_turn
-        )
+        self._writers = Pool(self._open, limit=1, path=self.path, patience=self._longest_turn)
+        self._readers = Pool(self._open, limit=_MOST_READERS, path=self.path, patience=self._longest_turn)
         self._paused: tuple[Pool, ...] = ()
         self._migrating, self._held_off = threading.Lock(), False
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
         try:
-            return self._readers.use(lambda connection: self.patience(_look, connection, look))
-        except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            return self._readers.use(self._look, look)
+        except OSError as error:
+            raise translate_os(error, self.path) from error
 
     def write(
         self,
-        change: Callable[[sqlite3.Connection], T],
-        *,
+        change: Callable[[sqlite3.Connection, Unpack[Ts], int], T],
+        *args: *Ts,
         durable: bool = True,
-        committed: Callable[[T], None] | None = None,
+        committed: Callable[[], None] | None = None,
     ) -> T:
         """Run ``change`` alone among all processes and commit it, or roll it back when it raises.
 
-        Without ``durable`` a power failure may undo it, though never before a later durable change. ``committed`` is
-        called before any other change of this process begins.
+        It is given the arguments and the moment when it begins. Without ``durable`` a power failure may undo it, though
+        never before a later durable change. ``committed`` is called before any other change of this process begins.
         """
-        committing = False
+        try:
+            return self._writers.use(self._change, change, args, durable and self._durable, committed)
+        except OSError as error:
+            raise translate_os(error, self.path) from error
 
-        def run(connection: Connection) -> T:
-            nonlocal committing
-            self.patience(self._begin, connection, durable=durable and self._durable)
-            result = _run(connection, change)
+    def _look(self, connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self.patience(_look, connection, look)
+        except sqlite3.Error as error:
+            connection.is_doubtful = True
+            raise translate(error, self.path) from error
+
+    def _change(
+        self,
+        connection: Connection,
+        change: Callable[[sqlite3.Connection, Unpack[Ts], int], T],
+        args: tuple[*Ts],
+        durable: bool,
+        committed: Callable[[], None] | None,
+    ) -> T:
+        committing = False
+        try:
+            try:
+                self.begin(connection, durable=durable)
+            except sqlite3.Error as error:
+                self.patience.repeat(error, self.begin, connection, durable=durable)
+            result = change(connection.sql, *args, self.now())
             committing = True
             connection.sql.execute("COMMIT")
-            if committed is not None:
-                committed(result)
-            return result
-
-        try:
-            return self._writers.use(run)
         except sqlite3.Error as error:
+            connection.is_doubtful = True
             raise translate(error, self.path, committing=committing) from error
+        except BaseException:
+            with suppress(sqlite3.Error):  # a connection that is in a transaction is not used again
+                connection.roll_back()
+            raise
+        if committed is not None:
+            committed()
+        return result
 
-    def _begin(self, connection: Connection, *, durable: bool) -> None:
-        self._log_room.keep(connection.sql)
-        connection.begin(durable=durable)
+    def begin(self, connection: Connection, *, durable: bool) -> None:
+        """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
+        sql = connection.sql
+        self._log_room.keep(sql)
+        if durable is not connection.waits_for_disk:
+            sql.execute(_WAIT_FOR_DISK[durable])
+            connection.waits_for_disk = durable
+        sql.execute("BEGIN IMMEDIATE")
 
     def ping(self) -> None:
         """Read from the file; one that is not there has to have a folder. Raises StoreUnavailable."""
@@ -143,14 +172,17 @@ class Session:
     def _open(self) -> Connection:
         if self.identity() is None:
             return Connection.empty()
-        connection = self.patience(Connection.open, self.path)
         try:
-            if self.patience(schema.is_current, connection.sql):
-                return connection
-        except BaseException:
+            connection = self.patience(Connection.open, self.path)
+            try:
+                if self.patience(schema.is_current, connection.sql):
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
             connection.close()
-            raise
-        connection.close()
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
         return Connection.empty()
 
     def _apply_schema(self) -> None:
@@ -181,14 +213,6 @@ def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
         connection.roll_back()
 
 
-def _run(connection: Connection, change: Callable[[sqlite3.Connection], T]) -> T:
-    try:
-        return change(connection.sql)
-    except BaseException:
-        connection.roll_back()
-        raise
-
-
 class Patience:
     """Repeats an attempt for up to ``seconds`` while the database is locked by others.
 
@@ -204,18 +228,22 @@ class Patience:
         try:
             return attempt(*args, **kwargs)
         except sqlite3.Error as error:
-            if not is_busy(error):
-                raise
+            return self.repeat(error, attempt, *args, **kwargs)
+
+    def repeat(self, error: sqlite3.Error, attempt: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Go on after a first attempt, whose error is raised again unless the database was locked."""
         until = time.monotonic() + self._seconds
         repeats = 1
-        while True:
+        while is_busy(error):
             try:
                 return attempt(*args, **kwargs)
-            except sqlite3.Error as error:
-                if not is_busy(error) or time.monotonic() >= until:
+            except sqlite3.Error as again:
+                if time.monotonic() >= until:
                     raise
+                error = again
             time.sleep(random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / repeats))
             repeats += 1
+        raise error
 
 
 def check_path(path: str) -> Path:

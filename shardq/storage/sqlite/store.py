@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 
 from shardq.clock import Clock, SystemClock
 from shardq.sharding.shard import Shard
@@ -55,6 +55,7 @@ from shardq.storage.store import Capabilities
 __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class SqliteStore(KeyMethods):
@@ -92,7 +93,10 @@ class SqliteStore(KeyMethods):
         self._clock = clock or SystemClock()
         self._synchronous = check_synchronous(synchronous)
         self.session = Session(
-            check_path(path), durable=synchronous == "full", patience=check_timeout(busy_timeout)
+            check_path(path),
+            self._clock.now,
+            durable=synchronous == "full",
+            patience=check_timeout(busy_timeout),
         )
         self.signals = Signals(self._numbers, self.session.path)
         self.commits = Commits(partial(self.session.read, queues.state), self.session.path)
@@ -101,7 +105,7 @@ class SqliteStore(KeyMethods):
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
         joined = SqliteStore(str(self.session.path), clock=self._clock)
-        joined.session = JoinedSession(connection, self.session.path)
+        joined.session = JoinedSession(connection, self.session.path, self._clock.now)
         joined.signals = JoinedSignals(joined._numbers, self.session.path, self.commits)
         return joined
 
@@ -141,7 +145,7 @@ class SqliteStore(KeyMethods):
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
         self.create_schema()
-        return self._announced(lambda sql: queues.create(sql, record))
+        return self._announced(lambda sql, _: queues.create(sql, record))
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
@@ -149,7 +153,7 @@ class SqliteStore(KeyMethods):
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
-        return self.session.write(lambda sql: queues.update(sql, record))
+        return self.session.write(lambda sql, _: queues.update(sql, record))
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
@@ -157,7 +161,7 @@ class SqliteStore(KeyMethods):
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds, in one transaction; False when there is none such."""
-        return self._announced(lambda sql: removal.drop(sql, name, seen))
+        return self._announced(lambda sql, _: removal.drop(sql, name, seen))
 
     # -- shards --------------------------------------------------------------------------------------------
 
@@ -180,24 +184,20 @@ class SqliteStore(KeyMethods):
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
-        return self.session.write(lambda sql: directory.forget(sql, shard), durable=False)
+        return self.session.write(lambda sql, _: directory.forget(sql, shard), durable=False)
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
-        self._announced(lambda sql: bundles.append(sql, request, self.now()))
+        self._announced(bundles.append, request)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""
         if request.finish is None or request.shard.is_grouped:
-            taken: Claimed | Taken = self.session.write(
-                lambda sql: claims.take(sql, request, self.now()), durable=False
-            )
+            taken: Claimed | Taken = self.session.write(claims.take, request, durable=False)
         else:
             answers = self._answers.get()
-            taken = self.session.write(
-                lambda sql: claims.finish(sql, request, self.now(), answers),
-                committed=lambda _: answers.end(request.token, stored=True),
-            )
+            told = partial(answers.end, request.token, stored=True)
+            taken = self.session.write(claims.finish, request, answers, committed=told)
         if isinstance(taken, Claimed):
             return taken
         if taken.is_whole:
@@ -206,27 +206,26 @@ class SqliteStore(KeyMethods):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._announced(
-            lambda sql: settling.acknowledge(sql, request, self.now()), news=settling.is_news(request)
-        )
+        return self._announced(settling.acknowledge, request, news=settling.is_news(request))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self.session.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
+        return self.session.write(settling.extend, request, durable=False)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        return self._announced(lambda sql: settling.release(sql, request, self.now()), durable=False)
+        return self._announced(settling.release, request, durable=False)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction, between any two shards of the file."""
-        return self._announced(lambda sql: settling.forward(sql, request, self.now()))
+        return self._announced(settling.forward, request)
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
         finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
         return self._announced(
-            lambda sql: settling.settle(sql, requests, self.now()),
+            settling.settle,
+            requests,
             durable=finishes,
             news=any(map(settling.is_news, requests)),
         )
@@ -245,13 +244,11 @@ class SqliteStore(KeyMethods):
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return self._announced(
-            lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()), news=shard.is_grouped
-        )
+        return self._announced(removal.remove, shard, bundle_id, position, news=shard.is_grouped)
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
-        return self.session.write(lambda sql: removal.purge(sql, shard, self.now()))
+        return self.session.write(removal.purge, shard)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
@@ -259,7 +256,7 @@ class SqliteStore(KeyMethods):
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return self.session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
+        return self.session.write(sweeping.sweep, request, durable=False)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
@@ -267,13 +264,11 @@ class SqliteStore(KeyMethods):
         """Count the consumer among the live ones of all these queues, in one transaction."""
         if self.session.identity() is None:
             return (None,) * len(queues)
-        return self.session.write(
-            lambda sql: consumers.enlist(sql, queues, consumer, lifetime, self.now()), durable=False
-        )
+        return self.session.write(consumers.enlist, queues, consumer, lifetime, durable=False)
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        self.session.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
+        self.session.write(lambda sql, _: consumers.resign(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""
@@ -286,10 +281,14 @@ class SqliteStore(KeyMethods):
         return self.signals.wait(queues, seconds)
 
     def _announced(
-        self, change: Callable[[sqlite3.Connection], T], *, durable: bool = True, news: bool = True
+        self,
+        change: Callable[[sqlite3.Connection, Unpack[Ts], int], T],
+        *args: *Ts,
+        durable: bool = True,
+        news: bool = True,
     ) -> T:
         """Make a change, and tell who waits when it may be news."""
-        result = self.session.write(change, durable=durable)
+        result = self.session.write(change, *args, durable=durable)
         if news:
             self.signals.announce()
         return result

@@ -246,7 +246,7 @@ class KnownGroups:
 
     def take(self, shard: str, tokens: set[bytes]) -> _Held | None:
         """Return what is under these tokens, and forget it; None when one of the tokens is not known."""
-        with self._lock.get():
+        with self._lock.plain:
             found = [self.known.pop((shard, token), None) for token in tokens]
         groups: dict[bytes, GroupRow] = {}
         leases: dict[Key, LeaseRow] = {}
@@ -259,7 +259,7 @@ class KnownGroups:
 
     def put(self, shard: str, rows: Mapping[bytes, GroupRow], leases: Iterable[LeaseRow]) -> None:
         """These groups and lease rows were just read or written so."""
-        with self._lock.get():
+        with self._lock.plain:
             for row_id, row in rows.items():
                 if row.group.held:
                     self.known.setdefault((shard, row.group.token), ({}, {}))[0][row_id] = row
