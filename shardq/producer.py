@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, Unpack
@@ -21,8 +20,8 @@ from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, O
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
 from shardq.sending.doors import SEND, admit
-from shardq.sending.prepared import PreparedMessage, check_bodies, prepare_options
-from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
+from shardq.sending.prepared import check_bodies, prepare_options
+from shardq.sending.storing import prepare
 from shardq.settings import check_number
 from shardq.wording import kind_of, shown
 
@@ -30,7 +29,6 @@ __all__ = ["Producer", "SendArguments"]
 
 BUNDLE_MESSAGES = 500
 BUNDLE_BYTES = 262_144
-_BODY = attrgetter("body")
 
 
 class SendArguments(TypedDict, total=False):
@@ -75,13 +73,9 @@ class Producer(Closing):
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
-        self._coalescer = Coalescer(
-            self._plan_singles,
-            self._store_singles,
-            linger=linger,
-            limit=bundle_messages,
-            max_bytes=bundle_bytes,
-        )
+        self._joining = Coalescer(
+            context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes
+        ).joining
         self._closed = False
 
     def send(
@@ -134,11 +128,14 @@ class Producer(Closing):
         )
         if isinstance(body, OutgoingMessage):
             message = _alone(body, message)
-        self._check_open()
+        if self._closed or self._context.retry.closed:
+            self._check_open()
         options = prepare_options(message, self._context.name)
         prepared = prepare(self._context, message.body, options, self._codec)
         try:
-            return self._coalescer.submit(prepared)
+            # Nobody waits for the unique key or the large body of another thread's message.
+            alone = options.unique_key is not None or prepared.large is not None
+            return self._joining.submit(object() if alone else None, prepared)
         except OutcomeUnknown as error:
             again = error.unsent or (message,)  # none: it was not begun
             error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)
@@ -220,14 +217,6 @@ class Producer(Closing):
         if self._closed:
             raise Closed(f"this producer of queue {self._context.name!r} is closed: make another one")
         self._context.retry.check_open()
-
-    def _plan_singles(self, messages: Sequence[PreparedMessage]) -> PlannedSend:
-        return plan_send(self._context, list(map(_BODY, messages)), messages)
-
-    def _store_singles(self, send: PlannedSend) -> Written:
-        written = store_send(self._context, send)
-        tell_stored(self._context, send, written)
-        return written
 
 
 def _opened(path: str | PathLike[str]) -> BinaryIO:

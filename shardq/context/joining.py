@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
+import msgspec
+
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
-from shardq.storage.per_process import PerProcess
+from shardq.storage.per_process import forks
 from shardq.waits import Turn
 
 __all__ = ["Joining", "Pending", "for_another_thread"]
@@ -23,14 +25,13 @@ R = TypeVar("R")
 
 
 class Pending(Generic[T, R]):
-    """What one caller asks for, and its result or error."""
-
-    turn: Turn  # of one that waits: ends when it was done, or when the caller is to lead
+    """What one caller asks for that waits for others, and its result or error."""
 
     def __init__(self, item: T) -> None:
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
+        self.turn = Turn()  # ends when it was done, or when the caller is to lead
         self.group: Sequence[Pending[T, R]] = ()  # those that this one leads, itself included
         self.begun = False  # the request for them
 
@@ -40,50 +41,61 @@ class Pending(Generic[T, R]):
         return self.result is not None or self.error is not None
 
 
-class _Callers(Generic[T, R]):
-    """Callers of one key that wait, the next leader first."""
+class _Callers(msgspec.Struct, Generic[T, R], eq=False):
+    """Callers of one key that wait, the next leader first. The first to come waits for nobody: then there is none."""
 
-    def __init__(self, leader: Pending[T, R], waiting: list[Pending[T, R]]) -> None:
-        self.leader, self.waiting = leader, waiting
+    waiting: list[Pending[T, R]]
+    leader: Pending[T, R] | None = None
+
+    def hand_on(self) -> bool:
+        """Let the next one lead; False when nobody waits. May be repeated after an interrupt."""
+        if self.waiting:
+            self.waiting[0].turn.end()
+            self.leader = self.waiting[0]
+        return bool(self.waiting)
 
 
-class _Waiters(Generic[T, R]):
-    """The callers of one process that wait, by what may be joined. A key is there while one of them leads.
-
-    A thread may be interrupted anywhere, once: Ctrl-C raises between two steps. So the lock is a plain one, which is
-    taken and given back in one step, unlike a Condition, and what a caller leaves to do can be done again.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.by_key: dict[Hashable, _Callers[T, R]] = {}
+class _Here(threading.local):
+    busy = False  # this thread is in the middle of a call
 
 
 class Joining(Generic[T, R]):
     """Makes one request for the callers that come at the same time.
 
-    ``do`` makes the request for one or more callers, and gives each its result or error; an error that it raises is
-    everybody's. ``together`` says how many of the items that wait may go together, from the first on. With ``linger`` a
-    leader waits for others: up to so many seconds, or until there are ``enough``.
+    ``alone`` makes the request of a caller who has not waited. ``several`` makes it for those who have, and gives each
+    its result or error; an error that it raises is everybody's. ``together`` says how many of the items that wait may
+    go together, from the first on. With ``linger`` a leader waits for others: up to so many seconds, or until there are
+    ``enough``.
+
+    A thread may be interrupted anywhere, once: Ctrl-C raises between two steps. So the lock is a plain one, which is
+    taken and given back in one step, unlike a Condition, and what a caller leaves to do can be done again. A forked
+    child has none of its parent's callers.
     """
 
     def __init__(
         self,
-        do: Callable[[Sequence[Pending[T, R]]], None],
+        alone: Callable[[T], R],
+        several: Callable[[Sequence[Pending[T, R]]], None],
         together: Callable[[Sequence[T]], int],
         *,
         linger: float = 0.0,
         enough: int = 1,
     ) -> None:
-        self._do, self._together, self._linger, self._enough = do, together, linger, enough
-        self._waiters: PerProcess[_Waiters[T, R]] = PerProcess(_Waiters)
-        self._here = threading.local()
+        self._alone, self._several, self._together = alone, several, together
+        self._linger, self._enough = linger, enough
+        self._here = _Here()
+        self.renew()
+        forks.renewed.add(self)
+
+    def renew(self) -> None:
+        """Have no callers in a forked child."""
+        self._lock = threading.Lock()
+        self._by_key: dict[Hashable, _Callers[T, R]] = {}  # a key is there while one of its callers leads
 
     def waiting(self) -> int:
         """Return how many callers of this process wait for one that leads."""
-        waiters = self._waiters.get()
-        with waiters.lock:
-            return sum(len(callers.waiting) for callers in waiters.by_key.values())
+        with self._lock:
+            return sum(len(callers.waiting) for callers in self._by_key.values())
 
     def submit(self, key: Hashable, item: T) -> R:
         """Do it, together with what others submit under the same key; returns its result or raises its error.
@@ -91,100 +103,102 @@ class Joining(Generic[T, R]):
         A thread that calls this in the middle of another call of its own, as a signal handler may, waits for nobody: it
         would wait for itself.
         """
-        own: Pending[T, R] = Pending(item)
-        if getattr(self._here, "busy", False):
-            self._do([own])
-            return _outcome(own)
+        here = self._here
+        if here.busy:
+            return self._alone(item)
         try:
-            self._here.busy = True
-            self._join(key, own)
+            here.busy = True
+            if self._linger:
+                return self._join(key, item)
+            own: _Callers[T, R] = _Callers([])
+            try:
+                with self._lock:
+                    is_first = self._by_key.setdefault(key, own) is own
+                if not is_first:
+                    return self._join(key, item)
+                result = self._alone(item)
+                self._leave(key, own)
+            except BaseException:
+                self._leave(key, own)
+                raise
         finally:
-            self._here.busy = False
-        return _outcome(own)
+            here.busy = False
+        return result
 
-    def _join(self, key: Hashable, own: Pending[T, R]) -> None:
-        waiters = self._waiters.get()
+    def _leave(self, key: Hashable, own: _Callers[T, R]) -> None:
+        """Let the next one lead, if the first one has. May be repeated after an interrupt."""
+        with self._lock:
+            if self._by_key.get(key) is own and own.leader is None and not (own.waiting and own.hand_on()):
+                del self._by_key[key]
+
+    def _join(self, key: Hashable, item: T) -> R:
+        """Wait for others, or with them."""
+        own: Pending[T, R] = Pending(item)
         try:
-            if self._enter(waiters, key, own) is not own:
+            if not self._enter(key, own):
                 own.turn.wait()
             if not own.done:
-                self._lead(waiters, key, own)
+                self._lead(key, own)
         except BaseException as error:
-            _leave(waiters, key, own, error)
+            self._leave_others(key, own, error)
             raise
+        if own.error is not None:
+            raise own.error
+        assert own.result is not None
+        return own.result
 
-    def _enter(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> Pending[T, R]:
-        """Return who leads."""
-        with waiters.lock:
-            callers = waiters.by_key.get(key)
-            if callers is None and not self._linger:  # nobody else can have come
-                own.group = [own]
-                waiters.by_key[key] = _Callers(own, [])
-                return own
-            own.turn = Turn()
+    def _enter(self, key: Hashable, own: Pending[T, R]) -> bool:
+        """Tell whether this one leads."""
+        with self._lock:
+            callers = self._by_key.get(key)
             if callers is None:
-                waiters.by_key[key] = _Callers(own, [own])
-                return own
+                self._by_key[key] = _Callers([own], own)
+                return True
             callers.waiting.append(own)
-            if self._linger and len(callers.waiting) >= self._enough:
+            if callers.leader is not None and self._linger and len(callers.waiting) >= self._enough:
                 callers.leader.turn.end()
-            return callers.leader
+            return False
 
-    def _lead(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
+    def _lead(self, key: Hashable, own: Pending[T, R]) -> None:
         if self._linger:
-            self._linger_for_others(waiters, key, own)
-        if not own.group:
-            self._gather(waiters, key, own)
+            self._linger_for_others(key, own)
+        self._gather(key, own)
         own.begun = True
-        self._do(own.group)
-        _leave(waiters, key, own)
+        self._several(own.group)
+        self._leave_others(key, own)
 
-    def _linger_for_others(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
-        with waiters.lock:
-            callers = waiters.by_key[key]
+    def _linger_for_others(self, key: Hashable, own: Pending[T, R]) -> None:
+        with self._lock:
+            callers = self._by_key[key]
             callers.leader = own
-            alone = len(callers.waiting) < self._enough
-        if alone:
+            is_alone = len(callers.waiting) < self._enough
+        if is_alone:
             own.turn.wait(self._linger)
 
-    def _gather(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
-        with waiters.lock:
-            callers = waiters.by_key[key]
+    def _gather(self, key: Hashable, own: Pending[T, R]) -> None:
+        with self._lock:
+            callers = self._by_key[key]
             callers.leader, waiting = own, callers.waiting
             count = 1 if len(waiting) == 1 else self._together([each.item for each in waiting])
             own.group = waiting[:count]
             del waiting[:count]
 
-
-def _outcome(own: Pending[T, R]) -> R:
-    if own.error is not None:
-        raise own.error
-    assert own.result is not None
-    return own.result
-
-
-def _leave(
-    waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R], error: BaseException | None = None
-) -> None:
-    """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
-    with waiters.lock:
-        callers = waiters.by_key.get(key)
-        if callers is not None and own.group and not own.begun:
-            callers.waiting[:0], own.group = own.group, ()
-        if callers is not None and own in callers.waiting:
-            callers.waiting.remove(own)
-        if callers is not None and callers.leader is own:
-            if callers.waiting:
-                callers.waiting[0].turn.end()
-                callers.leader = callers.waiting[0]
-            else:
-                del waiters.by_key[key]
-        for each in own.group:
-            if each is not own:
-                if error is not None and not each.done:
-                    each.error = for_another_thread(error)
-                each.turn.end()
-        own.group = ()
+    def _leave_others(self, key: Hashable, own: Pending[T, R], error: BaseException | None = None) -> None:
+        """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
+        with self._lock:
+            callers = self._by_key.get(key)
+            if callers is not None and own.group and not own.begun:
+                callers.waiting[:0], own.group = own.group, ()
+            if callers is not None and own in callers.waiting:
+                callers.waiting.remove(own)
+            if callers is not None and callers.leader is own and not callers.hand_on():
+                del self._by_key[key]
+            for each in own.group:
+                if each is not own:
+                    if error is not None and not each.done:
+                        each.error = for_another_thread(error)
+                    each.turn.end()
+            own.group = ()
 
 
 def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] = ()) -> BaseException:

@@ -13,8 +13,8 @@ from shardq.context.disuse import unused_since
 from shardq.context.duties import duties_of, with_duties
 from shardq.context.events import EventWriter, Write
 from shardq.context.fullness import Fullness
-from shardq.context.joining_store import JoiningStore
 from shardq.context.retry import Retry
+from shardq.context.settle_joiner import SettleJoiner
 from shardq.errors import QueueNotFound
 from shardq.hooks import Hooks
 from shardq.settings import QueueSettings, check_number, check_store
@@ -54,21 +54,22 @@ class LiveSettings:
     ) -> None:
         self._store, self._retry, self._name, self.timer = store, retry, name, timer
         self._take(*self._load())
-        self._read_at = timer()
+        self._look_at(timer())
 
     def current(self, at_most: float | None = None) -> QueueSettings:
         """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
-        if self.timer() - self._read_at > (REFRESH_SECONDS if at_most is None else at_most):
+        until = self.fresh_until if at_most is None else self.fresh_until - REFRESH_SECONDS + at_most
+        if self.timer() > until:
             self.refresh()
         return self.known
 
     def accept(self, record: QueueRecord | None) -> None:
         """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
         if record is None:
-            self._read_at = -float("inf")
+            self._look_at(-float("inf"))
         else:
             self._take(record, QueueSettings.decode(record.settings))
-            self._read_at = self.timer()
+            self._look_at(self.timer())
 
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
@@ -129,13 +130,22 @@ class LiveSettings:
         """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""
         record, settings = self._load()
         self._take(record, settings)
-        self._read_at = self.timer()
+        self._look_at(self.timer())
         return record, settings
+
+    def _look_at(self, read_at: float) -> None:
+        self.fresh_until = read_at + REFRESH_SECONDS
+        """What the ``timer`` says when they are to be read again. For who sends: a call each time would cost more."""
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
         self._record, self.duties = record, duties_of(record)
+        self.layout, self.is_bounded = settings.layout, settings.is_bounded
+        self.keeps_events = settings.events is not None
+        is_looked_at = settings.sends_paused or settings.expires is not None
+        self.lets_in = -1 if is_looked_at else settings.max_message_bytes
+        """Bytes of the largest message that may be sent if nothing else is looked at; -1: more has to be."""
         self.known = settings
-        """The settings as they were read last, however long ago that is."""
+        """The settings as they were read last, however long ago that is, as are those that follow from them."""
 
     def _load(self) -> tuple[QueueRecord, QueueSettings]:
         record = self._retry(self._store.load_queue, self._name)
@@ -219,6 +229,7 @@ class QueueContext(msgspec.Struct, frozen=True):
 
     name: str
     store: Store
+    joiner: SettleJoiner  # for what is settled, in place of the store
     retry: Retry
     live: LiveSettings
     placement: Placement
@@ -243,7 +254,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     @property
     def keeps_events(self) -> bool:
         """True when the queue keeps events, as far as is known; it is not asked for."""
-        return self.live.known.events is not None
+        return self.live.keeps_events
 
 
 class QueueContexts:
@@ -265,7 +276,8 @@ class QueueContexts:
         self.joined = False
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
-        self.store = JoiningStore(store, self.retry.check_open)
+        self.store = store
+        self.joiner = SettleJoiner(store, self.retry.check_open)
         self.events = EventWriter(write_events)
         self._logs: dict[tuple[str, str], Log] = {}
         self._ids = BundleIds()
@@ -287,6 +299,7 @@ class QueueContexts:
         context = QueueContext(
             name=name,
             store=self.store,
+            joiner=self.joiner,
             retry=self.retry,
             live=LiveSettings(self.store, self.retry, name),
             placement=Placement(name),

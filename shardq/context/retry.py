@@ -75,20 +75,16 @@ class Retry:
     ) -> None:
         self._seconds, self._repeated, self._late = seconds, repeated, late
         self._here = _Here()
-        self._closed = False
+        self.closed = False
+        """True after :meth:`close`."""
 
     def close(self) -> None:
         """Refuse all further calls, in every thread."""
-        self._closed = True
-
-    @property
-    def closed(self) -> bool:
-        """True after :meth:`close`."""
-        return self._closed
+        self.closed = True
 
     def check_open(self) -> None:
         """Raise Closed after :meth:`close`."""
-        if self._closed:
+        if self.closed:
             raise Closed("this client is closed: open another one with shardq.connect()")
 
     def within(self, seconds: float | None = None) -> AbstractContextManager[None]:
@@ -128,7 +124,7 @@ class Retry:
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""
-        if self._closed or self._here.over is not None:
+        if self.closed or self._here.over is not None:
             self._check_allowed()
         try:
             return operation(*args, **kwargs)
@@ -137,12 +133,12 @@ class Retry:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs).value
         finally:
-            if self._closed:
+            if self.closed:
                 self._end_late()
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
-        if self._closed or self._here.over is not None:
+        if self.closed or self._here.over is not None:
             self._check_allowed()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
@@ -151,7 +147,7 @@ class Retry:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
         finally:
-            if self._closed:
+            if self.closed:
                 self._end_late()
 
     def surely(
@@ -190,7 +186,7 @@ class Retry:
         until = time.monotonic() + self._left
         longest = _FIRST_PAUSE
         while True:
-            if self._closed and unknown:
+            if self.closed and unknown:
                 raise OutcomeUnknown("the client was closed before the store said whether it made the change")
             self.check_open()
             try:

@@ -10,7 +10,7 @@ from shardq.context.fullness import Waiting
 from shardq.context.queue_context import QueueContext
 from shardq.errors import QueueFull
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Append, Bundle, EntryState, Peek
+from shardq.storage.requests import Bundle, EntryState, Peek
 
 __all__ = ["let_in"]
 
@@ -19,10 +19,9 @@ _SOON = 1_000_000  # microseconds
 
 
 @contextmanager
-def let_in(context: QueueContext, request: Append, bundles: Sequence[Bundle]) -> Iterator[Append]:
-    """Store the request within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
+def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
+    """Store new bundles within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
 
-    The ``bundles``, those of the request that are new, are what room is needed for.
     What waits is counted at most every second (see :class:`~shardq.context.fullness.Fullness`), so that what other
     clients send between two counts comes on top of the bounds.
     """
@@ -33,7 +32,7 @@ def let_in(context: QueueContext, request: Append, bundles: Sequence[Bundle]) ->
         _make_room(context, settings, more)
         fullness.begin(more)
     try:
-        yield request
+        yield
     finally:
         with fullness.lock.plain:
             fullness.end(more)

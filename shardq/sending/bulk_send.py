@@ -124,14 +124,14 @@ class BulkSend:
     def _encoded(self, items: list[Any]) -> list[bytes]:
         """The bodies; an empty list if some item has to be prepared by itself."""
         kinds = set(map(type, items))
-        if any(issubclass(kind, (OutgoingMessage, LargeBody)) for kind in kinds):
-            return []
-        try:
-            bodies = (
-                items if self._codec is BYTES and kinds == {bytes} else list(map(self._codec.encode, items))
-            )
-        except Exception:  # raised again when the item is prepared by itself
-            return []
+        bodies = items
+        if self._codec is not BYTES or kinds != {bytes}:
+            if any(issubclass(kind, (OutgoingMessage, LargeBody)) for kind in kinds):
+                return []
+            try:
+                bodies = list(map(self._codec.encode, items))
+            except Exception:  # raised again when the item is prepared by itself
+                return []
         return bodies if max(map(len, bodies)) <= self._room else []
 
     def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[PreparedMessage]:
@@ -234,7 +234,9 @@ class Source:
 
     def take(self, most: int) -> list[Any]:
         """Return the next items; none at the end."""
-        taken = [self._given_back.popleft() for _ in range(min(most, len(self._given_back)))]
+        taken: list[Any] = []
+        while self._given_back and len(taken) < most:
+            taken.append(self._given_back.popleft())
         if self._error is not None and not taken:
             raise self._error
         if self._error is None and len(taken) < most:

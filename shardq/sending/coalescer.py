@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from shardq.context.joining import Joining, Pending, for_another_thread
-from shardq.errors import QueueFull, ShardqError
+from shardq.context.queue_context import QueueContext
+from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
 from shardq.sending.prepared import PreparedMessage
-from shardq.sending.storing import PlannedSend, Written, unsent
+from shardq.sending.storing import PlannedSend, Written, plan_send, store_send, tell_stored, unsent
 
 __all__ = ["Coalescer"]
 
-_ITEM = attrgetter("item")
+_ITEM, _BODY = attrgetter("item"), attrgetter("body")
 
 
 class Coalescer:
-    """Stores single messages, several at once where several threads send."""
+    """Stores single messages, several at once where several threads submit them to its ``joining``."""
 
-    def __init__(
-        self,
-        plan: Callable[[Sequence[PreparedMessage]], PlannedSend],
-        store: Callable[[PlannedSend], Written],
-        *,
-        linger: float,
-        limit: int,
-        max_bytes: int,
-    ) -> None:
-        self._plan, self._store_planned, self._limit, self._max_bytes = plan, store, limit, max_bytes
-        self._joining = Joining(self._store, self._fitting, linger=linger, enough=limit)
+    def __init__(self, context: QueueContext, *, linger: float, limit: int, max_bytes: int) -> None:
+        self._context, self._limit, self._max_bytes = context, limit, max_bytes
+        self.joining = Joining(self._send, self._send_several, self._fitting, linger=linger, enough=limit)
 
-    def submit(self, message: PreparedMessage) -> str:
-        """Store the message; returns its id, or raises what kept it from being stored.
-
-        One with a unique key or a large body goes alone, so that nobody waits for that of another thread's message.
-        """
-        alone = message.options.unique_key is not None or message.large is not None
-        return self._joining.submit(object() if alone else None, message)
+    def _send(self, message: PreparedMessage) -> str:
+        """Store a message of this thread; returns its id, or raises what kept it from being stored."""
+        send = plan_send(self._context, [message.body], [message])
+        written = store_send(self._context, send)
+        if self._context.hooks is not None:
+            tell_stored(self._context, send, written)
+        error = written.error
+        if error is not None:
+            if isinstance(error, OutcomeUnknown):
+                error.unsent = tuple([each for _, each in unsent(send, written)])
+            raise error
+        (identity,) = written.ids
+        assert identity is not None
+        return identity
 
     def _fitting(self, messages: Sequence[PreparedMessage]) -> int:
         """How many of the first messages make a bundle."""
@@ -46,22 +46,24 @@ class Coalescer:
             count += 1
         return count
 
-    def _store(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
+    def _send_several(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
         """What is planned may be stored from then on, however this ends: everybody is told under which id.
 
         If one of several is refused, each is stored alone, so that nobody meets the error of another.
         """
         several = len(sends) > 1
+        messages = list(map(_ITEM, sends))
         try:
-            planned = self._plan(list(map(_ITEM, sends)))
+            planned = plan_send(self._context, list(map(_BODY, messages)), messages)
         except Exception as error:
             if not several or (isinstance(error, ShardqError) and error.retryable):
                 raise
-            self._store_each(sends)
+            self._send_each(sends)
             return
         is_refused = False
         try:
-            written = self._store_planned(planned)
+            written = store_send(self._context, planned)
+            tell_stored(self._context, planned, written)
             is_refused = several and _is_refused(written)
             if not is_refused:
                 _tell(sends, planned, written)
@@ -71,14 +73,14 @@ class Coalescer:
             _tell(sends, planned, doubtful)
             raise
         if is_refused:
-            self._store_each(sends)
+            self._send_each(sends)
         elif written.error is not None and not isinstance(written.error, Exception):
             raise written.error
 
-    def _store_each(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
+    def _send_each(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
         for each in sends:
             try:
-                self._store([each])
+                self._send_several([each])
             except Exception as error:
                 each.error = error
 

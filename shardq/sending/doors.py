@@ -60,6 +60,7 @@ __all__ = [
     "append",
     "check_age",
     "moved_bundle",
+    "room_for",
     "too_large",
 ]
 
@@ -67,7 +68,7 @@ REPEATABLE_MINUTES = 14
 """Of an append that was not answered; a minute less than stores remember what was finished."""
 
 _MINUTE = 60_000_000
-_BUNDLE, _LARGEST, _MESSAGES = map(attrgetter, ("bundle", "largest", "messages"))
+_BUNDLE, _LARGEST = attrgetter("bundle"), attrgetter("largest")
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -126,24 +127,35 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     )
 
 
-def admitted(
-    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
-) -> AbstractContextManager[Append]:
-    """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull.
+def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
+    """The request that stores bundles of one shard. Raises QueuePaused or MessageTooLarge.
 
-    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message. What may be
-    stored already was let in when it was sent first: no room is made for it, which could drop that very message.
+    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
     """
-    admit(context, door, max(map(_LARGEST, bundles)))
+    largest, live = max(map(_LARGEST, bundles)), context.live
+    if live.timer() > live.fresh_until:
+        live.refresh()
+    if largest > live.lets_in:
+        admit(context, door, largest)
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
-    request = Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)))
-    if door.obeys_bounds and context.live.known.is_bounded:
+    return Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)))
+
+
+def room_for(
+    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
+) -> AbstractContextManager[None]:
+    """Store bundles within the block, in a queue that may have bounds. Raises QueueFull.
+
+    What may be stored already was let in when it was sent first: no room is made for it, which could drop that very
+    message.
+    """
+    if door.obeys_bounds and context.live.is_bounded:
         new = [planned.bundle for planned in bundles if not planned.again]
         if new:
-            return let_in(context, request, new)
-    return nullcontext(request)
+            return let_in(context, new)
+    return nullcontext()
 
 
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
@@ -167,11 +179,18 @@ def append(
     OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
     began = 0 if door.fresh_ids else context.store.now()
-    with admitted(context, door, bundles) as request:
-        context.retry(_Attempts(context, request, bundles, keys_read_at, began))
+    attempts = _Attempts(context, admitted(context, door, bundles), bundles, keys_read_at, began)
+    if context.live.is_bounded:
+        with room_for(context, door, bundles):
+            context.retry(attempts)
+    else:
+        context.retry(attempts)
     if door.counts_sent:
-        context.counters.add(sent=sum(map(_MESSAGES, bundles)))
-        if context.keeps_events:
+        sent = 0
+        for planned in bundles:
+            sent += len(planned.places) or planned.bundle.count
+        context.counters.add(sent=sent)
+        if context.live.keeps_events:
             context.events.tell(context, map(_sent, bundles))
 
 
@@ -210,37 +229,32 @@ def _check_keys(context: QueueContext, read_at: int) -> None:
         )
 
 
-class _Attempts:
+class _Attempts(msgspec.Struct):
     """Attempts at one append; each looks first whether it is too late."""
 
-    def __init__(
-        self,
-        context: QueueContext,
-        request: Append,
-        bundles: Sequence[PlannedBundle],
-        keys_read_at: int,
-        began: int,
-    ) -> None:
-        self._context, self.request, self._bundles = context, request, bundles
-        self._keys_read_at, self._began = keys_read_at, began
-        self._doubtful = False  # an attempt was not answered
+    context: QueueContext
+    request: Append
+    bundles: Sequence[PlannedBundle]
+    keys_read_at: int
+    began: int
+    doubtful: bool = False  # an attempt was not answered
 
     def __call__(self) -> None:
         has_keys = False
-        for planned in self._bundles:
+        for planned in self.bundles:
             if planned.key is not None:
                 has_keys = True
-            elif self._doubtful or planned.again:
-                check_age(self._context, planned.shard, planned.bundle.id, self._since(planned))
+            elif self.doubtful or planned.again:
+                check_age(self.context, planned.shard, planned.bundle.id, self._since(planned))
             if planned.large is not None and planned.key is None:
-                _check_body(self._context, self._since(planned))
+                _check_body(self.context, self._since(planned))
         if has_keys:
-            _check_keys(self._context, self._keys_read_at)
+            _check_keys(self.context, self.keys_read_at)
         try:
-            self._context.store.append(self.request)
+            self.context.store.append(self.request)
         except OutcomeUnknown:
-            self._doubtful = True
+            self.doubtful = True
             raise
 
     def _since(self, planned: PlannedBundle) -> int:
-        return max(made_at(planned.bundle.id), self._began)
+        return max(made_at(planned.bundle.id), self.began)

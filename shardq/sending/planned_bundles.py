@@ -81,11 +81,6 @@ class PlannedBundle(msgspec.Struct, frozen=True):
         """True when it is stored only if its key is free."""
         return self.key is not None or self.unique_key is not None
 
-    @property
-    def complete(self) -> bool:
-        """True when its messages are all that is in the bundle, in their order."""
-        return self.positions == range(self.bundle.count)
-
     def ids(self) -> Iterator[tuple[int, MessageId]]:
         """Where each message was in the input, and its id."""
         for place, position in zip(self.places, self.positions, strict=True):
@@ -102,7 +97,8 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     Raises UnsupportedByStore for a group where the store has none.
     """
     if not group:
-        return context.placement.choose(context.settings.layout, due, messages)
+        context.live.current()
+        return context.placement.choose(context.live.layout, due, messages)
     check_groups(context, f"group={shown(group_of(group))}")
     return group_shard(context.name, group)
 
@@ -153,8 +149,9 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
     before it. Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an
     id already go back into the bundle that the id names.
     """
-    if len(messages) == 1 or (type(messages) is Alike and messages and _joins(messages.options)):
-        return [_planned(context, messages, range(len(messages)), now)]
+    count = len(messages)
+    if count == 1 or (type(messages) is Alike and count and _joins(messages.options)):
+        return [_planned(context, messages, range(count), now)]
     bundles: dict[object, list[int]] = {}
     ended: Counter[object] = Counter()  # bundles that nothing more may join, by group or time
     times: dict[str, object] = {}  # of the last message of each group
@@ -184,37 +181,64 @@ def _joins(options: SendOptions) -> bool:
 def _planned(
     context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
 ) -> PlannedBundle:
-    options = messages[0].options
+    count = len(places)
+    if type(messages) is Alike:  # an instance check of a Sequence takes longer than the rest
+        options, large, shared = messages.options, None, messages.options.headers
+        data = BundleData(list(messages.bodies), [shared] * count if shared else None)
+    else:
+        options, large = messages[0].options, messages[0].large
+        headers, keys = list(map(_HEADERS, messages)), list(map(_DEDUPE_KEY, messages))
+        data = BundleData(
+            list(map(_BODY, messages)),
+            headers if any(headers) else None,
+            keys if any(keys) else None,
+            unique_key=options.unique_key,
+            large=large,
+        )
     if options.id is not None:
-        return _planned_again(context, options.id, messages, places, now)
-    due = options.moment(now)  # the same for all of a call, so that their ids decide on their order
-    shard = choose_shard(context, due, len(messages), options.group)
-    bundle = _bundle(context.ids.new(now), messages, due, now)
+        positions = [message.options.id.position for message in messages if message.options.id is not None]
+        if options.attempt is not None:
+            return PlannedBundle(
+                options.id.shard, options.attempt.bundle, places=places, positions=positions, again=True
+            )
+        shard, identity, due = _place_of_before(context, options, positions, now)
+    else:
+        # The same due time for all of a call, so that their ids decide on their order.
+        due = now + options.delay if options.due is None else max(now, options.due)
+        if options.group:
+            shard = choose_shard(context, due, count, options.group)
+        else:
+            shard = context.placement.choose(context.live.layout, due, count)
+        identity = context.ids.new(now)
+    bundle = Bundle(
+        id=identity,
+        priority=options.priority,
+        due=due,
+        enqueued_at=now,
+        count=count,
+        data=encode_bundle(data),
+        expires_at=None if options.ttl is None else options.expiry(due),
+        group=options.group,
+    )
     return PlannedBundle(
         shard,
         bundle,
         options.dedupe_key,
         places=places,
-        positions=range(len(messages)),
+        positions=range(count),
+        again=options.id is not None,
         unique_key=options.unique_key,
-        large=messages[0].large,
+        large=large,
     )
 
 
-def _planned_again(
-    context: QueueContext,
-    identity: MessageId,
-    messages: Sequence[PreparedMessage],
-    places: Sequence[int],
-    now: int,
-) -> PlannedBundle:
-    """The bundle that the messages were in when they were sent before."""
-    options = messages[0].options
-    positions = [message.options.id.position for message in messages if message.options.id is not None]
-    if options.attempt is not None:
-        bundle = options.attempt.bundle
-        return PlannedBundle(identity.shard, bundle, places=places, positions=positions, again=True)
-    if positions != list(range(len(messages))):
+def _place_of_before(
+    context: QueueContext, options: SendOptions, positions: list[int], now: int
+) -> tuple[Shard, bytes, int]:
+    """The shard, the id and the due time of the bundle that messages were in when they were sent before."""
+    identity = options.id
+    assert identity is not None
+    if positions != list(range(len(positions))):
         raise InvalidMessage(
             f"message {identity} comes without its neighbours: send everything in `error.unsent`, in its order"
         )
@@ -227,44 +251,7 @@ def _planned_again(
         raise InvalidMessage(
             f"message {identity} comes without its due time: send what is in `error.unsent` as it is there"
         )
-    return PlannedBundle(
-        identity.shard,
-        _bundle(identity.bundle_id, messages, options.due, now),
-        options.dedupe_key,
-        places=places,
-        positions=range(len(messages)),
-        again=True,
-        unique_key=options.unique_key,
-        large=messages[0].large,
-    )
-
-
-def _bundle(identity: bytes, messages: Sequence[PreparedMessage], due: int, now: int) -> Bundle:
-    options, data = messages[0].options, encode_bundle(_data(messages))
-    return Bundle(
-        id=identity,
-        priority=options.priority,
-        due=due,
-        enqueued_at=now,
-        count=len(messages),
-        data=data,
-        expires_at=options.expiry(due),
-        group=options.group,
-    )
-
-
-def _data(messages: Sequence[PreparedMessage]) -> BundleData:
-    if type(messages) is Alike:  # an instance check of a Sequence takes longer than the rest
-        shared = messages.options.headers
-        return BundleData(list(messages.bodies), [shared] * len(messages) if shared else None)
-    headers, keys = list(map(_HEADERS, messages)), list(map(_DEDUPE_KEY, messages))
-    return BundleData(
-        list(map(_BODY, messages)),
-        headers if any(headers) else None,
-        keys if any(keys) else None,
-        unique_key=messages[0].options.unique_key,
-        large=messages[0].large,
-    )
+    return identity.shard, identity.bundle_id, options.due
 
 
 class Reservation(msgspec.Struct, frozen=True):

@@ -117,16 +117,16 @@ class Alike(Sequence[PreparedMessage]):
 def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
     """Check everything but the body; raises InvalidMessage, naming what is wrong."""
     return SendOptions(
-        check_priority(message.priority),
-        check_delay(message.delay),
+        DEFAULT_PRIORITY if message.priority is DEFAULT_PRIORITY else check_priority(message.priority),
+        0 if type(message.delay) is float and not message.delay else check_delay(message.delay),
         None if message.due is None else _check_due(message.due, message.delay),
         None if message.headers is None else check_headers(message.headers),
         None if message.dedupe_key is None else _check_dedupe_key(message.dedupe_key),
-        _check_unique(message),
+        None if message.unique_key is None and message.on_conflict == "keep" else _check_unique(message),
         message.on_conflict,
         "" if message.group is None else _check_group(message.group, message.id),
         None if message.id is None else MessageId.parse(message.id, queue),
-        _check_attempt(message.attempt),
+        None if message.attempt is None else _check_attempt(message.attempt),
         None if message.ttl is None else _check_ttl(message.ttl),
     )
 
@@ -216,8 +216,8 @@ def _check_due(due: object, delay: float) -> int:
     return moment
 
 
-def _check_attempt(attempt: object) -> Attempt | None:
-    if attempt is not None and not isinstance(attempt, Attempt):
+def _check_attempt(attempt: object) -> Attempt:
+    if not isinstance(attempt, Attempt):
         raise InvalidMessage(
             f"attempt={shown(attempt)} is {kind_of(attempt)}: leave it out, or send the message of `error.unsent`"
         )

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import msgspec
 
 from shardq.clock import seconds, to_datetime
-from shardq.codec import Codec
+from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.large.body import LargeBody
@@ -98,10 +98,10 @@ class SentIds(_MadeIds):
 
     def extend(self, run: Sequence[str]) -> None:
         """Add the ids of further messages."""
-        if run:
+        if count := len(run):
             self._runs.append(run)
             self._starts.append(self._length)
-            self._length += len(run)
+            self._length += count
 
     def __len__(self) -> int:
         return self._length
@@ -148,19 +148,22 @@ class Written(msgspec.Struct, frozen=True):
     def stored(self) -> Sequence[str]:
         """The ids of what is stored, in order."""
         if self.error is None:  # not copied: an id may be made only when it is asked for
-            return cast("Sequence[str]", self.ids)
+            return self.ids  # type: ignore[return-value]
         return [identity for identity in self.ids if identity is not None]
 
 
 def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
     """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
-    if isinstance(body, LargeBody):
-        admit(context, SEND, size_of(options.headers))
-        return PreparedMessage(b"", options, body)
-    encoded = codec.encode(body)
-    headers = 0 if options.headers is None else size_of(options.headers)
-    admit(context, SEND, len(encoded) + headers)
-    return PreparedMessage(encoded, options)
+    large = body if isinstance(body, LargeBody) else None
+    is_plain = type(body) is bytes and codec is BYTES
+    encoded = body if is_plain else b"" if large is not None else codec.encode(body)
+    size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
+    live = context.live
+    if live.timer() > live.fresh_until:
+        live.refresh()
+    if size > live.lets_in:
+        admit(context, SEND, size)
+    return PreparedMessage(encoded, options, large)
 
 
 def plan_send(
@@ -168,12 +171,16 @@ def plan_send(
 ) -> PlannedSend:
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
-    The pause is asked for here before a hook sees the messages; the door asks again, as keys are reserved in between.
+    The pause is asked for here before a hook sees the messages; the door asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
-    admit(context, SEND)
-    lanes = context.live.known.group_concurrency
+    live = context.live
+    if live.timer() > live.fresh_until:
+        live.refresh()
+    if context.hooks is not None:
+        admit(context, SEND)
+    lanes = live.known.group_concurrency
     planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
     bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:
@@ -190,15 +197,22 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
 
     An error is in the answer, not raised, whatever its kind.
     """
-    if any(map(_UNIQUE_KEY, send.bundles)):
+    bundles, count = send.bundles, len(send.messages)
+    if any(map(_UNIQUE_KEY, bundles)):
         return _store_unique(context, send)
-    return _store(context, send.bundles, len(send.messages))
+    if len(bundles) > 1 or bundles[0].key is not None:
+        return _store(context, bundles, count)
+    try:
+        append(context, SEND, bundles)
+    except BaseException as error:
+        return Written([None] * count, error, tuple(bundles), _doubtful(bundles, error))
+    if count == 1:
+        return Written([str(MessageId(bundles[0].shard, bundles[0].bundle.id, bundles[0].positions[0]))])
+    return Written(_ids(bundles, {}, count))
 
 
 def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
-    """Store bundles of a send of so many messages."""
-    if len(bundles) == 1 and bundles[0].key is None:
-        return _store_one(context, bundles[0], count)
+    """Store bundles of a send of so many messages, of which some may have a dedupe key."""
     doubtful = {planned.bundle.id for planned in bundles if planned.again}
     try:
         reservation = reserve(context, bundles)
@@ -244,15 +258,6 @@ def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
     return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
 
 
-def _store_one(context: QueueContext, planned: PlannedBundle, count: int) -> Written:
-    """Store a bundle that has no key, as most sends are."""
-    doubtful = {planned.bundle.id} if planned.again else set()
-    failure = _append_to_shard(context, [planned], 0, doubtful)
-    if failure is None:
-        return Written(_ids([planned], {}, count))
-    return Written([None] * count, failure, (planned,), doubtful)
-
-
 def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
     if context.hooks is None:
@@ -294,22 +299,19 @@ def _append(
     doubtful: set[bytes],
 ) -> BaseException | None:
     for group in grouped_by_shard(bundles):
-        if (error := _append_to_shard(context, group, read_at, doubtful)) is not None:
+        try:
+            append(context, SEND, group, keys_read_at=read_at)
+        except BaseException as error:
+            doubtful |= _doubtful(group, error)
             return error
         stored.extend(group)
     return None
 
 
-def _append_to_shard(
-    context: QueueContext, bundles: Sequence[PlannedBundle], read_at: int, doubtful: set[bytes]
-) -> BaseException | None:
-    try:
-        append(context, SEND, bundles, keys_read_at=read_at)
-    except BaseException as error:
-        if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
-            doubtful.update(planned.bundle.id for planned in bundles)
-        return error
-    return None
+def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
+    """Those bundles that may be stored although this kept them from being confirmed."""
+    is_refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)
+    return {planned.bundle.id for planned in bundles if planned.again or not is_refused}
 
 
 def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
@@ -323,10 +325,10 @@ def _confirm(context: QueueContext, reservation: Reservation) -> BaseException |
 
 
 def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
-    if len(stored) == 1 and stored[0].bundle.count == count and stored[0].complete:
-        if count == 1:
-            return [str(stored[0].message_id(0))]
-        return BundleIdRun(stored[0].shard, stored[0].bundle.id, count)
+    if len(stored) == 1:
+        shard, bundle, positions = stored[0].shard, stored[0].bundle, stored[0].positions
+        if bundle.count == count and positions == range(count):
+            return BundleIdRun(shard, bundle.id, count)
     ids: list[str | None] = [None] * count
     for planned in stored:
         for place, identity in planned.ids():

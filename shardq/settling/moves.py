@@ -21,7 +21,7 @@ from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, Unsupport
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
-from shardq.sending.doors import Door, admit, admitted, moved_bundle
+from shardq.sending.doors import Door, admit, admitted, moved_bundle, room_for
 from shardq.sending.lanes import lane_among
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import (
@@ -122,7 +122,8 @@ class Move:
             return move_step_by_step(self._source, self._target, self.verb, shard, moved, self.story)
         planned = self.planned(moved)
         try:
-            with admitted(self._target, self._door, planned) as append:
+            append = admitted(self._target, self._door, planned)
+            with room_for(self._target, self._door, planned):
                 answer = settle(self._source, self.verb, shard, spans_of(group), append=append)
         except OutcomeUnknown:
             self._note(moved, planned, sure=False)

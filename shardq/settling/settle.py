@@ -19,6 +19,7 @@ from shardq.large.collecting import remove_body
 from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
+from shardq.storage.abilities import Settle
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -53,17 +54,18 @@ def settle(
     ``duration`` is that of a lease or a delay, in microseconds. ``append`` stores messages that are moved in one step;
     without it, moved messages are stored in their new place already.
     """
-    ask, store = context.retry.ask, context.store
     if verb.holds:
-        request = Extend(shard, spans, duration, shorten=verb.shortens, starts=verb.starts, alone=verb.alone)
-        return ask(store.extend, request)
-    if verb.gives_back:
-        return ask(store.release, Release(shard, spans, duration, started=not verb.unseen))
-    keep = verb.keeps and context.settings.history_retention > 0
-    acknowledge = Acknowledge(shard, spans, keep, moved=verb.moves and append is None)
-    if append is not None:
-        return ask(store.forward, Forward(acknowledge, append, in_place=verb.in_place))
-    return ask(store.acknowledge, acknowledge)
+        request: Settle = Extend(
+            shard, spans, duration, shorten=verb.shortens, starts=verb.starts, alone=verb.alone
+        )
+    elif verb.gives_back:
+        request = Release(shard, spans, duration, started=not verb.unseen)
+    else:
+        keep = verb.keeps and context.settings.history_retention > 0
+        request = Acknowledge(shard, spans, keep, moved=verb.moves and append is None)
+        if append is not None:
+            request = Forward(request, append, in_place=verb.in_place)
+    return context.retry.ask(context.joiner.settle, request)
 
 
 def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:

@@ -7,7 +7,7 @@ import threading
 
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
-from shardq.storage.per_process import PerProcess
+from shardq.storage.per_process import forks
 
 __all__ = ["SINGLES_PER_TURN", "Placement"]
 
@@ -24,22 +24,20 @@ class Placement:
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
-        self._turns = PerProcess(_Turns)
+        self.renew()
+        forks.renewed.add(self)
 
-    def choose(self, layout: Layout, due: int, messages: int) -> Shard:
-        """The shard for so many messages that are due at a moment in microseconds."""
-        return Shard(self._queue, layout.time_shard(due), self._turns.get().next(messages) % layout.shards)
-
-
-class _Turns:
-    def __init__(self) -> None:
+    def renew(self) -> None:
+        """Begin anew, at a random shard."""
         self._lock = threading.Lock()
         self._turn = random.randrange(2**20)
         self._singles = 0
 
-    def next(self, messages: int) -> int:
+    def choose(self, layout: Layout, due: int, messages: int) -> Shard:
+        """The shard for so many messages that are due at a moment in microseconds."""
         with self._lock:
             self._singles = (self._singles + 1) % SINGLES_PER_TURN if messages == 1 else 0
             if self._singles == 0:
                 self._turn += 1
-            return self._turn
+            turn = self._turn
+        return Shard(self._queue, layout.time_shard(due), turn % layout.shards)

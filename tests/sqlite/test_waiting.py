@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
@@ -129,7 +130,7 @@ def test_a_wait_outlives_a_folder_that_cannot_be_looked_at(
     """Who reads the file tells of it, as StoreUnavailable."""
 
     def refuse(_: Path) -> None:
-        raise PermissionError("no right to look")
+        raise StoreUnavailable("no right to look")
 
     sleeper = watching(tmp_path / "queue.db")
     monkeypatch.setattr(log, "file_identity", refuse)

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.joining_store import JoiningStore, _disjoint, _few, _own_part, _spans
+from shardq.context.settle_joiner import SettleJoiner, _disjoint, _few, _own_part, _spans
 from shardq.sharding.shard import Shard
+from shardq.storage.abilities import Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
     Acknowledge,
@@ -76,14 +77,14 @@ class Gated(WrappedStore):
 
 
 class Bench:
-    """A joining store on a gated one, and messages that a claim holds."""
+    """A joiner before a gated store, and messages that a claim holds."""
 
     def __init__(self, url: str, clock: ManualClock, *, across: bool) -> None:
         self.clock = clock
         self.gated = Gated(open_store(url, clock), across=across)
-        self.store = JoiningStore(self.gated)
-        self.store.create_queue(QueueRecord("q", b"", 1))
-        self.make = BundleFactory(self.store.now)
+        self.joiner = SettleJoiner(self.gated)
+        self.gated.create_queue(QueueRecord("q", b"", 1))
+        self.make = BundleFactory(self.gated.now)
         self.threads = ThreadPoolExecutor(16)
         self.first = self.held()
 
@@ -107,15 +108,15 @@ class Bench:
         return held
 
     def settle(self, verb: str, *spans: Span, shard: Shard = SHARD) -> Fenced:
-        requests = {
+        requests: dict[str, Callable[[], Settle]] = {
             "acknowledge": lambda: Acknowledge(shard, spans),
             "release": lambda: Release(shard, spans),
             "extend": lambda: Extend(shard, spans, 60_000_000),
         }
-        return getattr(self.store, verb)(requests[verb]())
+        return self.joiner.settle(requests[verb]())
 
     def forward(self, span: Span, new: Bundle, to: Shard = OTHER) -> Fenced:
-        return self.store.forward(Forward(Acknowledge(SHARD, (span,)), Append(to, (new,))))
+        return self.joiner.settle(Forward(Acknowledge(SHARD, (span,)), Append(to, (new,))))
 
     def behind_another(self, verb: str, calls: Sequence[Callable[[], Fenced]]) -> list[Future[Fenced]]:
         """The calls, each in a thread, all of which wait while a first request of that verb is under way."""
@@ -132,7 +133,7 @@ class Bench:
     def wait_for(self, count: int) -> None:
         """Until so many callers wait, or have been through."""
         until = time.monotonic() + PATIENCE
-        while self.store.joining.waiting() < count:
+        while self.joiner.joining.waiting() < count:
             assert time.monotonic() < until
             time.sleep(0.001)
 
@@ -143,7 +144,7 @@ def bench(url: str, clock: ManualClock, request: pytest.FixtureRequest) -> Itera
     yield bench
     bench.gated.gate.set()
     bench.threads.shutdown()
-    bench.store.close()
+    bench.gated.close()
 
 
 def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
@@ -202,7 +203,7 @@ def test_other_shards_verbs_and_leases_go_by_themselves(bench: Bench) -> None:
     assert bench.settle("acknowledge", elsewhere, shard=OTHER) == Fenced()
     assert bench.settle("extend", held) == Fenced()
     assert bench.settle("release", held) == Fenced()
-    assert bench.store.acknowledge(Acknowledge(SHARD, (other,), keep=True)) == Fenced()
+    assert bench.joiner.settle(Acknowledge(SHARD, (other,), keep=True)) == Fenced()
     assert not leader.done()
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
@@ -318,7 +319,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
         patched.setattr("shardq.context.joining.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
-    assert bench.store.joining.waiting() == 0
+    assert bench.joiner.joining.waiting() == 0
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
     assert bench.settle("acknowledge", bench.held()) == Fenced()

@@ -162,7 +162,8 @@ def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[
     """
     shard = request.shard
     queues.announce(sql, shard.queue)
-    shard_key = directory.enter(sql, shard)
+    row = sql.execute(directory.SQL_KEY, (shard.queue, shard.time_shard, shard.number)).fetchone()
+    shard_key = row[0] if row else directory.enter(sql, shard)
     known_since = (now - MEMORY) // _PERIOD
     for bundle, place in zip_longest(request.bundles, places):
         head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.faults import busy
+from shardq.storage.sqlite.faults import busy, translate_os
 from shardq.waits import ChangeNotifier
 
 __all__ = [
@@ -58,11 +58,16 @@ class BlobConnection(sqlite3.Connection):
 
 
 def file_identity(path: Path | str) -> FileIdentity | None:
-    """Return what tells this file from another one at the same path later; None when there is no file."""
+    """Return what tells this file from another one at the same path later; None when there is no file.
+
+    Raises StoreUnavailable when the system does not say.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - for every use of the file, and half the cost
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise translate_os(error, path) from error
     return status.st_dev, status.st_ino
 
 

@@ -6,9 +6,9 @@ import sqlite3
 
 from shardq.sharding.shard import Shard
 
-__all__ = ["enter", "forget", "key_of", "keys_of", "listing"]
+__all__ = ["SQL_KEY", "enter", "forget", "key_of", "keys_of", "listing"]
 
-_KEY = "SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?"
+SQL_KEY = "SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?"
 _INSERT = "INSERT INTO shard (queue, time_shard, number) VALUES (?, ?, ?)"
 _LIST = "SELECT time_shard, number FROM shard WHERE queue = ? ORDER BY time_shard, number"
 _KEYS = "SELECT shard_key FROM shard WHERE queue = ?"
@@ -21,16 +21,13 @@ _FORGET = """
 
 def key_of(sql: sqlite3.Connection, shard: Shard) -> int | None:
     """Return the key by which the other tables name the shard. It is valid within the transaction only."""
-    row = sql.execute(_KEY, (shard.queue, shard.time_shard, shard.number)).fetchone()
+    row = sql.execute(SQL_KEY, (shard.queue, shard.time_shard, shard.number)).fetchone()
     return int(row[0]) if row else None
 
 
 def enter(sql: sqlite3.Connection, shard: Shard) -> int:
-    """Return the shard's key; it is put into the directory when it is not there."""
-    place = (shard.queue, shard.time_shard, shard.number)
-    if row := sql.execute(_KEY, place).fetchone():
-        return int(row[0])
-    key = sql.execute(_INSERT, place).lastrowid
+    """Put a shard into the directory, and return its key."""
+    key = sql.execute(_INSERT, (shard.queue, shard.time_shard, shard.number)).lastrowid
     assert key is not None
     return key
 

@@ -88,7 +88,7 @@ def translate(error: sqlite3.Error, path: Path, *, committing: bool = False) -> 
     return StoreUnavailable(text, retryable=code in _PASSING)
 
 
-def translate_os(error: OSError, path: Path) -> ShardqError:
+def translate_os(error: OSError, path: Path | str) -> ShardqError:
     """Return the error to raise when the operating system does not even say whether there is a file."""
     return StoreUnavailable(
         f"SQLite file {path} cannot be reached; give this user access to its folder ({error})",

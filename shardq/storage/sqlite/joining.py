@@ -14,7 +14,7 @@ from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, S
 from shardq.storage.abilities import TransactionEnded, this_thread
 from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import FileIdentity, file_identity
+from shardq.storage.sqlite.connections import file_identity
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
@@ -44,7 +44,7 @@ class JoinedSession(Session):
                 f"connection={shown(connection)} is {kind_of(connection)}: "
                 "give the sqlite3.Connection of the transaction"
             )
-        self.path, self.now = path, now
+        self.path, self._place, self.now = path, str(path), now
         self._sql, self._thread = connection, this_thread()
         self._check_begun()
         with self._plain():
@@ -77,10 +77,6 @@ class JoinedSession(Session):
 
     def apply_schema(self) -> None:
         """Do nothing: the schema was there when the transaction was joined."""
-
-    def identity(self) -> FileIdentity | None:
-        """Return what tells this file from others."""
-        return file_identity(self.path)
 
     def close(self) -> None:
         """Do nothing: the connection is the application's."""

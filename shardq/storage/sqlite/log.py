@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import busy
 from shardq.waits import Flag
@@ -264,7 +265,7 @@ def _identity(path: Path) -> FileIdentity | None:
     """As `file_identity`; None also for what cannot be looked at."""
     try:
         return file_identity(path)
-    except OSError:  # no right to, or a disk that is away; who reads the file says so
+    except StoreUnavailable:  # no right to, or a disk that is away; who reads the file says so
         return None
 
 

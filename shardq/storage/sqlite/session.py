@@ -16,7 +16,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
-from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
+from shardq.storage.sqlite.faults import is_busy, translate, without_folder
 from shardq.storage.sqlite.log import LogRoom
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
@@ -59,10 +59,7 @@ class Session:
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
-        try:
-            return self._readers.use(self._look, look)
-        except OSError as error:
-            raise translate_os(error, self.path) from error
+        return self._readers.use(self._look, look)
 
     def write(
         self,
@@ -76,10 +73,7 @@ class Session:
         It is given the arguments and the moment when it begins. Without ``durable`` a power failure may undo it, though
         never before a later durable change. ``committed`` is called before any other change of this process begins.
         """
-        try:
-            return self._writers.use(self._change, change, args, durable and self._durable, committed)
-        except OSError as error:
-            raise translate_os(error, self.path) from error
+        return self._writers.use(self._change, change, args, durable and self._durable, committed)
 
     def _look(self, connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -141,10 +135,7 @@ class Session:
 
     def identity(self) -> FileIdentity | None:
         """Return what tells this file from a later one at the same path; None when there is no file."""
-        try:
-            return file_identity(self._place)
-        except OSError as error:
-            raise translate_os(error, self.path) from error
+        return file_identity(self._place)
 
     def close(self) -> None:
         """Close every connection; later use opens new ones."""

@@ -91,10 +91,11 @@ class SqliteStore(KeyMethods):
         busy_timeout: float = 10.0,
     ) -> None:
         self._clock = clock or SystemClock()
+        self.now = self._clock.now  # as all processes on the file share the machine's clock
         self._synchronous = check_synchronous(synchronous)
         self.session = Session(
             check_path(path),
-            self._clock.now,
+            self.now,
             durable=synchronous == "full",
             patience=check_timeout(busy_timeout),
         )
@@ -105,13 +106,9 @@ class SqliteStore(KeyMethods):
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
         joined = SqliteStore(str(self.session.path), clock=self._clock)
-        joined.session = JoinedSession(connection, self.session.path, self._clock.now)
+        joined.session = JoinedSession(connection, self.session.path, self.now)
         joined.signals = JoinedSignals(joined._numbers, self.session.path, self.commits)
         return joined
-
-    def now(self) -> int:
-        """Return the clock's time: all processes on the file share the machine's."""
-        return self._clock.now()
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -188,7 +185,8 @@ class SqliteStore(KeyMethods):
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
-        self._announced(bundles.append, request)
+        self.session.write(bundles.append, request)
+        self.signals.announce()
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""

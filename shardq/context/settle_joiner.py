@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 import msgspec
@@ -12,9 +12,6 @@ from shardq.errors import ShardqError
 from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.requests import (
     Acknowledge,
-    Append,
-    Claim,
-    Claimed,
     Extend,
     Fenced,
     Forward,
@@ -23,85 +20,61 @@ from shardq.storage.requests import (
 )
 from shardq.storage.slicing import Range, covered, joined, near
 from shardq.storage.store import Store
-from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["JoiningStore"]
+__all__ = ["SettleJoiner"]
 
 _Held: TypeAlias = tuple[bytes, bytes]  # a bundle, and the token that holds messages of it
 
 MOST_SPANS = 2_000  # in a joined request
 
 
-class JoiningStore(WrappedStore):
-    """A store that joins what comes at the same time, so that several callers wait for one request.
+class SettleJoiner:
+    """Joins what comes at the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
     extensions of a shard that have the same options. A caller's answer tells of its own messages only. If the store
     refuses a joined request, each part is asked alone, so that nobody meets the error of another. ``check`` is called
-    before each request: the client may have been closed while the callers waited.
+    before each joined request: the client may have been closed while the callers waited.
     """
 
-    def __init__(self, inner: Store, check: Callable[[], None] = lambda: None) -> None:
-        super().__init__(inner)
-        self._check = check
-        self._across_shards = inner.capabilities.settle_across_shards
-        self.joining: Joining[Settle, Fenced] = (
-            Joining(self._settle, _few) if self._across_shards else Joining(self._settle, _disjoint)
+    def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
+        self._store, self._check = store, check
+        self._across_shards = store.capabilities.settle_across_shards
+        self.joining: Joining[Settle, Fenced] = Joining(
+            self._ask, self._ask_several, _few if self._across_shards else _disjoint
         )
 
-    def append(self, request: Append) -> None:
-        """Store bundles: joined where they are sent."""
-        self.inner.append(request)
+    def settle(self, request: Settle) -> Fenced:
+        """Carry out a request, maybe together with others."""
+        if self._across_shards:  # all kinds in one step
+            return self.joining.submit(None, request)
+        if isinstance(request, Forward):
+            return self._ask(request)
+        kind = msgspec.structs.replace(
+            request, spans=()
+        )  # within a shard everything but the messages is the same
+        return self.joining.submit(kind, request)
 
-    def claim(self, request: Claim) -> Claimed:
-        """Take messages: never joined."""
-        return self.inner.claim(request)
-
-    def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held. May be joined with other requests."""
-        return self.joining.submit(self._kind(request), request)
-
-    def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease. May be joined with other requests."""
-        return self.joining.submit(self._kind(request), request)
-
-    def release(self, request: Release) -> Fenced:
-        """Give back what is still held. May be joined with other requests."""
-        return self.joining.submit(self._kind(request), request)
-
-    def forward(self, request: Forward) -> Fenced:
-        """Acknowledge and append in one step. May be joined with others where the store settles across shards."""
-        if not self._across_shards:
-            return super().forward(request)
-        return self.joining.submit(self._kind(request), request)
-
-    def _kind(self, request: Settle) -> Hashable:
-        """What requests must have in common to be joined: within a shard everything but the messages."""
-        return None if self._across_shards else msgspec.structs.replace(request, spans=())
-
-    def _settle(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
+    def _ask_several(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         self._check()
-        if len(group) == 1:
-            group[0].result = self._ask(group[0].item)
-            return
         try:
             answers = self._ask_together([each.item for each in group])
         except Exception as error:
             if isinstance(error, ShardqError) and error.retryable:
                 raise
-            self._settle_alone(group)
+            self._ask_each(group)
             return
         for each, answer in zip(group, answers, strict=True):
             each.result = answer
 
     def _ask_together(self, requests: Sequence[Settle]) -> Sequence[Fenced]:
         if self._across_shards:
-            return cast("CrossShardStore", self.inner).settle(requests)
+            return cast("CrossShardStore", self._store).settle(requests)
         spans = tuple(span for each in requests for span in _spans(each))
         fenced = self._ask(msgspec.structs.replace(requests[0], spans=spans))
         return [_own_part(fenced, _spans(each)) for each in requests]
 
-    def _settle_alone(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
+    def _ask_each(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         for each in group:
             try:
                 each.result = self._ask(each.item)
@@ -111,13 +84,13 @@ class JoiningStore(WrappedStore):
     def _ask(self, request: Settle) -> Fenced:
         match request:
             case Acknowledge():
-                return self.inner.acknowledge(request)
+                return self._store.acknowledge(request)
             case Extend():
-                return self.inner.extend(request)
+                return self._store.extend(request)
             case Release():
-                return self.inner.release(request)
+                return self._store.release(request)
             case Forward():
-                return self.inner.forward(request)
+                return self._store.forward(request)
 
 
 def _spans(request: Settle) -> tuple[Span, ...]:
