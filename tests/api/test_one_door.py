@@ -38,17 +38,18 @@ def _is_method_of_a_store(node: ast.AST, method: str) -> bool:
         return False
     owner = node.value
     name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
-    return name.lstrip("_") == "store"
+    return name.lstrip("_") in ("store", "joiner")
 
 
 @pytest.mark.parametrize(
     ("method", "place"),
     [
         ("append", "sending/doors.py"),
-        ("acknowledge", "settling/settle.py"),
-        ("release", "settling/settle.py"),
-        ("extend", "settling/settle.py"),
-        ("forward", "settling/settle.py"),
+        ("acknowledge", "context/settle_joiner.py"),
+        ("release", "context/settle_joiner.py"),
+        ("extend", "context/settle_joiner.py"),
+        ("forward", "context/settle_joiner.py"),
+        ("settle", "settling/settle.py"),
     ],
 )
 def test_each_way_to_change_messages_is_asked_of_a_store_in_one_place(method: str, place: str) -> None:
