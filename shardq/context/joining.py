@@ -106,58 +106,60 @@ class Joining(Generic[T, R]):
         here = self._here
         if here.busy:
             return self._alone(item)
+        first: _Callers[T, R] = _Callers([])
+        own: Pending[T, R] | None = None
         try:
             here.busy = True
-            if self._linger:
-                return self._join(key, item)
-            own: _Callers[T, R] = _Callers([])
-            try:
-                with self._lock:
-                    is_first = self._by_key.setdefault(key, own) is own
-                if not is_first:
-                    return self._join(key, item)
+            with self._lock:
+                callers = self._by_key.get(key)
+                if callers is None and not self._linger:  # nobody else can have come
+                    self._by_key[key] = first
+                else:
+                    own = Pending(item)
+                    self._enter(key, callers, own)
+            if own is None:
                 result = self._alone(item)
-                self._leave(key, own)
-            except BaseException:
-                self._leave(key, own)
-                raise
+                self._leave(key, first)
+            else:
+                result = self._go_along(key, own)
+        except BaseException as error:
+            if own is None:
+                self._leave(key, first)
+            else:
+                self._leave_others(key, own, error)
+            raise
         finally:
             here.busy = False
         return result
 
-    def _leave(self, key: Hashable, own: _Callers[T, R]) -> None:
+    def _leave(self, key: Hashable, first: _Callers[T, R]) -> None:
         """Let the next one lead, if the first one has. May be repeated after an interrupt."""
         with self._lock:
-            if self._by_key.get(key) is own and own.leader is None and not (own.waiting and own.hand_on()):
+            if (
+                self._by_key.get(key) is first
+                and first.leader is None
+                and not (first.waiting and first.hand_on())
+            ):
                 del self._by_key[key]
 
-    def _join(self, key: Hashable, item: T) -> R:
+    def _enter(self, key: Hashable, callers: _Callers[T, R] | None, own: Pending[T, R]) -> None:
+        if callers is None:
+            own.turn.end()  # it leads
+            self._by_key[key] = _Callers([own], own)
+            return
+        callers.waiting.append(own)
+        if callers.leader is not None and self._linger and len(callers.waiting) >= self._enough:
+            callers.leader.turn.end()
+
+    def _go_along(self, key: Hashable, own: Pending[T, R]) -> R:
         """Wait for others, or with them."""
-        own: Pending[T, R] = Pending(item)
-        try:
-            if not self._enter(key, own):
-                own.turn.wait()
-            if not own.done:
-                self._lead(key, own)
-        except BaseException as error:
-            self._leave_others(key, own, error)
-            raise
+        own.turn.wait()
+        if not own.done:
+            self._lead(key, own)
         if own.error is not None:
             raise own.error
         assert own.result is not None
         return own.result
-
-    def _enter(self, key: Hashable, own: Pending[T, R]) -> bool:
-        """Tell whether this one leads."""
-        with self._lock:
-            callers = self._by_key.get(key)
-            if callers is None:
-                self._by_key[key] = _Callers([own], own)
-                return True
-            callers.waiting.append(own)
-            if callers.leader is not None and self._linger and len(callers.waiting) >= self._enough:
-                callers.leader.turn.end()
-            return False
 
     def _lead(self, key: Hashable, own: Pending[T, R]) -> None:
         if self._linger:
