@@ -41,7 +41,10 @@ LONG = {
 """Folders of tests that take seconds each, or are about one store's own code."""
 
 STORES = {"conformance", "spark"}
-"""Folders with what every store has to do: `make test` runs it on servers. Other tests on a server are long."""
+"""Folders with what every store has to do: `make test` runs it on servers, a contract with its first parameters.
+
+Other tests on a server are long.
+"""
 
 REPEATED = {
     "test_broken_off.py",
@@ -130,12 +133,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     processes.
     """
     in_docker = docker_answers()
+    contracts: set[tuple[object, ...]] = set()
     for item in items:
         if item.get_closest_marker("server"):
             item.add_marker(
                 pytest.mark.no_cover
             )  # it runs what those on SQLite run, and a store that is not measured
-        if _is_long(item):
+        if _is_long(item) or _is_further_variant(item, contracts):
             item.add_marker(pytest.mark.long)
         if item.name.startswith(HISTORIES):
             item.add_marker(pytest.mark.timeout(900))
@@ -168,6 +172,16 @@ def _is_long(item: pytest.Item) -> bool:
     if item.name.startswith(HISTORIES) or "[standalone" in item.name:  # a replica set can do all that it can
         return True
     return item.get_closest_marker("server") is not None and folder not in STORES
+
+
+def _is_further_variant(item: pytest.Item, contracts: set[tuple[object, ...]]) -> bool:
+    """Tell whether a contract comes again on a server, with other parameters. Notes the first of each."""
+    if item.path.parent.name != "conformance" or item.get_closest_marker("server") is None:
+        return False
+    contract = (item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name))
+    is_further = contract in contracts
+    contracts.add(contract)
+    return is_further
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Small campaigns on SQLite: a store that keeps its promises passes, and broken ones are caught."""
+"""Small campaigns on SQLite: a store that keeps its promises passes, and a broken one is caught."""
 
 from __future__ import annotations
 
@@ -16,12 +16,6 @@ from tools.faults.round import Round
 pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
 
 ROOT = Path(__file__).parents[2]
-
-CAUGHT = {
-    "DropsOneAckInAThousand": "acked but redelivered",
-    "LetsTheNextGo": "out of order in its group",
-}
-"""What the whole campaign is tried with. That each rule finds its offence is tested on histories."""
 
 
 def campaign(folder: Path, *words: str, seed: int = 1) -> tuple[int, Round]:
@@ -52,23 +46,13 @@ def test_a_store_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     assert len(report.deeds) >= len(report.steps) > 5
 
 
-def _campaign_with(defect: str, folder: Path) -> tuple[int, Round]:
-    """A rare defect shows about four times in 4,000 messages, so further campaigns may be needed.
-
-    Which promise it breaks first is up to the order of what the clients did.
-    """
-    for seed in range(1, 9):
-        code, report = campaign(folder, "--defect", defect, seed=seed)
-        if CAUGHT[defect] in promises(report):
+def test_a_broken_store_is_caught_with_the_histories_of_the_messages(tmp_path: Path) -> None:
+    """The defect shows about four times in 4,000 messages. That each rule finds its offence is tested on histories."""
+    promise = "acked but redelivered"
+    for seed in range(1, 5):
+        code, report = campaign(tmp_path, "--defect", "DropsOneAckInAThousand", seed=seed)
+        if promise in promises(report):
             break
-    return code, report
-
-
-@pytest.mark.parametrize("defect", CAUGHT)
-def test_a_broken_store_is_caught_with_the_histories_of_the_messages(tmp_path: Path, defect: str) -> None:
-    promise = CAUGHT[defect]
-    code, report = _campaign_with(defect, tmp_path)
     assert code == 1
-    assert promise in promises(report)
     offence = next(each for each in report.verdict.offences if each.promise == promise)
     assert offence.count >= len(offence.histories) > 0 and all(offence.histories.values())

@@ -87,7 +87,7 @@ class KilledWorkflows:
         self, flows: Scene, flow: Callable[[Sums], Workflow], tmp_path: Path
     ) -> None:
         value, steps = FLOWS[flow]
-        for requests in flows.killer.every_third(MOST):
+        for requests in flows.killer.every_ninth(MOST):
             file, name = tmp_path / str(requests), flows.new_name()
             flows.queues.append(f"{name}.dead")
             Client(flows.healthy).create_queue(name, shards=1, time_shards=1, visibility_timeout=3_600)

@@ -37,6 +37,10 @@ class Killer(ABC):
         """Return the numbers of requests to die at, below ``most``. The three stores together take all of them."""
         return range(self.turn, most, 3)
 
+    def every_ninth(self, most: int) -> range:
+        """The same for what takes seconds each time. The three stores together take every third."""
+        return range(3 * self.turn, most, 9)
+
     @abstractmethod
     def run(self, act: Act, requests: int) -> bool:
         """Let a new client act, and end it when it begins one request more than these; False: it was done before.
