@@ -137,10 +137,12 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
         live.refresh()
     if largest > live.lets_in:
         admit(context, door, largest)
+    is_fresh = door.fresh_ids
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
-    return Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)))
+        is_fresh = is_fresh and not (planned.again or planned.key or planned.unique_key)
+    return Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)), is_fresh)
 
 
 def room_for(
@@ -148,8 +150,7 @@ def room_for(
 ) -> AbstractContextManager[None]:
     """Store bundles within the block, in a queue that may have bounds. Raises QueueFull.
 
-    What may be stored already was let in when it was sent first: no room is made for it, which could drop that very
-    message.
+    No room is made for what may be stored already, which could drop that very message.
     """
     if door.obeys_bounds and context.live.is_bounded:
         new = [planned.bundle for planned in bundles if not planned.again]
@@ -253,7 +254,7 @@ class _Attempts(msgspec.Struct):
         try:
             self.context.store.append(self.request)
         except OutcomeUnknown:
-            self.doubtful = True
+            self.doubtful, self.request = True, msgspec.structs.replace(self.request, fresh=False)
             raise
 
     def _since(self, planned: PlannedBundle) -> int:

@@ -59,6 +59,7 @@ class Append(msgspec.Struct, frozen=True):
 
     shard: Shard
     bundles: tuple[Bundle, ...]
+    fresh: bool = False  # nobody has tried to add them before: a store MAY do without a look for their ids
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -125,8 +126,7 @@ class Span(msgspec.Struct, frozen=True, order=True, gc=False):
 class Fenced(msgspec.Struct, frozen=True):
     """What an ack, extension or release did not touch; everything else in it was done.
 
-    ``lost`` is stored but no longer held under the token: its lease ran out and it was claimed again, or it
-    was released; or it was moved elsewhere. ``gone`` is not stored any more: it was acked before, removed or purged.
+    ``lost`` is not held under the token any more: claimed again, released or moved. ``gone`` is not stored any more.
     """
 
     lost: tuple[Span, ...] = ()

@@ -68,7 +68,7 @@ SQL_INSERT = f"""
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at
     )
-    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8, ?11 WHERE {_IS_NEW}
+    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8, ?11 WHERE ?12 OR ({_IS_NEW})
 """
 # At the end of its group, or at a place that is free.
 _INSERT_GROUPED = f"""
@@ -167,7 +167,8 @@ def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[
     known_since = (now - MEMORY) // _PERIOD
     for bundle, place in zip_longest(request.bundles, places):
         head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-        insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (SQL_INSERT, ())
+        order = (bundle.group, place) if bundle.group else (request.fresh,)
+        insert = _INSERT_GROUPED if bundle.group else SQL_INSERT
         tail = (known_since, shard.queue, bundle.expires_at, *order)
         if len(bundle.data) <= SHORT:
             sql.execute(insert, (*head, None, bundle.data, *tail))

@@ -58,10 +58,7 @@ class BlobConnection(sqlite3.Connection):
 
 
 def file_identity(path: Path | str) -> FileIdentity | None:
-    """Return what tells this file from another one at the same path later; None when there is no file.
-
-    Raises StoreUnavailable when the system does not say.
-    """
+    """Return what tells this file from a later one at its path; None without a file. Raises StoreUnavailable."""
     try:
         status = os.stat(path)  # noqa: PTH116 - for every use of the file, and half the cost
     except (FileNotFoundError, NotADirectoryError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import select
 import sqlite3
-import stat
 import sys
 import time
 from io import FileIO
@@ -92,9 +91,10 @@ def tell(path: str) -> None:
     if sys.platform != "linux":  # nobody listens elsewhere
         return
     try:  # few calls: after each send
-        if stat.S_ISLNK(os.lstat(path).st_mode):
-            path = os.path.realpath(path)
-        FileIO(path + "-wal").close()
+        try:
+            FileIO(path + "-wal").close()
+        except FileNotFoundError:  # the path is a link, beside which there is no log
+            FileIO(os.path.realpath(path) + "-wal").close()
     except OSError:
         return
 

@@ -69,6 +69,15 @@ class AppendContract(Contract):
         assert bench.claim().messages == of_bundle(bundle)
         assert bench.claim().messages == []
 
+    def test_what_was_appended_as_fresh_is_known_when_it_comes_again(self, bench: Bench) -> None:
+        bundle = bench.make(3)
+        bench.store.append(Append(bench.shard, (bundle,), fresh=True))
+        bench.other.append(Append(bench.shard, (bundle,)))
+        assert bench.waiting() == of_bundle(bundle)
+        bench.ack(*bench.claim().spans)
+        bench.other.append(Append(bench.shard, (bundle,)))
+        assert bench.stored() == []
+
     def test_a_repeated_append_adds_only_what_was_not_stored(self, bench: Bench) -> None:
         first, second = bench.bundle(2), bench.bundle(3)
         bench.append(first)
