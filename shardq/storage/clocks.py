@@ -53,14 +53,10 @@ class Moment(msgspec.Struct, frozen=True):
         """Return a lower bound of the seconds since."""
         return (uptime() - self.uptime) / 1_000_000
 
-    def drift(self, since: Moment) -> int:
-        """Return by how much the two clocks went apart since: the machine stood still, or its time of day was set."""
-        return abs((self.time_of_day - since.time_of_day) - (self.uptime - since.uptime))
-
 
 class _Measured(msgspec.Struct, frozen=True):
     lead: int  # of the server's clock from this machine's uptime
-    at: Moment
+    apart: int  # by so much this machine's two clocks differed
     until: int  # when to ask again
 
 
@@ -80,22 +76,23 @@ class ServerClock:
 
     def now(self) -> int:
         """Return the moment; raises StoreUnavailable when it is not known, or in doubt, and no server answers."""
-        measured, here = self._measured, Moment.now()
-        if measured is None or here.drift(measured.at) > _MOST_DRIFT:
-            measured, here = self._ask(measured), Moment.now()
-        elif here.uptime > measured.until:
-            measured, here = self._ask_again(measured), Moment.now()
-        return measured.lead + here.uptime
+        measured, here, day = self._measured, uptime(), time_of_day()
+        if measured is None or abs(day - here - measured.apart) > _MOST_DRIFT:
+            measured, here = self._ask(measured), uptime()
+        elif here > measured.until:
+            measured, here = self._ask_again(measured), uptime()
+        return measured.lead + here
 
     def _ask(self, known: _Measured | None) -> _Measured:
-        here = Moment.now()  # from before, so that a standstill while it is measured shows
+        here = uptime()  # from before, so that a standstill while it is measured shows
+        apart = time_of_day() - here
         lead = _agreed(self._measure(known.lead if known else None), known)
-        self._measured = measured = _Measured(lead, here, here.uptime + _INTERVAL)
+        self._measured = measured = _Measured(lead, apart, here + _INTERVAL)
         return measured
 
     def _ask_again(self, known: _Measured) -> _Measured:
         """Ask; without an answer the clock goes by what is known, and asks again a little later."""
-        self._measured = msgspec.structs.replace(known, until=Moment.now().uptime + _RETRY)
+        self._measured = msgspec.structs.replace(known, until=uptime() + _RETRY)
         try:
             return self._ask(known)
         except (StoreUnavailable, OutcomeUnknown):
@@ -108,8 +105,7 @@ def _agreed(leads: Sequence[int], known: _Measured | None) -> int:
     if max(leads) - min(leads) <= _MOST_DISAGREEMENT:
         return agreed
     if len(leads) == 2:
-        here = Moment.now()
-        expected = known.lead if known else here.time_of_day - here.uptime
+        expected = known.lead if known else time_of_day() - uptime()
         agreed = min(leads, key=lambda lead: abs(lead - expected))
     apart = max(abs(lead - agreed) for lead in leads) / 1_000_000
     _log.warning("the clocks of the servers are %.1f s apart: set them, for example with NTP", apart)
