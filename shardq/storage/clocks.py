@@ -46,8 +46,7 @@ class Moment(msgspec.Struct, frozen=True):
 
     def passed(self) -> float:
         """Return an upper bound of the seconds since: the larger of what the two clocks say."""
-        now = Moment.now()
-        return max(now.uptime - self.uptime, abs(now.time_of_day - self.time_of_day)) / 1_000_000
+        return max(uptime() - self.uptime, abs(time_of_day() - self.time_of_day)) / 1_000_000
 
     def surely_passed(self) -> float:
         """Return a lower bound of the seconds since."""
