@@ -16,6 +16,8 @@ from shardq.wording import kind_of, shown
 
 __all__ = ["Batch"]
 
+_UNSETTLED = (SettleState.OPEN, SettleState.LOST)
+
 
 class Batch(Sequence[Message]):
     """The messages of one bulk read, to be settled together or one by one.
@@ -26,7 +28,7 @@ class Batch(Sequence[Message]):
     """
 
     def __init__(
-        self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
+        self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] | None = None
     ) -> None:
         self._selections = tuple([Selection(piece, range(piece.count)) for piece in held])
         self._settler = settler
@@ -92,28 +94,28 @@ class Batch(Sequence[Message]):
         ``results`` are those of single messages, as in :meth:`shardq.Message.ack`. When one cannot be kept, no message
         is acked.
         """
-        check_results(results)
-        chosen = self._chosen(results) if results else ()
-        self._acking()
-        self._settler.ack(self._open, chosen)
+        chosen = () if results is None else self._chosen(results)
+        if self._acking is not None:
+            self._acking()
+        self._settler.ack(in_states(self._selections, *_UNSETTLED), chosen)
 
     def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
         """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost.
 
         Those of which this was the last delivery go to the dead-letter queue, as in :meth:`shardq.Message.release`.
         """
-        self._settler.release(self._open, delay, reason)
+        self._settler.release(in_states(self._selections, *_UNSETTLED), delay, reason)
 
     def give_back(self, *, delay: float = 0.0) -> None:
         """Release the messages without counting this delivery, as when the work has not begun. Raises LeaseLost.
 
         They are redelivered after ``delay`` seconds.
         """
-        self._settler.give_back(self._open, delay)
+        self._settler.give_back(in_states(self._selections, *_UNSETTLED), delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""
-        self._settler.extend(self._open, seconds)
+        self._settler.extend(in_states(self._selections, *_UNSETTLED), seconds)
 
     def forward(
         self, queue: str, *, delay: float = 0.0, priority: int | None = None, atomic: bool = True
@@ -122,18 +124,17 @@ class Batch(Sequence[Message]):
 
         The messages of one shard are moved in order, in atomic steps of up to the bytes that the store takes at once.
         """
-        self._settler.forward(self._open, queue, delay=delay, priority=priority, atomic=atomic)
+        self._settler.forward(
+            in_states(self._selections, *_UNSETTLED), queue, delay=delay, priority=priority, atomic=atomic
+        )
 
     def dead_letter(self, reason: str) -> None:
         """Move the messages to the dead-letter queue now. Raises LeaseLost."""
-        self._settler.dead_letter(self._open, reason)
+        self._settler.dead_letter(in_states(self._selections, *_UNSETTLED), reason)
 
     def _chosen(self, results: Mapping[Message, Any]) -> list[tuple[Selection, Any]]:
+        check_results(results)
         return [(self._selected(message), value) for message, value in results.items() if value is not None]
-
-    @property
-    def _open(self) -> list[Selection]:
-        return in_states(self._selections, SettleState.OPEN, SettleState.LOST)
 
     def _selected(self, message: Message) -> Selection:
         held, position = self._place(message)

@@ -127,11 +127,19 @@ class HeldSlice:
             self.grant.settled(len(self.in_states(positions, (SettleState.OPEN,))))
             self._set_states(positions, state)
 
+    @staticmethod
+    def mark_each(selections: Iterable[Selection], state: SettleState) -> None:
+        """Set the state of selected messages, most of which are whole slices. Safe for threads."""
+        for selection in selections:
+            held: HeldSlice = selection.held
+            if len(selection.positions) == held.count and held.grant is None:
+                held.untouched = False
+                held._states[:] = _ALONE[state] * held.count
+            else:
+                held.mark(selection.positions, state)
+
     def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
         self.untouched = False
-        if len(positions) == self.count:
-            self._states[:] = _ALONE[state] * self.count
-            return
         for position in positions:
             self._states[position] = state
 
@@ -279,11 +287,14 @@ class Selection(msgspec.Struct, frozen=True):
         return Selection(self.held, [position for position in self.positions if position not in left_out])
 
 
-def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:
+def in_states(selections: Sequence[Selection], *states: SettleState) -> Sequence[Selection]:
     """Those of the messages that have one of these states, in selections that are what they were where all have."""
-    if SettleState.OPEN in states:
-        return [each if each.held.untouched else each.in_states(*states) for each in selections]
-    return [each.in_states(*states) for each in selections]
+    if SettleState.OPEN not in states:
+        return [each.in_states(*states) for each in selections]
+    for selection in selections:
+        if not selection.held.untouched:
+            return [each if each.held.untouched else each.in_states(*states) for each in selections]
+    return selections
 
 
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:
