@@ -62,6 +62,8 @@ _PUT_BACK = Change(f"""
     UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
 """)
 
+_DONE = Fenced()
+
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
 _KEEP_CHANGES = "RELEASE held"
@@ -93,9 +95,13 @@ def is_news(request: Settle) -> bool:
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
+    is_grouped = request.shard.is_grouped
+    is_short = len(request.spans) == 1 and not (request.keep or request.moved or is_grouped)
+    if is_short and bundles.delete_held(sql, request.shard, request.spans[0], now):
+        return _DONE
     shard_key = directory.key_of(sql, request.shard)
     pieces = cut(sql, shard_key, request.spans)
-    over = groups.groups_of(sql, pieces.slice_keys) if request.shard.is_grouped else []
+    over = groups.groups_of(sql, pieces.slice_keys) if is_grouped else []
     fenced = _finish(sql, request, pieces, now)
     if over:
         groups.arm(sql, request.shard.queue, shard_key, over)

@@ -19,6 +19,7 @@ from shardq.storage.sqlite.bundles import BEHIND
 
 __all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
+# What begins within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = """
     SELECT slice_key, first, count, token, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
@@ -78,14 +79,29 @@ def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -
 
     Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
     """
-    whole = _whole(sql, shard_key, spans)
-    return Cut(whole, Fenced()) if whole else _cut_each(sql, shard_key, spans)
+    if len(spans) >= _FEW and (whole := _whole(sql, shard_key, spans)):
+        return Cut(whole, Fenced())
+    keys: dict[int, None] = {}
+    lost: list[Span] = []
+    gone: list[Span] = []
+    for span in spans:
+        end = span.first + span.count
+        covering = sql.execute(SQL_COVERING, (span.bundle_id, span.first, end, shard_key)).fetchall()
+        if len(covering) == 1 and covering[0][1:] == (span.first, span.count, span.token, None):
+            keys[covering[0][0]] = None
+            continue
+        stored = [
+            each for each in map(_slice, covering) if each.processed_at is None and each.end > span.first
+        ]
+        held = [each for each in stored if each.token == span.token]
+        keys.update((_isolate(sql, each, span.first, end), None) for each in held)
+        lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
+        gone += uncovered(span, [(each.first, each.end) for each in stored])
+    return Cut(tuple(keys), Fenced(tuple(lost), tuple(gone)))
 
 
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
     """Return the slices if every span is one of them, whole, and they are a good part of their claims; none if not."""
-    if len(spans) < _FEW:
-        return ()
     named = Counter([span.token for span in spans])
     if len(spans) < _FEW * len(named):
         return ()
@@ -100,29 +116,10 @@ def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]
         return ()
 
 
-def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
-    keys: dict[int, None] = {}
-    lost: list[Span] = []
-    gone: list[Span] = []
-    for span in spans:
-        end = span.first + span.count
-        covering = _covering(sql, shard_key, span.bundle_id, span.first, end)
-        if len(covering) == 1 and covering[0][1:] == (span.first, span.count, span.token, None):
-            keys[covering[0][0]] = None
-            continue
-        stored = [
-            each for each in map(_slice, covering) if each.processed_at is None and each.end > span.first
-        ]
-        held = [each for each in stored if each.token == span.token]
-        keys.update((_isolate(sql, each, span.first, end), None) for each in held)
-        lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
-        gone += uncovered(span, [(each.first, each.end) for each in stored])
-    return Cut(tuple(keys), Fenced(tuple(lost), tuple(gone)))
-
-
 def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> int | None:
     """Return the key of a slice made to hold this message alone, whatever its state; None without one."""
-    for each in map(_slice, _covering(sql, shard_key, bundle_id, position, position + 1)):
+    covering = sql.execute(SQL_COVERING, (bundle_id, position, position + 1, shard_key)).fetchall()
+    for each in map(_slice, covering):
         if each.end > position:
             return _isolate(sql, each, position, position + 1)
     return None
@@ -145,13 +142,6 @@ def split_off(sql: sqlite3.Connection, slice_key: int, count: int) -> int:
 def skip(sql: sqlite3.Connection, slice_key: int, count: int) -> None:
     """Take the first ``count`` messages out of the slice, for good; it has more."""
     sql.execute(_SKIP, (slice_key, count))
-
-
-def _covering(
-    sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, first: int, end: int
-) -> list[_Covering]:
-    """Return what begins within a span, and the last that begins before it, which may end before it too."""
-    return sql.execute(SQL_COVERING, (bundle_id, first, end, shard_key)).fetchall()
 
 
 def _slice(row: _Covering) -> _Slice:

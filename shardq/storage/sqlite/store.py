@@ -206,7 +206,10 @@ class SqliteStore(KeyMethods):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._announced(settling.acknowledge, request, news=settling.is_news(request))
+        fenced = self.session.write(settling.acknowledge, request)
+        if request.shard.is_grouped:
+            self.signals.announce()
+        return fenced
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
