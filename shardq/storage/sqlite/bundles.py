@@ -213,40 +213,51 @@ def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> None:
     """Delete slices of the queue that exist, and remember the bundles that are over."""
     if len(slice_keys) == 1:
-        _delete_one(sql, queue, now, _KEYED, slice_keys)
-        return
-    chosen = msgspec.json.encode(slice_keys).decode()
-    over = sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue)).rowcount
-    sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
-    sql.execute(_DELETE_CHOSEN, (chosen,))
+        over = _delete_one(sql, queue, now, _KEYED, slice_keys)
+    else:
+        chosen = msgspec.json.encode(slice_keys).decode()
+        over = sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue)).rowcount
+        sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
+        sql.execute(_DELETE_CHOSEN, (chosen,))
     if over:
         _enter_period(sql, now, over)
 
 
-def delete_held(sql: sqlite3.Connection, shard: Shard, span: Span, now: int) -> bool:
-    """Delete the slice that is held under the span's token, if it has these messages and no others.
+def delete_held(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], now: int) -> list[Span]:
+    """Delete the slices that spans hold whole, as most acks do; returns the other spans.
 
-    It is found and deleted in one statement, as most acks are of one whole slice.
+    Each is found and deleted in one statement.
     """
-    held = (span.bundle_id, span.first, span.count, span.token, shard.queue, shard.time_shard, shard.number)
-    return _delete_one(sql, shard.queue, now, SQL_DELETE_HELD, held)
+    queue, rest, over = shard.queue, list[Span](), 0
+    for span in spans:
+        held = (span.bundle_id, span.first, span.count, span.token, queue, shard.time_shard, shard.number)
+        deleted = _delete_one(sql, queue, now, SQL_DELETE_HELD, held)
+        if deleted is None:
+            rest.append(span)
+        else:
+            over += deleted
+    if over:
+        _enter_period(sql, now, over)
+    return rest
 
 
 def _delete_one(
     sql: sqlite3.Connection, queue: str, now: int, statement: str, values: Sequence[object]
-) -> bool:
-    """Most slices are a bundle or a part of one, so that little has to be looked at."""
+) -> int | None:
+    """Return how many bundles are over by it; None without such a slice.
+
+    Most slices are a bundle or a part of one, so that little has to be looked at.
+    """
     gone = sql.execute(statement, values).fetchall()
     if not gone:
-        return False
+        return None
     ((bundle_id, is_cut, data_key),) = gone
     if is_cut and sql.execute(_REST, (bundle_id,)).fetchone():
-        return True
+        return 0
     sql.execute(_REMEMBER_ONE, (now // _PERIOD, bundle_id, queue))
     if data_key is not None:
         sql.execute(_DELETE_DATA_OF_ONE, (data_key,))
-    _enter_period(sql, now, 1)
-    return True
+    return 1
 
 
 def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:

@@ -6,7 +6,7 @@ What was moved elsewhere is remembered for a quarter of an hour, so that it is l
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 from shardq.storage.sqlite import bundles, directory, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
-from shardq.storage.sqlite.slicing import Cut, cut
+from shardq.storage.sqlite.slicing import FEW, Cut, cut
 
 __all__ = [
     "MOVES_KNOWN",
@@ -62,8 +62,6 @@ _PUT_BACK = Change(f"""
     UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
 """)
 
-_DONE = Fenced()
-
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
 _KEEP_CHANGES = "RELEASE held"
@@ -95,12 +93,14 @@ def is_news(request: Settle) -> bool:
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
+    spans: Sequence[Span] = request.spans
     is_grouped = request.shard.is_grouped
-    is_short = len(request.spans) == 1 and not (request.keep or request.moved or is_grouped)
-    if is_short and bundles.delete_held(sql, request.shard, request.spans[0], now):
-        return _DONE
+    if len(spans) < FEW and not (request.keep or request.moved or is_grouped):
+        spans = bundles.delete_held(sql, request.shard, spans, now)
+        if not spans:
+            return Fenced()
     shard_key = directory.key_of(sql, request.shard)
-    pieces = cut(sql, shard_key, request.spans)
+    pieces = cut(sql, shard_key, spans)
     over = groups.groups_of(sql, pieces.slice_keys) if is_grouped else []
     fenced = _finish(sql, request, pieces, now)
     if over:

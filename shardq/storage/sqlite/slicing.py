@@ -17,7 +17,7 @@ from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, uncovered
 from shardq.storage.sqlite.bundles import BEHIND
 
-__all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
+__all__ = ["FEW", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
 # What begins within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = """
@@ -49,7 +49,8 @@ SQL_HELD = """
     SELECT bundle_id, first, count, token, slice_key FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
-_FEW = 4
+FEW = 4
+"""Fewer spans than these are looked for one by one; more as all that their claims hold."""
 
 _Covering: TypeAlias = tuple[int, int, int, bytes | None, int | None]
 """The fields of a slice."""
@@ -79,7 +80,7 @@ def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -
 
     Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
     """
-    if len(spans) >= _FEW and (whole := _whole(sql, shard_key, spans)):
+    if len(spans) >= FEW and (whole := _whole(sql, shard_key, spans)):
         return Cut(whole, Fenced())
     keys: dict[int, None] = {}
     lost: list[Span] = []
@@ -103,7 +104,7 @@ def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
     """Return the slices if every span is one of them, whole, and they are a good part of their claims; none if not."""
     named = Counter([span.token for span in spans])
-    if len(spans) < _FEW * len(named):
+    if len(spans) < FEW * len(named):
         return ()
     held = {
         row[:4]: row[4]
