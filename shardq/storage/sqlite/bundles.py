@@ -244,10 +244,7 @@ def delete_held(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], no
 def _delete_one(
     sql: sqlite3.Connection, queue: str, now: int, statement: str, values: Sequence[object]
 ) -> int | None:
-    """Return how many bundles are over by it; None without such a slice.
-
-    Most slices are a bundle or a part of one, so that little has to be looked at.
-    """
+    """Return how many bundles are over: one, unless it has other slices; None if there is no such slice."""
     gone = sql.execute(statement, values).fetchall()
     if not gone:
         return None
