@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
+from shardq.context.blocked import BLOCKED_UNTIL, enter_reason, may_block
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import LeaseLost, ShardqError
@@ -24,7 +25,6 @@ from shardq.logs.results import Result, take_back, write_results
 from shardq.message import Message
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
-from shardq.settling.blocking import block, may_block
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
 from shardq.settling.settle import Call, Settling, by_shard, settle, spans_of
@@ -220,7 +220,7 @@ class Settlement:
             (blocking if may_block(self._context, each.held.shard) else moving).append(each)
         if not blocking:
             return self._move(moving, DeadLetters(self._context, reason, verb))
-        call = partial(block, self._context, reason=reason)
+        call = partial(_block, self._context, reason)
         settling = self._settle(blocking, BLOCK, call, story=Story(reason))
         if moving:
             blocks = bool(settling.done) or settling.failures.unknown
@@ -301,6 +301,13 @@ class Settlement:
     def _not_done(self, count: int, verb: Verb) -> str:
         subject, were = ("message", "was") if count == 1 else ("messages", "were")
         return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
+
+
+def _block(context: QueueContext, reason: str, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+    """Hold selected messages of a shard from now on, so that they block their groups."""
+    ids = [str(each.held.message_id(position)) for each in group for position in each.positions]
+    enter_reason(context, ids, reason)
+    return settle(context, BLOCK, shard, spans_of(group), BLOCKED_UNTIL - context.store.now())
 
 
 def _why(lost: Sequence[Selection]) -> str:
