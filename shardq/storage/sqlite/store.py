@@ -226,12 +226,8 @@ class SqliteStore(KeyMethods):
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
         finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
-        return self._announced(
-            settling.settle,
-            requests,
-            durable=finishes,
-            news=any(map(settling.is_news, requests)),
-        )
+        news = any(map(settling.is_news, requests))
+        return self._announced(settling.settle, requests, durable=finishes, news=news)
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
