@@ -87,7 +87,7 @@ def test_a_send_takes_five_statements(
 def test_an_ack_of_a_message_that_was_sent_alone_takes_five_statements(
     store: SqliteStore, shard: Shard, send: Callable
 ) -> None:
-    """Two begin and end the transaction, two find the message, one deletes it, and two remember its id."""
+    """Two begin and end the transaction, one finds and deletes the message, and two remember its id."""
     send()
     send()
     first, second = (store.claim(Claim(shard, token * 16, 1, 9_000_000)).slices for token in (b"a", b"b"))
