@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, overload
 
 from shardq.clock import to_datetime
@@ -16,7 +17,7 @@ from shardq.wording import kind_of, shown
 
 __all__ = ["Batch"]
 
-_UNSETTLED = (SettleState.OPEN, SettleState.LOST)
+_UNTOUCHED = attrgetter("held.untouched")
 
 
 class Batch(Sequence[Message]):
@@ -97,25 +98,25 @@ class Batch(Sequence[Message]):
         chosen = () if results is None else self._chosen(results)
         if self._acking is not None:
             self._acking()
-        self._settler.ack(in_states(self._selections, *_UNSETTLED), chosen)
+        self._settler.ack(self._open, chosen)
 
     def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
         """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost.
 
         Those of which this was the last delivery go to the dead-letter queue, as in :meth:`shardq.Message.release`.
         """
-        self._settler.release(in_states(self._selections, *_UNSETTLED), delay, reason)
+        self._settler.release(self._open, delay, reason)
 
     def give_back(self, *, delay: float = 0.0) -> None:
         """Release the messages without counting this delivery, as when the work has not begun. Raises LeaseLost.
 
         They are redelivered after ``delay`` seconds.
         """
-        self._settler.give_back(in_states(self._selections, *_UNSETTLED), delay)
+        self._settler.give_back(self._open, delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""
-        self._settler.extend(in_states(self._selections, *_UNSETTLED), seconds)
+        self._settler.extend(self._open, seconds)
 
     def forward(
         self, queue: str, *, delay: float = 0.0, priority: int | None = None, atomic: bool = True
@@ -124,17 +125,21 @@ class Batch(Sequence[Message]):
 
         The messages of one shard are moved in order, in atomic steps of up to the bytes that the store takes at once.
         """
-        self._settler.forward(
-            in_states(self._selections, *_UNSETTLED), queue, delay=delay, priority=priority, atomic=atomic
-        )
+        self._settler.forward(self._open, queue, delay=delay, priority=priority, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
         """Move the messages to the dead-letter queue now. Raises LeaseLost."""
-        self._settler.dead_letter(in_states(self._selections, *_UNSETTLED), reason)
+        self._settler.dead_letter(self._open, reason)
 
     def _chosen(self, results: Mapping[Message, Any]) -> list[tuple[Selection, Any]]:
         check_results(results)
         return [(self._selected(message), value) for message, value in results.items() if value is not None]
+
+    @property
+    def _open(self) -> Sequence[Selection]:
+        if all(map(_UNTOUCHED, self._selections)):
+            return self._selections
+        return in_states(self._selections, SettleState.OPEN, SettleState.LOST)
 
     def _selected(self, message: Message) -> Selection:
         held, position = self._place(message)

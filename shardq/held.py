@@ -84,6 +84,7 @@ class HeldSlice:
         self.count = claimed.count
         self.deliveries = claimed.deliveries
         self.token = token
+        self.span = Span(claimed.bundle.id, claimed.first, claimed.count, token)  # all of it
         self.lease_until = lease_until
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
@@ -183,7 +184,7 @@ class HeldSlice:
     def spans(self, positions: Sequence[int]) -> tuple[Span, ...]:
         """The spans of messages that a request names; positions are in order."""
         if len(positions) == self.count:
-            return (Span(self.bundle.id, self.first, self.count, self.token),)
+            return (self.span,)
         runs: list[tuple[int, int]] = []
         for position in positions:
             if runs and sum(runs[-1]) == position:
@@ -287,14 +288,11 @@ class Selection(msgspec.Struct, frozen=True):
         return Selection(self.held, [position for position in self.positions if position not in left_out])
 
 
-def in_states(selections: Sequence[Selection], *states: SettleState) -> Sequence[Selection]:
+def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:
     """Those of the messages that have one of these states, in selections that are what they were where all have."""
-    if SettleState.OPEN not in states:
-        return [each.in_states(*states) for each in selections]
-    for selection in selections:
-        if not selection.held.untouched:
-            return [each if each.held.untouched else each.in_states(*states) for each in selections]
-    return selections
+    if SettleState.OPEN in states:
+        return [each if each.held.untouched else each.in_states(*states) for each in selections]
+    return [each.in_states(*states) for each in selections]
 
 
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:

@@ -41,6 +41,8 @@ __all__ = [
     "spans_of",
 ]
 
+_POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), attrgetter("held.span")
+
 
 def settle(
     context: QueueContext,
@@ -78,14 +80,9 @@ def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
 
 def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
     """The selected messages as a store's request names them, in order."""
-    spans = [
-        Span(held.bundle.id, held.first, held.count, held.token)
-        for each in selections
-        if len(each.positions) == (held := each.held).count
-    ]
-    if len(spans) < len(selections):  # parts of slices
-        spans = [span for each in selections for span in each.held.spans(each.positions)]
-    return tuple(spans)
+    if sum(map(len, map(_POSITIONS, selections))) == sum(map(_COUNT, selections)):  # whole slices
+        return tuple(map(_SPAN, selections))
+    return tuple([span for each in selections for span in each.held.spans(each.positions)])
 
 
 Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]

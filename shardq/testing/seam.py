@@ -165,7 +165,7 @@ def settle_through(batch: Batch, queue: Queue) -> None:
 def keep_lease(held: Batch | Message, seconds: float) -> None:
     """Extend leases as the thread of ``keep_leases`` does: a lost one is noted, and not raised."""
     settlement: Any = held._settler
-    selections = held._selections if isinstance(held, Batch) else [held._selection]
+    selections = held._open if isinstance(held, Batch) else [held._selection]
     settlement.keep(selections, microseconds(seconds))
 
 
