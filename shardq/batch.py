@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, overload
 
 from shardq.clock import to_datetime
@@ -16,6 +17,8 @@ from shardq.wording import kind_of, shown
 
 __all__ = ["Batch"]
 
+_UNTOUCHED = attrgetter("held.untouched")
+
 
 class Batch(Sequence[Message]):
     """The messages of one bulk read, to be settled together or one by one.
@@ -26,7 +29,7 @@ class Batch(Sequence[Message]):
     """
 
     def __init__(
-        self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
+        self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] | None = None
     ) -> None:
         self._selections = tuple([Selection(piece, range(piece.count)) for piece in held])
         self._settler = settler
@@ -92,9 +95,9 @@ class Batch(Sequence[Message]):
         ``results`` are those of single messages, as in :meth:`shardq.Message.ack`. When one cannot be kept, no message
         is acked.
         """
-        check_results(results)
-        chosen = self._chosen(results) if results else ()
-        self._acking()
+        chosen = () if results is None else self._chosen(results)
+        if self._acking is not None:
+            self._acking()
         self._settler.ack(self._open, chosen)
 
     def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
@@ -129,10 +132,13 @@ class Batch(Sequence[Message]):
         self._settler.dead_letter(self._open, reason)
 
     def _chosen(self, results: Mapping[Message, Any]) -> list[tuple[Selection, Any]]:
+        check_results(results)
         return [(self._selected(message), value) for message, value in results.items() if value is not None]
 
     @property
-    def _open(self) -> list[Selection]:
+    def _open(self) -> Sequence[Selection]:
+        if all(map(_UNTOUCHED, self._selections)):
+            return self._selections
         return in_states(self._selections, SettleState.OPEN, SettleState.LOST)
 
     def _selected(self, message: Message) -> Selection:

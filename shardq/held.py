@@ -84,6 +84,7 @@ class HeldSlice:
         self.count = claimed.count
         self.deliveries = claimed.deliveries
         self.token = token
+        self.span = Span(claimed.bundle.id, claimed.first, claimed.count, token)  # all of it
         self.lease_until = lease_until
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
@@ -127,11 +128,19 @@ class HeldSlice:
             self.grant.settled(len(self.in_states(positions, (SettleState.OPEN,))))
             self._set_states(positions, state)
 
+    @staticmethod
+    def mark_each(selections: Iterable[Selection], state: SettleState) -> None:
+        """Set the state of selected messages, most of which are whole slices. Safe for threads."""
+        for selection in selections:
+            held: HeldSlice = selection.held
+            if len(selection.positions) == held.count and held.grant is None:
+                held.untouched = False
+                held._states[:] = _ALONE[state] * held.count
+            else:
+                held.mark(selection.positions, state)
+
     def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
         self.untouched = False
-        if len(positions) == self.count:
-            self._states[:] = _ALONE[state] * self.count
-            return
         for position in positions:
             self._states[position] = state
 
@@ -175,7 +184,7 @@ class HeldSlice:
     def spans(self, positions: Sequence[int]) -> tuple[Span, ...]:
         """The spans of messages that a request names; positions are in order."""
         if len(positions) == self.count:
-            return (Span(self.bundle.id, self.first, self.count, self.token),)
+            return (self.span,)
         runs: list[tuple[int, int]] = []
         for position in positions:
             if runs and sum(runs[-1]) == position:

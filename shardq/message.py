@@ -278,7 +278,7 @@ class Message:
 
     @property
     def _selection(self) -> Selection:
-        return self._held.select([self._position])
+        return Selection(self._held, [self._position])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

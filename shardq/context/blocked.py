@@ -12,15 +12,21 @@ from datetime import UTC, datetime
 from shardq.clock import from_datetime
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import StoredSlice
 
-__all__ = ["BLOCKED_UNTIL", "enter_reason", "is_blocked", "why_blocked"]
+__all__ = ["BLOCKED_UNTIL", "enter_reason", "is_blocked", "may_block", "why_blocked"]
 
 BLOCKED_UNTIL = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 _LATER_THAN_ANY_LEASE = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
 _REMEMBERED = 365 * 86_400_000_000
 _LONGEST = 500
 _PREFIX = "shardq-blocked:"
+
+
+def may_block(context: QueueContext, shard: Shard) -> bool:
+    """True when messages of a shard are to stay where they are, and hold up their group, if they are given up."""
+    return shard.is_grouped and context.settings.on_dead_letter == "block"
 
 
 def is_blocked(piece: StoredSlice) -> bool:

@@ -95,6 +95,15 @@ class Retry:
         """
         return _Within(self._here, self._seconds if seconds is None else min(seconds, self._seconds))
 
+    def once(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something without repeating any call in it, as within 0 seconds."""
+        here = self._here
+        outer, here.until = here.until, 0.0
+        try:
+            return do(*args, **kwargs)
+        finally:
+            here.until = outer
+
     @contextmanager
     def unless(self, over: Callable[[], bool]) -> Iterator[None]:
         """Make no attempt of this thread's calls in the block once it is over; calls that begin then are refused.
@@ -206,67 +215,51 @@ class Retry:
 _NAMED = 3  # shards that an error names
 
 
-class Failures:
+class Failures(dict[Shard, ShardqError]):
     """The last error of each shard that failed. At the end one error tells of all of them."""
-
-    def __init__(self) -> None:
-        self._errors: dict[Shard, ShardqError] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._errors)
-
-    def __iter__(self) -> Iterator[Shard]:
-        return iter(self._errors)
-
-    def __contains__(self, shard: object) -> bool:
-        return shard in self._errors
 
     @property
     def unknown(self) -> bool:
         """True when something may have been done in one of them."""
-        return any(isinstance(error, OutcomeUnknown) for error in self._errors.values())
+        return any(isinstance(error, OutcomeUnknown) for error in self.values())
 
     def add(self, shard: Shard, error: ShardqError) -> None:
         """Note the error of a shard. After an unanswered attempt no later refusal makes the outcome known."""
         is_refusal = isinstance(error, StoreUnavailable | Closed)
-        if is_refusal and isinstance(self._errors.get(shard), OutcomeUnknown):
+        if is_refusal and isinstance(self.get(shard), OutcomeUnknown):
             return
-        self._errors[shard] = error
+        self[shard] = error
 
     def take_over(self, other: Failures) -> None:
         """Add the errors of another collection."""
-        for shard, error in other._errors.items():
+        for shard, error in other.items():
             self.add(shard, error)
-
-    def forget(self, shard: Shard) -> None:
-        """The shard succeeded since."""
-        self._errors.pop(shard, None)
 
     @property
     def retryable(self) -> list[Shard]:
         """The shards that may succeed when they are asked again."""
-        return [shard for shard, error in self._errors.items() if error.retryable]
+        return [shard for shard, error in self.items() if error.retryable]
 
     def error(self, what: str, *, done: bool = False) -> ShardqError:
         """One error for all shards, which it names. An error that is not the store's is returned as it is.
 
         So is Closed, which says that nothing was changed; unless something was ``done``, or may be in another shard.
         """
-        for error in self._errors.values():
+        for error in self.values():
             if isinstance(error, TransactionEnded) or not isinstance(
                 error, StoreUnavailable | OutcomeUnknown | Closed
             ):
                 return error
-        unknown = [shard for shard, error in self._errors.items() if isinstance(error, OutcomeUnknown)]
-        closed = [shard for shard, error in self._errors.items() if isinstance(error, Closed)]
-        cause = self._errors[min(unknown or closed or self._errors)]
+        unknown = [shard for shard, error in self.items() if isinstance(error, OutcomeUnknown)]
+        closed = [shard for shard, error in self.items() if isinstance(error, Closed)]
+        cause = self[min(unknown or closed or self)]
         if closed and not unknown and not done:
             return cause
-        text = f"{what} in {_names(self._errors)}: {cause}"
+        text = f"{what} in {_names(self)}: {cause}"
         if unknown or closed:
             joined: ShardqError = OutcomeUnknown(text)
         else:
-            retryable = all(error.retryable for error in self._errors.values())
+            retryable = all(error.retryable for error in self.values())
             joined = StoreUnavailable(text, retryable=retryable)
         joined.__cause__ = cause
         return joined

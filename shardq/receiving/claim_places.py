@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from shardq.browsing import blocked_in
+from shardq.context.blocked import may_block
 from shardq.context.queue_context import QueueContext
 from shardq.held import HeldSlice, Selection
 from shardq.receiving.claim_entries import Taken
-from shardq.settling.blocking import may_block
 from shardq.storage.requests import Span
 
 __all__ = ["Place", "among", "blocking", "in_order", "neighbours", "parts", "places_of"]

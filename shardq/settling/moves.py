@@ -31,8 +31,7 @@ from shardq.settling.dead_letters import (
     original_headers,
 )
 from shardq.settling.settle import settle, spans_of
-from shardq.settling.steps import in_steps
-from shardq.settling.stepwise import Moved, move_step_by_step
+from shardq.settling.stepwise import Moved, in_steps, move_step_by_step
 from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
 from shardq.sharding.shard import Shard, group_shard

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 from shardq.browsing import find_slice
 from shardq.codec import BYTES, Codec
-from shardq.context.blocked import is_blocked
+from shardq.context.blocked import is_blocked, may_block
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.receipt import Receipt
 from shardq.settler import check_results
-from shardq.settling.blocking import may_block
 from shardq.settling.settlement import Settlement
 from shardq.storage.requests import ClaimedSlice, EntryState, Span
 from shardq.wording import kind_of, shown

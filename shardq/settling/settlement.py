@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
+from shardq.context.blocked import BLOCKED_UNTIL, enter_reason, may_block
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import LeaseLost, ShardqError
@@ -24,11 +25,10 @@ from shardq.logs.results import Result, take_back, write_results
 from shardq.message import Message
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
-from shardq.settling.blocking import block, may_block
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
-from shardq.settling.settle import Settling, by_shard, settle, spans_of
-from shardq.settling.telling import Story, tell_noted
+from shardq.settling.settle import Call, Settling, by_shard, settle, spans_of
+from shardq.settling.telling import NO_STORY, Story, tell_noted
 from shardq.settling.verbs import (
     ACK,
     BLOCK,
@@ -81,14 +81,15 @@ class Settlement:
         hooks, name = self._context.hooks, self._context.name
         if hooks is not None and (messages := self._seen(selections)):
             hooks.before_ack(name, messages)
-        written = self._write(results) if results else []
-        settling = self._settle(Settling(self._context, ACK, by_receipt=self._by_receipt), selections)
+        written = self._write(results) if results else ()
+        settling = self._settle(selections, ACK)
         if written:
             with suppress(ShardqError):  # what became of the ack is what the caller has to know
                 take_back(self._context, written, settled=[*settling.done, *settling.lost], own=settling.own)
         if hooks is not None and (messages := self._seen(settling.done)):
             hooks.after_ack(name, messages)
-        self._raise_if_any(settling, ACK)
+        if settling.failures or settling.lost:
+            self._raise_if_any(settling, ACK)
 
     def _write(self, results: Sequence[tuple[Selection, Any]]) -> list[Result]:
         """Store the results of messages that are still open."""
@@ -201,19 +202,15 @@ class Settlement:
         self._raise_if_any(self._move(selections, move), move.verb)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
-        settling = self._moving(move)
+        settling = Settling(self._context, move.verb)
         for part in move.parts(selections):
-            moved = self._moving(move)
+            moved = Settling(self._context, move.verb)
             for step in part:
-                moved.add(self._settle(self._moving(move), moved.without_failed(step)))
+                rest = moved.without_failed(step)
+                moved.add(self._settle(rest, move.verb, move.carry_out, story=move.story))
             settling.add(moved)
         self._failing = frozenset(settling.failures)
         return settling
-
-    def _moving(self, move: Move) -> Settling:
-        return Settling(
-            self._context, move.verb, move.carry_out, by_receipt=self._by_receipt, story=move.story
-        )
 
     def _give_up(self, selections: Sequence[Selection], reason: str, verb: Verb) -> Settling:
         """Let messages block their groups where the queue asks for it, and move the others."""
@@ -223,19 +220,18 @@ class Settlement:
             (blocking if may_block(self._context, each.held.shard) else moving).append(each)
         if not blocking:
             return self._move(moving, DeadLetters(self._context, reason, verb))
-        call = partial(block, self._context, reason=reason)
-        settling = Settling(self._context, BLOCK, call, by_receipt=self._by_receipt, story=Story(reason))
-        self._settle(settling, blocking)
+        call = partial(_block, self._context, reason)
+        settling = self._settle(blocking, BLOCK, call, story=Story(reason))
         if moving:
-            blocks = settling.any_done or settling.failures.unknown
+            blocks = bool(settling.done) or settling.failures.unknown
             with telling_done(lambda: "others may block their groups: repeat the call" if blocks else ""):
                 settling.add(self._move(moving, DeadLetters(self._context, reason, verb)))
             self._failing = frozenset(settling.failures)
         return settling
 
     def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> Settling:
-        settling = Settling(self._context, verb, duration=delay, by_receipt=self._by_receipt)
-        for shard in by_shard(self._settle(settling, selections).done):
+        settling = self._settle(selections, verb, duration=delay)
+        for shard in by_shard(settling.done):
             self._released(shard)
         return settling
 
@@ -256,16 +252,24 @@ class Settlement:
             careful = KEEP if shard in kept else verb
             return settle(self._context, careful, shard, spans_of(group), lease)
 
-        settling = Settling(self._context, verb, extend, duration=lease, by_receipt=self._by_receipt)
-        settled = self._settle(settling, selections).done
-        for selection in settled:  # not of what is lost: an ack of it must raise LeaseLost too
+        settling = self._settle(selections, verb, extend, duration=lease)
+        for selection in settling.done:  # not of what is lost: an ack of it must raise LeaseLost too
             held, until = selection.held, untils[selection.held.shard]
             shortens = verb.shortens and held.shard not in kept
             held.extended(selection.positions, until, shortens=shortens)
             held.started = held.started or verb.starts
         self._raise_if_any(settling, verb)
 
-    def _settle(self, settling: Settling, selections: Sequence[Selection]) -> Settling:
+    def _settle(
+        self,
+        selections: Sequence[Selection],
+        verb: Verb,
+        call: Call | None = None,
+        *,
+        duration: int = 0,
+        story: Story = NO_STORY,
+    ) -> Settling:
+        settling = Settling(self._context, verb, call, duration, self._by_receipt, story)
         settling.run(selections, self._failing)
         self._failing = frozenset(settling.failures)
         return settling
@@ -283,7 +287,7 @@ class Settlement:
         """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
         if settling.failures:
             what = f"{self._not_done(settling.failed, verb)}, all others were:"
-            raise settling.failures.error(what, done=settling.any_done)
+            raise settling.failures.error(what, done=bool(settling.done))
         if not settling.lost or not verb.tells_lost:
             return
         messages = [message for selection in settling.lost for message in self.messages(selection)]
@@ -297,6 +301,13 @@ class Settlement:
     def _not_done(self, count: int, verb: Verb) -> str:
         subject, were = ("message", "was") if count == 1 else ("messages", "were")
         return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
+
+
+def _block(context: QueueContext, reason: str, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+    """Hold selected messages of a shard from now on, so that they block their groups."""
+    ids = [str(each.held.message_id(position)) for each in group for position in each.positions]
+    enter_reason(context, ids, reason)
+    return settle(context, BLOCK, shard, spans_of(group), BLOCKED_UNTIL - context.store.now())
 
 
 def _why(lost: Sequence[Selection]) -> str:

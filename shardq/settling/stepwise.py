@@ -1,5 +1,6 @@
-"""Moving messages between shards of a store that cannot ack in one and append to another in one step.
+"""Moves that take several steps: more bytes than a store takes in one request, or a store that has no such step.
 
+A store that cannot ack in one shard and append to another in one step is asked for one after the other.
 Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the place of that
 bundle: its id, its shard, and its due time and priority. Later attempts find the key and store the bundle in that
 place, however the messages were claimed then, and whatever they would have chosen. The copy carries the key, and a
@@ -37,7 +38,7 @@ from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
 from shardq.storage.writing import telling_done
 
-__all__ = ["Moved", "entry_of_copy", "move_step_by_step"]
+__all__ = ["Moved", "entry_of_copy", "in_steps", "move_step_by_step"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,31 @@ _MEMORY = 7 * 86_400_000_000
 """For how long, in microseconds, a move that was interrupted is recognised when it is made again."""
 
 _PREFIX = "shardq-move:"
-
-
 _PLACED = "@"  # ends the move key of a copy whose place is not that of its id alone
+_ADDED_BYTES = 4096  # at most, to a message: the headers of a dead letter, and what a store keeps of a bundle
+
+
+def in_steps(
+    selections: Sequence[Selection], sizes: Callable[[Selection], Sequence[int]], most: int
+) -> list[list[Selection]]:
+    """The messages in steps of up to so many bytes, or of one message; ``sizes`` tells the bytes of each.
+
+    A selection may be cut. The order stays.
+    """
+    steps: list[list[Selection]] = [[]]
+    room = most
+    for selection in selections:
+        start = 0
+        for number, size in enumerate(sizes(selection)):
+            room -= size + _ADDED_BYTES
+            if room < 0 and (steps[-1] or number > start):
+                if number > start:
+                    steps[-1].append(Selection(selection.held, selection.positions[start:number]))
+                steps.append([])
+                start, room = number, most - size - _ADDED_BYTES
+        rest = Selection(selection.held, selection.positions[start:]) if start else selection
+        steps[-1].append(rest)
+    return steps
 
 
 class Moved(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from shardq.held import HeldSlice, Selection
 from shardq.receipt import MessageId
 from shardq.settling.verbs import Verb
 
-__all__ = ["NO_STORY", "Story", "is_told", "tell_claimed", "tell_noted", "tell_settled"]
+__all__ = ["NO_STORY", "Story", "tell_claimed", "tell_noted", "tell_settled"]
 
 _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
 
@@ -65,11 +65,6 @@ def tell_noted(context: QueueContext, selections: Sequence[Selection], text: str
     if context.keeps_events:
         kind = "failed" if failed else "noted"
         context.events.tell(context, _entries(kind, selections, text=text))
-
-
-def is_told(context: QueueContext, verb: Verb, story: Story) -> bool:
-    """True when somebody may have to be told of messages that are settled."""
-    return bool(verb.event) and (context.keeps_events or story.target is not None)
 
 
 def tell_settled(

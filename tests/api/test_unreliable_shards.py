@@ -113,6 +113,24 @@ def test_settling_goes_on_with_the_other_shards_and_tells_at_the_end_what_failed
         assert sum(moved) == (20 if verb in ("dead_letter", "forward") else 0)
 
 
+@pytest.mark.parametrize("verb", SETTLE)
+def test_every_shard_is_settled_before_one_that_fails_is_asked_again(bench: Bench, verb: str) -> None:
+    with shardq.Client(bench.store, retry_seconds=0.2) as patient:
+        batch = patient.queue("q").consumer().receive(20)
+        bench.store.down = {
+            next(shard for shard in (bench.first, *bench.others) if str(shard) in batch[0].id)
+        }
+        bench.store.methods = {"acknowledge", "release", "extend", "forward"}
+        bench.store.asked.clear()
+        with pytest.raises(shardq.StoreUnavailable):
+            SETTLE[verb](batch)
+    asked = [shards for method, shards in bench.store.asked if method in bench.store.methods]
+    shards = [shard for each in asked for shard in each if shard.queue == "q"]
+    assert shards[0] in bench.store.down
+    assert set(shards[:4]) == {bench.first, *bench.others}
+    assert set(shards[4:]) == bench.store.down
+
+
 @pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
 def test_an_ack_by_receipt_goes_on_with_the_other_shards_too(
     url: str, clock: ManualClock, hooks: shardq.Hooks | None

@@ -22,7 +22,8 @@ PLANS = {
     "claim": (claims.SQL_DELIVERABLE, "slice_by_due (shard_key=? AND priority=? AND due<?)"),
     "repeated claim": (claims.SQL_HELD, "slice_by_token (shard_key=? AND token=?)"),
     "claim's bodies": (claims.SQL_READ, "slice_by_token (shard_key=? AND token=?)"),
-    "ack": (slicing.SQL_HELD, "slice_by_token (shard_key=? AND token=?)"),
+    "ack of a slice": (bundles.SQL_DELETE_HELD, "slice_by_bundle (bundle_id=? AND first=?)"),
+    "ack of many": (slicing.SQL_HELD, "slice_by_token (shard_key=? AND token=?)"),
     "ack of a part": (slicing.SQL_COVERING, "slice_by_bundle (bundle_id=? AND first>? AND first<?)"),
     "append": (bundles.SQL_INSERT, "slice_by_bundle (bundle_id=?)"),
     "peek": (

@@ -12,7 +12,8 @@ from itertools import zip_longest
 
 import msgspec
 
-from shardq.storage.requests import Append
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Append, Span
 from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.connections import BlobConnection
 
@@ -22,11 +23,13 @@ __all__ = [
     "DATA",
     "MEMORY",
     "SHORT",
+    "SQL_DELETE_HELD",
     "STILL_BEHIND",
     "Change",
     "append",
     "delete",
     "delete_all",
+    "delete_held",
     "long_data",
     "prune",
 ]
@@ -143,7 +146,12 @@ _CHOSEN_OVER = _OVER.format(Change.MANY)
 _REMEMBER_CHOSEN = _REMEMBER + _CHOSEN_OVER
 _DELETE_CHOSEN_DATA = f"{_DELETE_DATA} {_CHOSEN_OVER} AND data_key IS NOT NULL)"
 _DELETE_CHOSEN = f"DELETE FROM slice WHERE {Change.MANY}"
-_DELETE_ONE = "DELETE FROM slice WHERE slice_key = ? RETURNING bundle_id, count < sent_count, data_key"
+_DELETE_ONE = "DELETE FROM slice WHERE {} RETURNING bundle_id, count < sent_count, data_key"
+_KEYED = _DELETE_ONE.format("slice_key = ?")
+SQL_DELETE_HELD = _DELETE_ONE.format("""
+    bundle_id = ? AND first = ? AND count = ? AND token = ? AND processed_at IS NULL
+    AND shard_key = (SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?)
+""")
 _REST = "SELECT 1 FROM slice WHERE bundle_id = ? LIMIT 1"
 _REMEMBER_ONE = """
     INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
@@ -204,62 +212,81 @@ def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
         return blob.read()
 
 
-def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> int:
-    """Delete slices of the queue, and remember the bundles that are over; returns how many slices went."""
+def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> None:
+    """Delete slices of the queue that exist, and remember the bundles that are over."""
     if len(slice_keys) == 1:
-        return _delete_one(sql, queue, slice_keys[0], now)
-    oldest = _enter_period(sql, now)
-    chosen = msgspec.json.encode(slice_keys).decode()
-    sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue))
-    sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
-    deleted = sql.execute(_DELETE_CHOSEN, (chosen,)).rowcount
-    _prune(sql, oldest, now, 2 * deleted)
-    return deleted
+        over = _delete_one(sql, queue, now, _KEYED, slice_keys)
+    else:
+        chosen = msgspec.json.encode(slice_keys).decode()
+        over = sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue)).rowcount
+        sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
+        sql.execute(_DELETE_CHOSEN, (chosen,))
+    if over:
+        _enter_period(sql, now, over)
 
 
-def _delete_one(sql: sqlite3.Connection, queue: str, slice_key: int, now: int) -> int:
-    """Most messages that are acked alone are a bundle or a part of one, so that little has to be looked at."""
-    gone = sql.execute(_DELETE_ONE, (slice_key,)).fetchall()
+def delete_held(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], now: int) -> list[Span]:
+    """Delete the slices that spans hold whole, as most acks do; returns the other spans.
+
+    Each is found and deleted in one statement.
+    """
+    queue, rest, over = shard.queue, list[Span](), 0
+    for span in spans:
+        held = (span.bundle_id, span.first, span.count, span.token, queue, shard.time_shard, shard.number)
+        deleted = _delete_one(sql, queue, now, SQL_DELETE_HELD, held)
+        if deleted is None:
+            rest.append(span)
+        else:
+            over += deleted
+    if over:
+        _enter_period(sql, now, over)
+    return rest
+
+
+def _delete_one(
+    sql: sqlite3.Connection, queue: str, now: int, statement: str, values: Sequence[object]
+) -> int | None:
+    """Return how many bundles are over: one, unless it has other slices; None if there is no such slice."""
+    gone = sql.execute(statement, values).fetchall()
     if not gone:
-        return 0
+        return None
     ((bundle_id, is_cut, data_key),) = gone
     if is_cut and sql.execute(_REST, (bundle_id,)).fetchone():
-        return 1
-    oldest = _enter_period(sql, now)
+        return 0
     sql.execute(_REMEMBER_ONE, (now // _PERIOD, bundle_id, queue))
     if data_key is not None:
         sql.execute(_DELETE_DATA_OF_ONE, (data_key,))
-    _prune(sql, oldest, now, 2)
     return 1
 
 
 def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:
     """Delete all slices of the shard but the history."""
-    oldest = _enter_period(sql, now)
-    sql.execute(_REMEMBER_ALL, (shard_key, now // _PERIOD, queue))
+    over = sql.execute(_REMEMBER_ALL, (shard_key, now // _PERIOD, queue)).rowcount
     sql.execute(_DELETE_ALL_DATA, (shard_key,))
-    _prune(sql, oldest, now, 2 * sql.execute(_DELETE_ALL, (shard_key,)).rowcount)
+    sql.execute(_DELETE_ALL, (shard_key,))
+    if over:
+        _enter_period(sql, now, over)
 
 
 def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:
     """Forget up to ``limit`` ids that were remembered for long enough; returns how many."""
     oldest, _ = sql.execute(_PERIODS).fetchone()
-    return _prune(sql, oldest, now, limit)
+    return 0 if oldest is None or oldest >= (now - MEMORY) // _PERIOD else _prune(sql, oldest, limit)
 
 
-def _enter_period(sql: sqlite3.Connection, now: int) -> int | None:
-    """Note that bundles are finished in this period; returns the oldest one, None if there was none."""
-    oldest: int | None
+def _enter_period(sql: sqlite3.Connection, now: int, added: int) -> None:
+    """Note that so many bundles are remembered in this period.
+
+    More are forgotten than added, which bounds them even where nobody sweeps.
+    """
     oldest, newest = sql.execute(_PERIODS).fetchone()
     if newest != now // _PERIOD:
         sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
-    return oldest
+    if oldest is not None and oldest < (now - MEMORY) // _PERIOD:
+        _prune(sql, oldest, 2 * added)
 
 
-def _prune(sql: sqlite3.Connection, oldest: int | None, now: int, limit: int) -> int:
-    """Every deletion forgets more than it adds, which bounds them even where nobody sweeps."""
-    if oldest is None or (oldest + 1) * _PERIOD > now - MEMORY:
-        return 0
+def _prune(sql: sqlite3.Connection, oldest: int, limit: int) -> int:
     forgotten = sql.execute(_PRUNE, (oldest, limit)).rowcount
     if forgotten < limit:
         sql.execute(_PRUNE_PERIOD, (oldest,))

@@ -80,4 +80,6 @@ def drop(sql: sqlite3.Connection, queue: str, seen: QueueRecord | None = None) -
 def expire(sql: sqlite3.Connection, queue: str, before: int, limit: int, now: int) -> int:
     """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
     old = [key for (key,) in sql.execute(_OLD, (queue, before, limit))]
-    return bundles.delete(sql, queue, old, now) if old else 0
+    if old:
+        bundles.delete(sql, queue, old, now)
+    return len(old)

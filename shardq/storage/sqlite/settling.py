@@ -6,45 +6,26 @@ What was moved elsewhere is remembered for a quarter of an hour, so that it is l
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from shardq.storage import slicing
 from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
-from shardq.storage.sqlite import bundles, directory, groups, queues
+from shardq.storage.sqlite import bundles, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
-from shardq.storage.sqlite.slicing import Cut, cut
+from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
 
-__all__ = [
-    "MOVES_KNOWN",
-    "acknowledge",
-    "extend",
-    "forward",
-    "is_news",
-    "prune_moves",
-    "release",
-    "settle",
-    "tell",
-]
-
-MOVES_KNOWN = 15 * 60 * 1_000_000
-"""For how long a move is known, in microseconds."""
+__all__ = ["acknowledge", "extend", "forward", "is_news", "prune_moves", "release", "settle"]
 
 _REMEMBER = Change("""
     INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
     SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {0}
 """)
-_MOVED = """
-    SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
-"""
 _PRUNE = """
     DELETE FROM moved WHERE moved_at <= ?1
     AND moved_key IN (SELECT moved_key FROM moved ORDER BY moved_key LIMIT ?2)
 """
-
-
 _KEEP = Change("""
     UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
 """)
@@ -93,25 +74,29 @@ def is_news(request: Settle) -> bool:
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
-    shard_key = directory.key_of(sql, request.shard)
-    pieces = cut(sql, shard_key, request.spans)
-    over = groups.groups_of(sql, pieces.slice_keys) if request.shard.is_grouped else []
-    fenced = _finish(sql, request, pieces, now)
+    spans: Sequence[Span] = request.spans
+    is_grouped = request.shard.is_grouped
+    if len(spans) < FEW and not (request.keep or request.moved or is_grouped):
+        spans = bundles.delete_held(sql, request.shard, spans, now)
+        if not spans:
+            return Fenced()
+    pieces = cut(sql, request.shard, spans, now)
+    over = groups.groups_of(sql, pieces.slice_keys) if is_grouped else []
+    _finish(sql, request, pieces.slice_keys, now)
     if over:
-        groups.arm(sql, request.shard.queue, shard_key, over)
-    return fenced
+        groups.arm(sql, request.shard.queue, pieces.shard_key, over)
+    return pieces.fenced
 
 
-def _finish(sql: sqlite3.Connection, request: Acknowledge, pieces: Cut, now: int) -> Fenced:
-    queue, slices = request.shard.queue, pieces.slice_keys
+def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[int], now: int) -> None:
+    queue = request.shard.queue
     if request.moved:
         prune_moves(sql, now, 2 * len(request.spans))
-        _REMEMBER.run(sql, slices, now, queues.incarnation(sql, queue))
+        _REMEMBER.run(sql, slice_keys, now, queues.incarnation(sql, queue))
     if request.keep:
-        _KEEP.run(sql, slices, now)
-    elif slices:
-        bundles.delete(sql, queue, slices, now)
-    return tell(sql, queue, pieces.fenced, now)
+        _KEEP.run(sql, slice_keys, now)
+    elif slice_keys:
+        bundles.delete(sql, queue, slice_keys, now)
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
@@ -119,33 +104,26 @@ def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
 
     With ``alone`` give back what is held behind them in their groups.
     """
-    shard_key = directory.key_of(sql, request.shard)
-    pieces = cut(sql, shard_key, request.spans)
+    pieces = cut(sql, request.shard, request.spans, now)
     slices = pieces.slice_keys
     (_HIDE if request.shorten else _HIDE_LONGER).run(sql, slices, now + request.lease)
     if request.starts:
         _START.run(sql, slices)
-    if request.alone and shard_key is not None:
-        groups.leave_alone(sql, shard_key, slices, now)
-    return tell(sql, request.shard.queue, pieces.fenced, now)
+    if request.alone and pieces.shard_key is not None:
+        groups.leave_alone(sql, pieces.shard_key, slices, now)
+    return pieces.fenced
 
 
 def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
-    shard_key = directory.key_of(sql, request.shard)
-    pieces = cut(sql, shard_key, request.spans)
-    _giving_back(request).run(sql, pieces.slice_keys, now + request.delay)
-    if shard_key is not None:
+    pieces = cut(sql, request.shard, request.spans, now)
+    uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
+    (_GIVE_BACK if request.started else uncounted).run(sql, pieces.slice_keys, now + request.delay)
+    if pieces.shard_key is not None:
         if request.shard.is_grouped:
-            groups.put_back(sql, shard_key, pieces.slice_keys, now)
+            groups.put_back(sql, pieces.shard_key, pieces.slice_keys, now)
         queues.announce(sql, request.shard.queue)
-    return tell(sql, request.shard.queue, pieces.fenced, now)
-
-
-def _giving_back(request: Release) -> Change:
-    if request.started:
-        return _GIVE_BACK
-    return _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
+    return pieces.fenced
 
 
 def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
@@ -167,32 +145,17 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:
     """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
-    shard_key = directory.key_of(sql, request.shard)
-    pieces = cut(sql, shard_key, request.spans)
+    pieces = cut(sql, request.shard, request.spans, now)
+    shard_key = pieces.shard_key
     if shard_key is None or pieces.fenced != Fenced():
-        return tell(sql, request.shard.queue, pieces.fenced, now)
+        return pieces.fenced
     over = groups.groups_of(sql, pieces.slice_keys)
     places = [groups.place_of(sql, shard_key, span.bundle_id, span.first) for span in request.spans]
     groups.put_back(sql, shard_key, pieces.slice_keys, now)
-    fenced = _finish(sql, request, pieces, now)
+    _finish(sql, request, pieces.slice_keys, now)
     bundles.append(sql, append, now, places)
     groups.arm(sql, request.shard.queue, shard_key, over)
-    return fenced
-
-
-def tell(sql: sqlite3.Connection, queue: str, fenced: Fenced, now: int) -> Fenced:
-    """Return the answer with those of the gone messages among the lost that were moved elsewhere."""
-    if not fenced.gone:
-        return fenced
-    incarnation = queues.incarnation(sql, queue)
-    told = slicing.fenced(fenced.gone, lambda span: _ranges(sql, span, incarnation, now))
-    return Fenced((*fenced.lost, *told.lost), told.gone)
-
-
-def _ranges(
-    sql: sqlite3.Connection, span: Span, incarnation: int | None, now: int
-) -> Iterable[tuple[int, int]]:
-    return sql.execute(_MOVED, (span.bundle_id, incarnation, now - MOVES_KNOWN)).fetchall()
+    return pieces.fenced
 
 
 def prune_moves(sql: sqlite3.Connection, now: int, limit: int) -> int:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced, Span
-from shardq.storage.slicing import covered, uncovered
+from shardq.storage.slicing import covered, fenced, uncovered
+from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.bundles import BEHIND
 
-__all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
+__all__ = ["FEW", "MOVES_KNOWN", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
+# What begins within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = """
     SELECT slice_key, first, count, token, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
@@ -48,15 +50,20 @@ SQL_HELD = """
     SELECT bundle_id, first, count, token, slice_key FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
-_FEW = 4
+_MOVED = """
+    SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
+"""
+MOVES_KNOWN = 15 * 60 * 1_000_000
+"""For how long a move is known, in microseconds."""
 
-_Covering: TypeAlias = tuple[int, int, int, bytes | None, int | None]
-"""The fields of a slice."""
+FEW = 4
+"""Fewer spans than these are looked for one by one; more as all that their claims hold."""
 
 
 class Cut(msgspec.Struct, frozen=True):
     """The slices that hold exactly what is still held of the spans, and what is not."""
 
+    shard_key: int | None  # None: nothing was ever stored in the shard
     slice_keys: tuple[int, ...]
     fenced: Fenced
 
@@ -73,21 +80,39 @@ class _Slice(msgspec.Struct, frozen=True):
         return self.first + self.count
 
 
-def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
+def cut(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], now: int) -> Cut:
     """Cut the slices at the borders of what each span still holds under its token.
 
-    Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
+    Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries. Of what is not stored any
+    more, what was moved elsewhere is lost.
     """
-    whole = _whole(sql, shard_key, spans)
-    return Cut(whole, Fenced()) if whole else _cut_each(sql, shard_key, spans)
+    shard_key = directory.key_of(sql, shard)
+    if len(spans) >= FEW and (whole := _whole(sql, shard_key, spans)):
+        return Cut(shard_key, whole, Fenced())
+    keys: dict[int, None] = {}
+    lost, gone = list[Span](), list[Span]()
+    for span in spans:
+        end = span.first + span.count
+        covering = sql.execute(SQL_COVERING, (span.bundle_id, span.first, end, shard_key)).fetchall()
+        if len(covering) == 1 and covering[0][1:] == (span.first, span.count, span.token, None):
+            keys[covering[0][0]] = None
+            continue
+        stored = [each for row in covering if row[4] is None and (each := _Slice(*row)).end > span.first]
+        held = [each for each in stored if each.token == span.token]
+        keys.update((_isolate(sql, each, span.first, end), None) for each in held)
+        lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
+        gone += uncovered(span, [(each.first, each.end) for each in stored])
+    if gone:
+        seen = (queues.incarnation(sql, shard.queue), now - MOVES_KNOWN)
+        told = fenced(gone, lambda span: sql.execute(_MOVED, (span.bundle_id, *seen)).fetchall())
+        return Cut(shard_key, tuple(keys), Fenced((*lost, *told.lost), told.gone))
+    return Cut(shard_key, tuple(keys), Fenced(tuple(lost)))
 
 
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
     """Return the slices if every span is one of them, whole, and they are a good part of their claims; none if not."""
-    if len(spans) < _FEW:
-        return ()
     named = Counter([span.token for span in spans])
-    if len(spans) < _FEW * len(named):
+    if len(spans) < FEW * len(named):
         return ()
     held = {
         row[:4]: row[4]
@@ -100,30 +125,11 @@ def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]
         return ()
 
 
-def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
-    keys: dict[int, None] = {}
-    lost: list[Span] = []
-    gone: list[Span] = []
-    for span in spans:
-        end = span.first + span.count
-        covering = _covering(sql, shard_key, span.bundle_id, span.first, end)
-        if len(covering) == 1 and covering[0][1:] == (span.first, span.count, span.token, None):
-            keys[covering[0][0]] = None
-            continue
-        stored = [
-            each for each in map(_slice, covering) if each.processed_at is None and each.end > span.first
-        ]
-        held = [each for each in stored if each.token == span.token]
-        keys.update((_isolate(sql, each, span.first, end), None) for each in held)
-        lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
-        gone += uncovered(span, [(each.first, each.end) for each in stored])
-    return Cut(tuple(keys), Fenced(tuple(lost), tuple(gone)))
-
-
 def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> int | None:
     """Return the key of a slice made to hold this message alone, whatever its state; None without one."""
-    for each in map(_slice, _covering(sql, shard_key, bundle_id, position, position + 1)):
-        if each.end > position:
+    covering = sql.execute(SQL_COVERING, (bundle_id, position, position + 1, shard_key)).fetchall()
+    for row in covering:
+        if (each := _Slice(*row)).end > position:
             return _isolate(sql, each, position, position + 1)
     return None
 
@@ -145,17 +151,6 @@ def split_off(sql: sqlite3.Connection, slice_key: int, count: int) -> int:
 def skip(sql: sqlite3.Connection, slice_key: int, count: int) -> None:
     """Take the first ``count`` messages out of the slice, for good; it has more."""
     sql.execute(_SKIP, (slice_key, count))
-
-
-def _covering(
-    sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, first: int, end: int
-) -> list[_Covering]:
-    """Return what begins within a span, and the last that begins before it, which may end before it too."""
-    return sql.execute(SQL_COVERING, (bundle_id, first, end, shard_key)).fetchall()
-
-
-def _slice(row: _Covering) -> _Slice:
-    return _Slice(*row)
 
 
 def _isolate(sql: sqlite3.Connection, found: _Slice, first: int, end: int) -> int:

@@ -204,7 +204,10 @@ class SqliteStore(KeyMethods):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._announced(settling.acknowledge, request, news=settling.is_news(request))
+        fenced = self.session.write(settling.acknowledge, request)
+        if request.shard.is_grouped:
+            self.signals.announce()
+        return fenced
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
@@ -221,12 +224,8 @@ class SqliteStore(KeyMethods):
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
         finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
-        return self._announced(
-            settling.settle,
-            requests,
-            durable=finishes,
-            news=any(map(settling.is_news, requests)),
-        )
+        news = any(map(settling.is_news, requests))
+        return self._announced(settling.settle, requests, durable=finishes, news=news)
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
