@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -43,6 +44,7 @@ class SettleState(IntEnum):
 
 _ALONE = tuple(bytes([state]) for state in SettleState)
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
+_COUNT = attrgetter("count")
 
 
 class Cover(Protocol):
@@ -88,6 +90,8 @@ class HeldSlice:
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
         self._states = bytearray(claimed.count)
+        if claimed.finished:
+            self.untouched, self._states[:] = False, _ALONE[SettleState.FINISHED] * claimed.count
 
     @cached_property
     def messages(self) -> BundleData:
@@ -294,10 +298,7 @@ def held_unseen(shard: Shard, span: Span) -> HeldSlice:
 
 def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
     """How many messages are in slices."""
-    count = 0
-    for piece in slices:
-        count += piece.count
-    return count
+    return sum(map(_COUNT, slices))
 
 
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
@@ -334,4 +335,4 @@ def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
                 start = piece.first - each.first
                 each.mark(range(max(0, start), min(each.count, start + piece.count)), SettleState.LOST)
         earlier.append(piece)
-    return [part for piece in held for part in piece.held_parts]
+    return [part for piece in held for part in ((piece,) if piece.finished else piece.held_parts)]

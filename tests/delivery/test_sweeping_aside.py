@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.receiving import sweep_thread
+from shardq.receiving import sweeping
 from shardq.receiving.claiming import QueueClaims
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
@@ -101,7 +101,7 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
 def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
     store: SlowSweeps, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_thread, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
     client = shardq.Client(store, retry_seconds=0)
     send(client, "a")
     consumer = client.queue("a").consumer()
@@ -118,7 +118,7 @@ def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
 def test_a_sweep_that_ends_after_its_client_leaves_no_connections(
     store: SlowSweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_thread, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
     told: list[str] = []
     close, sweep = store.close, store.sweep
 

@@ -198,8 +198,8 @@ class SqliteStore(KeyMethods):
             answers = self._answers.known or self._answers.get()
             told = partial(answers.end, request.token, stored=True)
             taken = self.session.write(claims.finish, request, answers, committed=told)
-            if isinstance(taken, Claimed):
-                return taken
+        if isinstance(taken, Claimed):
+            return taken
         if taken.is_whole:
             return taken.claimed(request.lease)
         return self.session.read(lambda sql: claims.read(sql, request, taken))
