@@ -320,9 +320,9 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
 def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
     """Leave out messages that were claimed again later in the list: their first lease had expired.
 
-    A shard that was claimed from once gave no message twice.
+    They are in the order of their claims. A shard that was claimed from once gave no message twice.
     """
-    if len(held) < 2:
+    if len(held) < 2 or held[0].token == held[-1].token:
         return list(held)
     claims = {(piece.shard, piece.token) for piece in held}
     if len(claims) == len({shard for shard, _ in claims}):

@@ -69,7 +69,7 @@ class QueueClaims:
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = -(10**18)
         self._nothing_due_until = 0  # besides another survey, and settings that have changed
-        self._upkeep = Upkeep(context)
+        self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim
 
@@ -116,7 +116,7 @@ class QueueClaims:
     def seconds_until_due(self) -> float | None:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
-        moments = (messages, self._upkeep.seconds_until_duty())
+        moments = (messages, self.upkeep.seconds_until_duty())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:
@@ -127,13 +127,13 @@ class QueueClaims:
             self._take_over(settings)
         if settings.expires is not None:
             live.use()
-        self._upkeep.attend()
+        self.upkeep.attend()
         self._limits.begin()
         self.contended = False
         self._nothing_due_until = (
             0
             if settings.delivery_paused or self._is_limited
-            else min(self._enlisted_at + ENLIST_INTERVAL, self._upkeep.due_at(sweeps=self._is_first))
+            else min(self._enlisted_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
         )
         return not settings.delivery_paused
 
@@ -157,23 +157,9 @@ class QueueClaims:
             self._is_first = told.consumers[:1] == (self._enlisted_as,)
             self.reader.listed(told.shards)
 
-    @property
-    def swept_at(self) -> int:
-        """When leftovers were removed last."""
-        return self._upkeep.swept_at
-
     def has_to_sweep(self, now: int) -> bool:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
-        return self._is_first and self._upkeep.has_to_sweep(now)
-
-    @property
-    def is_partly_swept(self) -> bool:
-        """True when the last sweep had no time for all that it found: it is to be gone on with."""
-        return self._upkeep.is_broken_off
-
-    def sweep(self, now: int, seconds: float | None = None) -> None:
-        """Remove leftovers, for so many seconds and a moment."""
-        self._upkeep.sweep(now, large=self.filter.seen_large, seconds=seconds)
+        return self._is_first and self.upkeep.has_to_sweep(now)
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""

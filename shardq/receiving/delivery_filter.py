@@ -150,7 +150,7 @@ class DeliveryFilter:
 
     def _let_go(self, piece: HeldSlice, settings: QueueSettings) -> bool:
         """Drop or dead-letter messages that have expired; False for others."""
-        if not _is_expired(self._context, piece.bundle, settings):
+        if not is_expired(self._context, piece.bundle, settings):
             return False
         if settings.dead_letter_expired:
             self._dead_letter(piece, EXPIRED)
@@ -190,20 +190,16 @@ def expires_before(settings: QueueSettings, now: int) -> int | None:
     return None if settings.retention is None else now - microseconds(settings.retention)
 
 
-def is_expired(context: QueueContext, bundle: Bundle) -> bool:
-    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention."""
-    return _is_expired(context, bundle, context.settings)
+def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | None = None) -> bool:
+    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention.
 
-
-def _is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings) -> bool:
-    if not _may_expire(bundle, settings):
+    That is decided by the settings; None: by those of the queue as they are now.
+    """
+    settings = settings or context.settings
+    if bundle.expires_at is None and settings.retention is None:
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
-
-
-def _may_expire(bundle: Bundle, settings: QueueSettings) -> bool:
-    return bundle.expires_at is not None or settings.retention is not None
 
 
 def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:

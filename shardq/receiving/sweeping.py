@@ -79,8 +79,8 @@ class Sweeping:
         is_pausing = began - self._swept_at < pause
         due = [
             queue
-            for queue in sorted(due, key=lambda queue: queue.swept_at)
-            if queue.name not in self._left_out and (queue.is_partly_swept or not is_pausing)
+            for queue in sorted(due, key=lambda queue: queue.upkeep.swept_at)
+            if queue.name not in self._left_out and (queue.upkeep.is_broken_off or not is_pausing)
         ]
         if not due:
             return
@@ -90,7 +90,8 @@ class Sweeping:
             self._thread.begin(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
-            self._left_out.try_(queue, partial(queue.sweep, now, SWEEP_SECONDS), instead=None)
+            sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
+            self._left_out.try_(queue, sweep, instead=None)
             if many or self.timer() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 
@@ -102,4 +103,4 @@ class Sweeping:
 def _sweep(queues: Iterable[QueueClaims], now: int) -> None:
     for queue in queues:
         with suppress(QueueNotFound):  # whoever receives finds it out
-            queue.sweep(now)
+            queue.upkeep.sweep(now, large=queue.filter.seen_large)

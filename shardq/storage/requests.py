@@ -79,10 +79,7 @@ class Finish(msgspec.Struct, frozen=True):
             and keys.unique_key is None
             and keys.large is None
             and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
-            and (
-                (self.since is None and piece.bundle.expires_at is None)
-                or not expired(piece.bundle, self.now, self.since)
-            )
+            and not expired(piece.bundle, self.now, self.since)
         )
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
 import shardq
 from shardq.receiving import sweeping
-from shardq.receiving.claiming import QueueClaims
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
@@ -85,12 +83,13 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
 ) -> None:
     swept: list[str] = []
 
-    def sweep(queue: Any, _: int) -> None:
-        swept.append(queue.name)
-        if queue.name == "a":
+    def sweep(request: Sweep) -> int:
+        swept.append(request.queue)
+        if request.queue == "a":
             raise shardq.QueueNotFound("it is gone")
+        return 0
 
-    monkeypatch.setattr(QueueClaims, "sweep", sweep)
+    monkeypatch.setattr(store, "sweep", sweep)
     with shardq.Client(store, retry_seconds=0) as client:
         send(client, "a", "b")
         with client.consumer(["a", "b"]) as consumer:

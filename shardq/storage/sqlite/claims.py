@@ -111,7 +111,7 @@ def take(sql: sqlite3.Connection, request: Claim, now: int, found: Taken | None 
         key, _, count, *_ = taken.rows[-1]
         stripped = (*stripped, split_off(sql, key, count))
         sql.execute(_TAKE_HEAD, (key, *values, count))
-    if stripped and request.shard.is_grouped:
+    if stripped and request.shard.time_shard == GROUP_TIME_SHARD:
         groups.strip(sql, stripped, now)
     return taken
 

@@ -202,7 +202,7 @@ class SqliteStore(KeyMethods):
             return taken
         if taken.is_whole:
             return taken.claimed(request.lease)
-        return self.session.read(lambda sql: claims.read(sql, request, taken))
+        return self.session.read(partial(claims.read, request=request, taken=taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
