@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, overload
 
 from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState, in_states
+from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message
 from shardq.settler import Settler, check_results
 from shardq.wording import kind_of, shown
 
 __all__ = ["Batch"]
-
-_COUNT = attrgetter("count")
 
 
 class Batch(Sequence[Message]):
@@ -31,7 +28,7 @@ class Batch(Sequence[Message]):
     def __init__(
         self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
     ) -> None:
-        counts = [*map(_COUNT, held)]
+        counts = [*map(COUNT, held)]
         self._selections = tuple(map(Selection, held, map(range, counts)))
         self._settler = settler
         self._acking = acking  # called when all of it is about to be acked

@@ -14,7 +14,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
-from shardq.held import HeldSlice, count_of, first_of
+from shardq.held import COUNT, HeldSlice, first_of
 from shardq.large.writing import keep_body
 from shardq.message import Message
 from shardq.receiving.idling import Idling
@@ -31,7 +31,7 @@ __all__ = ["Consumer"]
 
 MAX_BATCH = 100_000
 LONGEST_WAIT = 10 * MAX_LEASE_SECONDS
-_COUNT, _IS_FINISHED = attrgetter("count"), attrgetter("finished")
+_IS_FINISHED = attrgetter("finished")
 
 
 class Consumer(Closing):
@@ -225,7 +225,7 @@ class Consumer(Closing):
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
         """What an ack of the batch begins: only a full one says that more is due."""
-        full = count_of(held) >= limit
+        full = sum(map(COUNT, held)) >= limit
         if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
             return lambda: None
         return lambda: None if self._stopped else self._overlap.begin(limit)
@@ -244,7 +244,7 @@ class Consumer(Closing):
                 if held:
                     if self._idling.has_slept:
                         self._idling.reset()
-                    return held if sum(map(_COUNT, held)) <= limit else self._first(held, limit)
+                    return held if sum(map(COUNT, held)) <= limit else self._first(held, limit)
                 if left <= 0 or self._stopped:
                     return []
                 news = self._idling.sleep(left)

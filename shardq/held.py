@@ -20,6 +20,7 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 
 __all__ = [
+    "COUNT",
     "Cover",
     "HeldSlice",
     "Named",
@@ -44,7 +45,8 @@ class SettleState(IntEnum):
 
 _ALONE = tuple(bytes([state]) for state in SettleState)
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
-_COUNT = attrgetter("count")
+COUNT = attrgetter("count")
+"""Of a slice: how many messages are in it. Where that is asked often, ``sum(map(COUNT, slices))`` calls nothing."""
 
 
 class Cover(Protocol):
@@ -298,7 +300,7 @@ def held_unseen(shard: Shard, span: Span) -> HeldSlice:
 
 def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
     """How many messages are in slices."""
-    return sum(map(_COUNT, slices))
+    return sum(map(COUNT, slices))
 
 
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:

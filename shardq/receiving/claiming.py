@@ -12,7 +12,7 @@ from shardq.clock import microseconds
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, claimed_once, count_of, first_of
+from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.upkeep import Upkeep
@@ -210,7 +210,7 @@ class QueueClaims:
                     raise OutcomeUnknown(
                         f"a message of shard {shard} may have been acked: {error}"
                     ) from error
-            missing = limit - count_of(held)
+            missing = limit - sum(map(COUNT, held))
         return claimed_once(held) if len(held) > 1 else held
 
     def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
@@ -235,7 +235,7 @@ class QueueClaims:
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
-        count = count_of(held)
+        count = sum(map(COUNT, held))
         self._report(request, claimed, count)
         if self._context.live.known.events is not None:
             tell_claimed(self._context, self._consumer.name, held)
@@ -244,7 +244,7 @@ class QueueClaims:
         if done and len(done) == len(held):
             return done
         rest = [piece for piece in held if not piece.finished] if done else held
-        wanted, surplus = (rest, []) if count <= limit else first_of(rest, limit - count_of(done))
+        wanted, surplus = (rest, []) if count <= limit else first_of(rest, limit - sum(map(COUNT, done)))
         try:
             if surplus:
                 give_back_unseen(self._context, surplus)

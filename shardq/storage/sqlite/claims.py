@@ -51,7 +51,7 @@ _KEEP = Change("""
 _MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
 _MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
 _EXPIRE = "DELETE FROM finishing WHERE until < ?"
-_OWN_DATA = itemgetter(9)
+_KEY, _OWN_DATA = itemgetter(0), itemgetter(9)
 _NO_DATA: Mapping[int, bytes | None] = MappingProxyType({})
 _REMEMBERED = 32  # answers
 _REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
@@ -74,7 +74,7 @@ class Taken(msgspec.Struct, frozen=True):
 
     def whole(self) -> list[int]:
         """The slices of which nothing stays behind."""
-        keys = [row[0] for row in self.rows]
+        keys = list(map(_KEY, self.rows))
         return keys[:-1] if self.left else keys
 
     def claimed(
