@@ -137,6 +137,8 @@ class Receiving:
         are received from, and at most so many messages of each.
         """
         began, alone = time.monotonic(), self._alone
+        if alone is not None and news and not self._polls:
+            alone.reader.told()
         held = [] if alone is None else alone.claim_known(limit, finish=finish)
         if not held:
             look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
@@ -188,8 +190,8 @@ class Receiving:
     ) -> list[HeldSlice]:
         began = self.timer()
         queues = self._open(limits, names, thorough=thorough)
-        if not self._polls and len(queues) == 1 and queues[0].name in news:  # of several, each has a turn
-            queues[0].reader.told()
+        if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
+            queues[0].reader.told()  # else each has a turn
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues
