@@ -113,10 +113,15 @@ class Overlap:
         self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
-        """What is claimed now: nothing while the consumer claims for itself, or when it fails."""
+        """What is claimed now: nothing while the consumer claims for itself, or when it fails.
+
+        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be given back.
+        """
         if not self.claiming.acquire(blocking=False):
             return []
         try:
+            if any(queue.may_have_finished for queue in self._receiving.queues.values()):
+                return []
             with self._retry.within(CLAIM_PATIENCE):
                 return self._receiving.fill(limit, thorough=False)
         except ShardqError as error:

@@ -245,6 +245,30 @@ def test_a_claim_that_begins_while_a_read_looks_for_one_hides_nothing_from_the_r
         assert not unacked
 
 
+def test_what_a_pop_may_have_acked_is_left_to_the_next_read(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, queue = open_queue()
+    monkeypatch.setattr(overlap, "LONGEST_WAIT", 0.0)
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        batch, asked = next(batches), store.asked("claim")
+        kinds = [FaultKind.LOST_RESPONSE, *[FaultKind.UNAVAILABLE] * 9]
+        store.plan = FaultPlan(
+            tuple(Fault("claim", asked + number, kind) for number, kind in enumerate(kinds, start=1))
+        )
+        with pytest.raises(shardq.OutcomeUnknown):
+            consumer.pop()
+        store.plan = FaultPlan()
+        batch.ack()
+        thread = claim_thread(consumer)
+        assert thread is not None
+        thread.join(PATIENCE)
+        popped = consumer.pop()
+        assert popped is not None
+        assert popped.body == b"4"
+
+
 def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: shardq.Queue) -> None:
     with queue.producer() as producer:
         producer.send_many([b"%d" % number for number in range(10)])
