@@ -13,8 +13,10 @@ from shardq.context import retry
 from shardq.receiving import claiming, receiving
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Claim
+from shardq.storage.requests import Append, Bundle, Claim
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
 from shardq.testing.seam import drive_timers
 
@@ -24,13 +26,14 @@ SECONDS_PER_ATTEMPT = 4.0
 class Bench:
     """A consumer that has received some of many messages, knows of the others, and has nothing else to do."""
 
-    def __init__(self, url: str, clock: ManualClock, retry_seconds: float = 0.0) -> None:
+    def __init__(self, url: str, clock: ManualClock, *, retry_seconds: float = 0.0, shards: int = 1) -> None:
         self.url, self.clock, self.timer = url, clock, ManualTimer()
         self.store = FaultyStore(open_store(url, clock), FaultPlan())
         self.client = shardq.Client(self.store, retry_seconds=retry_seconds)
-        self.queue = self.client.create_queue("q", shards=1, time_shards=1)
-        with self.queue.producer() as producer:
-            producer.send_many([b"%d" % number for number in range(200)])
+        self.queue = self.client.create_queue("q", shards=shards, time_shards=1)
+        for shard in range(shards):
+            bundle = Bundle(bytes([shard]) * 16, 5, 0, 0, 200, encode_bundle(BundleData([b"x"] * 200)))
+            self.store.inner.append(Append(Shard("q", 0, shard), (bundle,)))
         self.consumer = self.queue.consumer()
         drive_timers(self.consumer, timer=self.timer)
         for _ in range(3):
@@ -141,6 +144,21 @@ def test_a_claim_at_once_that_is_not_answered_is_repeated_under_its_token(
     assert len(claims) == 2
     assert claims[0] == claims[1]
     assert bench.queue.counts().ready == 196
+    bench.client.close()
+
+
+def test_a_claim_that_was_not_answered_comes_before_what_is_known(url: str, clock: ManualClock) -> None:
+    # Given messages in two shards, and a claim of one of them that is not answered
+    bench = Bench(url, clock, shards=2)
+    bench.fail_claims(FaultKind.LOST_RESPONSE)
+    before = bench.asked("claim")
+    bench.receive()
+    # Then it is repeated as soon as its shard is left out no longer
+    bench.timer.advance(0.6)
+    bench.receive()
+    claims = [call.arguments[0] for call in bench.store.calls if call.method == "claim"][before:]
+    assert [claim.shard for claim in claims[:2]] != [claims[0].shard] * 2
+    assert claims[2] == claims[0]
     bench.client.close()
 
 
