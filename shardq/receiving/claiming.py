@@ -168,7 +168,10 @@ class QueueClaims:
             retry(store.resign, self._context.name, self._enlisted_as)
 
     def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
-        """Claim what the last survey has found, while nothing else is due. An empty list says nothing."""
+        """Claim what the last survey has found, for up to half a second after it, while nothing else is due.
+
+        An empty list says nothing of the queue: a read asks then, or claims by :meth:`claim`.
+        """
         reader, now = self.reader, self._context.store.now()
         if (
             not reader.candidates

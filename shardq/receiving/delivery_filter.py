@@ -143,7 +143,7 @@ class DeliveryFilter:
         if lost:
             self._keep_back(piece)
             return False
-        if _is_exhausted(piece, settings):
+        if settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
             self._dead_letter(piece, EXHAUSTED)
             return False
         return True
@@ -200,10 +200,6 @@ def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | 
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
-
-
-def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:
-    return settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

@@ -45,7 +45,7 @@ class Overlap:
         self._lock = threading.RLock()
         self._changes = ChangeNotifier(self._lock)
         self.claim: _Claim | None = None
-        """The claim that was begun last and not taken; for a look without the lock, whoever holds :attr:`claiming`."""
+        """The claim that was begun last and not taken."""
         self._thread: threading.Thread | None = None
         self._generation = forks.count
         self._left = False
@@ -131,11 +131,8 @@ class Overlap:
             self.claiming.release()
 
     def _take(self) -> list[HeldSlice]:
-        if self._generation != forks.count:
-            return []
-        with self._lock:  # else one whose thread was started a moment ago is not seen
-            claim = self.claim
-        if claim is None:
+        claim = self.claim
+        if claim is None or self._generation != forks.count:
             return []
 
         def take() -> tuple[list[HeldSlice], ...]:

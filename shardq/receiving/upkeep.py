@@ -20,14 +20,13 @@ from shardq.large.collecting import collect_bodies
 from shardq.receiving.expiring import sweep_steps
 from shardq.receiving.unused import sweep_beside
 
-__all__ = ["LONGEST", "Upkeep"]
+__all__ = ["Upkeep"]
 
 _log = logging.getLogger(__name__)
 
 # In microseconds.
-INTERVAL = 60_000_000  # of sweeps
+INTERVAL = 60_000_000  # of sweeps, and until a duty is looked at again, whatever was said
 LONG_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
-LONGEST = 60_000_000  # until a duty is looked at again, whatever was said
 _AFTER_ERROR = 2_000_000
 _PATIENCE = 0.2  # seconds for which what fails is repeated: messages come first
 
@@ -60,7 +59,7 @@ class Upkeep:
             self._moments = dict.fromkeys(live.duties, 0)
         now = self._context.store.now()
         for name, moment in self._moments.items():
-            if not now < moment <= now + LONGEST:  # due, or the clock was put back
+            if not now < moment <= now + INTERVAL:  # due, or the clock was put back
                 self._moments[name] = self._attended(name, now)
 
     def seconds_until_duty(self) -> float | None:
@@ -73,7 +72,7 @@ class Upkeep:
         assert self._context.attend is not None
         try:
             with self._context.retry.within(_PATIENCE):
-                return min(self._context.attend(self._context, name), now + LONGEST)
+                return min(self._context.attend(self._context, name), now + INTERVAL)
         except Exception as error:  # a hook, a record of a later version: messages are received all the same
             _log.warning("%s was not attended to: %s: %s", name, type(error).__name__, error)
             return now + _AFTER_ERROR
