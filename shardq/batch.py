@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState, count_of, in_states
+from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message
 from shardq.settler import Settler, check_results
 from shardq.wording import kind_of, shown
@@ -31,10 +31,11 @@ class Batch(Sequence[Message]):
     def __init__(
         self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] | None = None
     ) -> None:
-        self._selections = tuple([Selection(piece, range(piece.count)) for piece in held])
+        counts = [*map(COUNT, held)]
+        self._selections = tuple(map(Selection, held, map(range, counts)))
         self._settler = settler
         self._acking = acking  # called when all of it is about to be acked
-        self._length = count_of(held)
+        self._length: int = sum(counts)
 
     def __len__(self) -> int:
         return self._length

@@ -14,7 +14,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
-from shardq.held import HeldSlice, count_of, first_of
+from shardq.held import COUNT, HeldSlice, first_of
 from shardq.large.writing import keep_body
 from shardq.message import Message
 from shardq.receiving.idling import Idling
@@ -30,6 +30,7 @@ from shardq.storage.per_process import forks
 __all__ = ["Consumer"]
 
 MAX_BATCH = 100_000
+LONGEST_WAIT = 10 * MAX_LEASE_SECONDS
 _IS_FINISHED = attrgetter("finished")
 
 
@@ -102,7 +103,6 @@ class Consumer(Closing):
         Raises QueueNotFound, StoreUnavailable or OutcomeUnknown. Messages that were claimed before the error are
         redelivered when their leases expire.
         """
-        check_number("limit", limit, 1, MAX_BATCH, whole=True)
         return self._batch(self._receive(limit, wait))
 
     def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
@@ -133,7 +133,10 @@ class Consumer(Closing):
         for two hours. After OutcomeUnknown it may be acked; if it is, the next ``pop`` within the visibility timeout
         hands it out.
         """
-        batch = self.pop_many(1, wait=wait)
+        held = self._receive_to_pop(1, wait)
+        if held and held[0].finished:
+            return Message(held[0], 0, self._codec, self._settlements[held[0].shard.queue])
+        batch = self._acked(held)
         return batch[0] if batch else None
 
     def pop_many(self, limit: int, *, wait: float = 0.0) -> Batch:
@@ -147,16 +150,18 @@ class Consumer(Closing):
         are not acked, after OutcomeUnknown they may be. Those that are acked the next ``pop`` or ``pop_many`` within
         the visibility timeout hands out.
         """
-        check_number("limit", limit, 1, MAX_BATCH, whole=True)
-        held, later = self._popped_before(limit) if self._unacked else ([], [])
-        if not held:
-            held = list(self._receive(limit, wait, finish=self._context.hooks is None))
-        self._check_open()
-        return self._acked(held, later)
+        return self._acked(self._receive_to_pop(limit, wait))
 
-    def _popped_before(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
-        """What a pop that failed may have acked: up to so many messages, and the others."""
-        return first_of([piece for piece in self._unacked if not self._is_over(piece)], limit)
+    def _receive_to_pop(self, limit: int, wait: float) -> Sequence[HeldSlice]:
+        """Messages to be acked, or acked by their claim: up to so many. First what a pop that failed may have acked."""
+        if self._unacked:
+            check_number("limit", limit, 1, MAX_BATCH, whole=True)
+            self._check_open()
+            held = [piece for piece in self._unacked if not self._is_over(piece)]
+            first, self._unacked = first_of(held, limit)
+            if first:
+                return first
+        return self._receive(limit, wait, finish=self._context.hooks is None)
 
     def stop(self) -> None:
         """End waiting and :meth:`batches` within a second. For signal handlers and other threads."""
@@ -190,8 +195,12 @@ class Consumer(Closing):
         self._context.retry.check_open()
 
     def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Sequence[HeldSlice]:
-        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
-        self._check_open()
+        if type(limit) is not int or not 0 < limit <= MAX_BATCH:
+            check_number("limit", limit, 1, MAX_BATCH, whole=True)
+        if type(wait) is not float or not 0.0 <= wait <= LONGEST_WAIT:
+            check_number("wait", wait, 0.0, LONGEST_WAIT)
+        if self._closing or self._generation != forks.count or self._context.retry.closed:
+            self._check_open()
         if self._keepers is not None:
             self._keepers.let_go()
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
@@ -216,7 +225,7 @@ class Consumer(Closing):
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
         """What an ack of the batch begins: only a full one says that more is due."""
-        full = count_of(held) >= limit
+        full = sum(map(COUNT, held)) >= limit
         if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
             return lambda: None
         return lambda: None if self._stopped else self._overlap.begin(limit)
@@ -227,21 +236,22 @@ class Consumer(Closing):
         deadline = time.monotonic() + wait
         news: tuple[str, ...] | None = None
         with self._overlap.claiming:
-            if held := self._overlap.take(limit):
-                return self._first(held, limit)
+            if self._overlap.claim is not None and (held := self._overlap.take(limit)):
+                return held
             while True:
                 left = deadline - time.monotonic()
                 held = self._receiving.fill(limit, thorough=left <= 0, finish=finish, news=news)
                 if held:
-                    self._idling.reset()
-                    return self._first(held, limit)
+                    if self._idling.has_slept:
+                        self._idling.reset()
+                    return held if sum(map(COUNT, held)) <= limit else self._first(held, limit)
                 if left <= 0 or self._stopped:
                     return []
                 news = self._idling.sleep(left)
 
-    def _acked(self, held: Sequence[HeldSlice], later: list[HeldSlice]) -> Batch:
-        """Ack messages that are popped; returns those that nobody else can have had. The later ones come next."""
-        self._unacked, lost = later, frozenset[Message]()
+    def _acked(self, held: Sequence[HeldSlice]) -> Batch:
+        """Ack messages that are popped; returns those that nobody else can have had."""
+        lost = frozenset[Message]()
         if all(map(_IS_FINISHED, held)):  # by their claim
             return self._batch(held)
         self._keep_bodies(held)
@@ -250,7 +260,7 @@ class Consumer(Closing):
         except LeaseLost as error:  # the process slept through the lease: they are somebody else's
             lost = frozenset(error.messages)
         except (StoreUnavailable, OutcomeUnknown):
-            self._unacked = [*held, *later]
+            self._unacked = [*held, *self._unacked]
             raise
         batch = self._batch([piece for piece in held if not (piece.unanswered and self._is_over(piece))])
         return batch.part(message for message in batch if message not in lost) if lost else batch

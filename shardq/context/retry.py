@@ -45,15 +45,15 @@ class _Here(threading.local):
 
 
 class _Within(msgspec.Struct):
-    """A block whose calls repeat nothing after a moment. A class, as every request to a store is in such a block."""
+    """A block whose calls repeat nothing after a moment. A class, as many requests to a store are in such a block."""
 
     here: _Here
-    seconds: float
+    until: float
     outer: float | None = None
 
     def __enter__(self) -> None:
         self.outer = outer = self.here.until
-        until = time.monotonic() + self.seconds
+        until = self.until
         self.here.until = until if outer is None or until < outer else outer
 
     def __exit__(self, *error: object) -> None:
@@ -87,13 +87,17 @@ class Retry:
         if self.closed:
             raise Closed("this client is closed: open another one with shardq.connect()")
 
-    def within(self, seconds: float | None = None) -> AbstractContextManager[None]:
+    def within(
+        self, seconds: float | None = None, *, since: float | None = None
+    ) -> AbstractContextManager[None]:
         """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
 
-        None: to the seconds of one call. With 0 nothing is repeated. A block within another one gets no more time than
-        that one has left.
+        None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or ``since`` a moment of
+        ``time.monotonic()``: the first attempt at something is made outside, and the block is entered when it fails. A
+        block within another one gets no more time than that one has left.
         """
-        return _Within(self._here, self._seconds if seconds is None else min(seconds, self._seconds))
+        seconds = self._seconds if seconds is None else min(seconds, self._seconds)
+        return _Within(self._here, (time.monotonic() if since is None else since) + seconds)
 
     def once(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something without repeating any call in it, as within 0 seconds."""
@@ -138,9 +142,21 @@ class Retry:
         try:
             return operation(*args, **kwargs)
         except ShardqError as error:
-            if not error.retryable or not self.repeats:
-                raise
-            return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs).value
+            return self._repeat(error, operation, *args, **kwargs).value
+        finally:
+            if self.closed:
+                self._end_late()
+
+    def briefly(self, seconds: float, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like calling this object, but repeat what fails only until so many seconds after the first attempt began."""
+        began = time.monotonic()
+        if self.closed or self._here.over is not None:
+            self._check_allowed()
+        try:
+            return operation(*args, **kwargs)
+        except ShardqError as error:
+            with self.within(seconds, since=began):
+                return self._repeat(error, operation, *args, **kwargs).value
         finally:
             if self.closed:
                 self._end_late()
@@ -152,9 +168,7 @@ class Retry:
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
-            if not error.retryable or not self.repeats:
-                raise
-            return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
+            return self._repeat(error, operation, *args, **kwargs)
         finally:
             if self.closed:
                 self._end_late()
@@ -189,9 +203,13 @@ class Retry:
             self._late()
 
     def _repeat(
-        self, unknown: bool, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+        self, error: ShardqError, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Answer[T]:
+        """Go on after a first attempt, whose error is raised again where nothing is repeated."""
+        if not error.retryable or not self.repeats:
+            raise error
         self._repeated()
+        unknown = isinstance(error, OutcomeUnknown)
         until = time.monotonic() + self._left
         longest = _FIRST_PAUSE
         while True:
@@ -200,13 +218,13 @@ class Retry:
             self.check_open()
             try:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
-            except ShardqError as error:
-                unknown = unknown or isinstance(error, OutcomeUnknown)
-                if not error.retryable or self._is_over or time.monotonic() >= until:
-                    if unknown and not isinstance(error, OutcomeUnknown):
+            except ShardqError as again:
+                unknown = unknown or isinstance(again, OutcomeUnknown)
+                if not again.retryable or self._is_over or time.monotonic() >= until:
+                    if unknown and not isinstance(again, OutcomeUnknown):
                         raise OutcomeUnknown(
-                            f"an attempt was not answered, and repeating it failed: {error}"
-                        ) from error
+                            f"an attempt was not answered, and repeating it failed: {again}"
+                        ) from again
                     raise
             time.sleep(random.uniform(0, longest))
             longest = min(2 * longest, _LONGEST_PAUSE)

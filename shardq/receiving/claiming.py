@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -10,17 +12,16 @@ from shardq.clock import microseconds
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, claimed_once, count_of, first_of
+from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
-from shardq.receiving.duties import Duties
 from shardq.receiving.upkeep import Upkeep
 from shardq.settings import QueueSettings
 from shardq.settling.settle import give_back_unseen
 from shardq.settling.telling import tell_claimed
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.probing import Probing
-from shardq.sharding.reading import ShardReader
+from shardq.sharding.reading import SURVEY_INTERVAL, ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Claimed, Enlisted, Finish
@@ -59,23 +60,22 @@ class QueueClaims:
         self.ownership = Ownership(self._enlisted_as)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, polled=polled)
         self.filter = DeliveryFilter(context)
-        self._duties = Duties(context)
-        self._limits = QueueLimits(context, consumer, lambda: self.lease)
+        self._limits = QueueLimits(context, consumer, lambda: self.known_lease)
         self._settings: QueueSettings | None = None
+        self.layout: Layout
+        """How the queue is cut into shards, once it was opened."""
+        self._lease: int
+        self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = -(10**18)
-        self._upkeep = Upkeep(context)
+        self._nothing_due_until = 0  # besides another survey, and settings that have changed
+        self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim
 
     @property
-    def lease(self) -> int:
-        """For how long messages are claimed, in microseconds."""
-        return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
-
-    @property
     def known_lease(self) -> int:
-        """The same by the settings as they were read last."""
+        """For how long messages are claimed, in microseconds, by the settings as they were read last."""
         return microseconds(self._visibility_timeout or self._context.live.known.visibility_timeout)
 
     @property
@@ -91,18 +91,12 @@ class QueueClaims:
     @property
     def has_candidates(self) -> bool:
         """True when there is a shard to claim from."""
-        return bool(self._unanswered) or self.reader.has_candidates
+        return bool(self._unanswered or self.reader.candidates)
 
     @property
     def has_reason(self) -> bool:
         """True when something can be claimed, or has to be looked at, without any news."""
         return self.has_candidates or self.is_paused or self.seconds_until_due() == 0
-
-    @property
-    def layout(self) -> Layout:
-        """How the queue is cut into shards, once it was opened."""
-        assert self._settings is not None
-        return self._settings.layout
 
     @property
     def is_paused(self) -> bool:
@@ -122,19 +116,31 @@ class QueueClaims:
     def seconds_until_due(self) -> float | None:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
-        moments = (messages, self._duties.seconds_until_due())
+        moments = (messages, self.upkeep.seconds_until_duty())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:
         """Read the settings when they are so many seconds old (None: one). True when the queue delivers."""
         live = self._context.live
-        self._settings = settings = live.current(at_most)
+        settings = live.current(at_most)
+        if settings is not self._settings:
+            self._take_over(settings)
         if settings.expires is not None:
             live.use()
-        self._duties.attend()
+        self.upkeep.attend()
         self._limits.begin()
         self.contended = False
+        self._nothing_due_until = (
+            0
+            if settings.delivery_paused or self._is_limited
+            else min(self._enlisted_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
+        )
         return not settings.delivery_paused
+
+    def _take_over(self, settings: QueueSettings) -> None:
+        """Decide what holds for every claim by these settings."""
+        self._settings, self.layout, self._lease = settings, settings.layout, self.known_lease
+        self._is_limited = self._limited and settings.is_limited
 
     def has_to_enlist(self, now: int) -> bool:
         """True every five seconds: then this consumer is to be counted among the live ones of the queue."""
@@ -151,23 +157,9 @@ class QueueClaims:
             self._is_first = told.consumers[:1] == (self._enlisted_as,)
             self.reader.listed(told.shards)
 
-    @property
-    def swept_at(self) -> int:
-        """When leftovers were removed last."""
-        return self._upkeep.swept_at
-
     def has_to_sweep(self, now: int) -> bool:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
-        return self._is_first and self._upkeep.is_due(now)
-
-    @property
-    def is_partly_swept(self) -> bool:
-        """True when the last sweep had no time for all that it found: it is to be gone on with."""
-        return self._upkeep.is_broken_off
-
-    def sweep(self, now: int, seconds: float | None = None) -> None:
-        """Remove leftovers, for so many seconds and a moment."""
-        self._upkeep.sweep(now, large=self.filter.seen_large, seconds=seconds)
+        return self._is_first and self.upkeep.has_to_sweep(now)
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""
@@ -175,65 +167,87 @@ class QueueClaims:
         with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
             retry(store.resign, self._context.name, self._enlisted_as)
 
+    def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
+        """Claim what the last survey has found, for up to half a second after it, while nothing else is due.
+
+        An empty list says nothing of the queue: a read asks then, or claims by :meth:`claim`.
+        """
+        reader, now = self.reader, self._context.store.now()
+        if (
+            not reader.candidates
+            or not reader.surveyed_at
+            <= now
+            < min(reader.surveyed_at + SURVEY_INTERVAL, self._nothing_due_until)
+            or self._unanswered
+            or self._context.live.current() is not self._settings
+        ):
+            return []
+        return self._claim_all(limit, finish=finish, first=heapq.heappop(reader.candidates)[-1])
+
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim up to so many messages, as far as the limits of the queue allow it.
 
         With ``finish`` from one shard only: what it gave may be acked, and an error of the next one would lose it. Only
         the answer to a claim that is repeated can be of more than ``limit`` messages, all acked.
         """
-        assert self._settings is not None
-        if not self._limited or not self._settings.is_limited:
+        if not self._is_limited:
             return self._claim_all(limit, finish=finish)
+        assert self._settings is not None
         with self._limits.allowance(self._settings) as allowance:
             return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
 
-    def _claim_all(self, limit: int, *, finish: bool) -> list[HeldSlice]:
+    def _claim_all(self, limit: int, *, finish: bool, first: Shard | None = None) -> list[HeldSlice]:
         """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while."""
-        assert self._settings is not None
-        settings = self._settings
+        began = time.monotonic()
         held: list[HeldSlice] = []
         missing = limit
         while missing > 0 and not (held and (finish or self._is_time_to_hand_out(held))):
-            shard = self._next(settings)
+            shard, first = first or self._next(began), None
             if shard is None:
                 break
             try:
-                held += self._claim(shard, missing, settings, finish=finish)
+                held += self._claim(shard, missing, began, finish=finish)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 self.reader.failed(shard, error)
                 if finish and self._may_be_finished(shard):
                     raise OutcomeUnknown(
                         f"a message of shard {shard} may have been acked: {error}"
                     ) from error
-            missing = limit - count_of(held)
-        return claimed_once(held)
+            missing = limit - sum(map(COUNT, held))
+        return claimed_once(held) if len(held) > 1 else held
 
     def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
-        return self._context.store.now() + self.lease // 2 >= held[0].lease_until
+        return self._context.store.now() + self._lease // 2 >= held[0].lease_until
 
-    def _next(self, settings: QueueSettings) -> Shard | None:
+    def _next(self, began: float) -> Shard | None:
         """The shard to claim from next: first those whose last claim was not answered, as it may hide messages."""
         for shard in self._unanswered:
             if not self.reader.is_left_out(shard):
                 return shard
-        return self._context.retry(self.reader.take, settings.layout)
+        with self._context.retry.within(since=began):
+            return self._context.retry(self.reader.take, self.layout)
 
-    def _claim(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
-        request = self._to_be_repeated(shard) or self._request(shard, limit, settings, finish=finish)
-        claimed = self._claim_once(request)
+    def _claim(self, shard: Shard, limit: int, began: float, *, finish: bool) -> list[HeldSlice]:
+        settings = self._settings
+        assert settings is not None
+        request = self._to_be_repeated(shard) if self._unanswered else None
+        if request is None:
+            request = self._request(shard, limit, settings, finish=finish)
+        claimed = self._claim_once(request, began)
         held = [
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
-        self._report(shard, request.limit, claimed)
-        tell_claimed(self._context, self._consumer.name, held)
-        done, rest, missing = list[HeldSlice](), held, limit
-        if request.finish is not None:
-            # Nothing that the filter would keep back is finished.
-            done = [piece for piece in held if piece.finished]
-            rest = [piece for piece in held if not piece.finished]
-            missing -= count_of(done)
-        wanted, surplus = first_of(rest, missing) if missing > 0 else ([], rest)
+        count = sum(map(COUNT, held))
+        self._report(request, claimed, count)
+        if self._context.live.known.events is not None:
+            tell_claimed(self._context, self._consumer.name, held)
+        # Nothing that the filter would keep back is finished.
+        done = [] if request.finish is None else [piece for piece in held if piece.finished]
+        if done and len(done) == len(held):
+            return done
+        rest = [piece for piece in held if not piece.finished] if done else held
+        wanted, surplus = (rest, []) if count <= limit else first_of(rest, limit - sum(map(COUNT, done)))
         try:
             if surplus:
                 give_back_unseen(self._context, surplus)
@@ -262,51 +276,45 @@ class QueueClaims:
 
         Nor does it for groups: counting it shows that no earlier message of the group was given back meanwhile.
         """
-        unlimited = settings.max_deliveries is None and not shard.is_grouped
-        started = self.counts and (unlimited or not self._ahead)
-        token = self._consumer.token()
+        started = self.counts and (
+            not self._ahead or (settings.max_deliveries is None and not shard.is_grouped)
+        )
         allowed = self._finish(settings) if finish else None
-        return Claim(shard, token, limit, self.known_lease, self._consumer.name, started, allowed)
+        return Claim(shard, self._consumer.token(), limit, self._lease, self._consumer.name, started, allowed)
 
     def _finish(self, settings: QueueSettings) -> Finish:
         """What the delivery filter would let pass."""
         now = self._context.store.now()
-        return Finish(
-            keep=settings.history_retention > 0,
-            most_deliveries=settings.max_deliveries,
-            since=expires_before(settings, now),
-            now=now,
-        )
+        since = None if settings.retention is None else expires_before(settings, now)
+        return Finish(settings.history_retention > 0, settings.max_deliveries, since, now)
 
-    def _claim_once(self, request: Claim) -> Claimed:
+    def _claim_once(self, request: Claim, began: float) -> Claimed:
         """The store's answer. One that may have finished messages is waited for as long as the whole call may take."""
         retry, claim = self._context.retry, self._context.store.claim
         try:
-            with retry.within(CLAIM_PATIENCE):
-                claimed = retry(claim, request)
+            claimed = retry.briefly(CLAIM_PATIENCE, claim, request)
         except OutcomeUnknown:
             self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:
                 raise
-            with telling_done(lambda: "the claim may be made"):
+            with telling_done(lambda: "the claim may be made"), retry.within(since=began):
                 claimed = retry(claim, request)
-        self._unanswered.pop(request.shard, None)
+        if self._unanswered:
+            self._unanswered.pop(request.shard, None)
         return claimed
 
     def _may_be_finished(self, shard: Shard) -> bool:
         request, _ = self._unanswered.get(shard, (None, 0))
         return request is not None and request.finish is not None
 
-    def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
+    def _report(self, request: Claim, claimed: Claimed, count: int) -> None:
         """Tell the reader what the claim said of the shard."""
         self._context.counters.add(claims=1)
-        count = count_of(claimed.slices)
-        self.reader.claimed(shard, claimed.lease_until if count else None, used_up=count < limit)
+        shard, reader = request.shard, self.reader
+        last = claimed.slices[-1].bundle if count >= request.limit else None
+        reader.claimed(shard, claimed.lease_until if count else None, last)
         if claimed.contended:
             self._context.counters.add(lock_contention=1)
             self.contended = True
-            self.reader.changed(shard)
-            self.reader.avoid(shard, CONTENTION_PAUSE)
-        elif count >= limit:
-            last = claimed.slices[-1].bundle
-            self.reader.put_back(shard, last.priority, last.due)
+            reader.changed(shard)
+            reader.avoid(shard, CONTENTION_PAUSE)

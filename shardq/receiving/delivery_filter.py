@@ -28,9 +28,10 @@ from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
 from shardq.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
-from shardq.storage.bundle_data import BundleKeys, decode_keys_of_all
+from shardq.storage.bundle_data import BundleKeys, read_keys
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["DeliveryFilter", "expires_before", "is_expired"]
 
@@ -58,16 +59,39 @@ class DeliveryFilter:
         If the keys cannot be confirmed, all are released, unless they were claimed by name, and the error is raised. If
         a message of a group can be neither delivered nor taken away, those that follow it are released.
         """
+        most = settings.max_deliveries
+        doubtful = settings.retention is not None
+        keyed: list[tuple[HeldSlice, BundleKeys]] = []
+        for piece in held:
+            bundle = piece.bundle
+            if bundle.expires_at is not None or (most is not None and piece.deliveries > most):
+                doubtful = True
+            try:
+                keys = read_keys(bundle.data)
+            except UNREADABLE:  # whoever reads it is told
+                continue
+            if (
+                keys.dedupe_keys is not None
+                or keys.move_key is not None
+                or keys.unique_key is not None
+                or keys.large is not None
+            ):
+                keyed.append((piece, keys))
+        lost = self._confirm_or_release(keyed, held) if keyed else set()
+        if not lost and not doubtful:
+            return list(held)
+        return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
+
+    def _confirm_or_release(
+        self, keyed: Sequence[tuple[HeldSlice, BundleKeys]], held: Sequence[HeldSlice]
+    ) -> set[HeldSlice]:
         try:
-            lost = self._confirm_keys(held)
+            return self._confirm_keys(keyed)
         except ShardqError:
             if not self._by_name:
                 with suppress(ShardqError):  # it comes back by itself when its lease is over
                     give_back_unseen(self._context, held)
             raise
-        if not lost and not _may_be_kept_back(held, settings):
-            return list(held)
-        return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Return those of the messages that have not expired while they waited for a consumer; the others go."""
@@ -91,15 +115,12 @@ class DeliveryFilter:
                 give_back_unseen(self._context, behind)
         return kept
 
-    def _confirm_keys(self, held: Sequence[HeldSlice]) -> set[HeldSlice]:
+    def _confirm_keys(self, keyed: Sequence[tuple[HeldSlice, BundleKeys]]) -> set[HeldSlice]:
         """Confirm dedupe keys and unique keys; returns what lost its unique key."""
         context = self._context
         entries: list[DedupeEntry] = []
         unique: list[HeldSlice] = []
-        stored = [piece.bundle.data for piece in held]
-        for piece, keys in zip(held, decode_keys_of_all(stored), strict=True):
-            if keys is None:
-                continue
+        for piece, keys in keyed:
             if keys.unique_key is not None:
                 piece.unique_key = keys.unique_key
                 unique.append(piece)
@@ -122,14 +143,14 @@ class DeliveryFilter:
         if lost:
             self._keep_back(piece)
             return False
-        if _is_exhausted(piece, settings):
+        if settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
             self._dead_letter(piece, EXHAUSTED)
             return False
         return True
 
     def _let_go(self, piece: HeldSlice, settings: QueueSettings) -> bool:
         """Drop or dead-letter messages that have expired; False for others."""
-        if not _is_expired(self._context, piece.bundle, settings):
+        if not is_expired(self._context, piece.bundle, settings):
             return False
         if settings.dead_letter_expired:
             self._dead_letter(piece, EXPIRED)
@@ -169,37 +190,16 @@ def expires_before(settings: QueueSettings, now: int) -> int | None:
     return None if settings.retention is None else now - microseconds(settings.retention)
 
 
-def is_expired(context: QueueContext, bundle: Bundle) -> bool:
-    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention."""
-    return _is_expired(context, bundle, context.settings)
+def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | None = None) -> bool:
+    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention.
 
-
-def _is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings) -> bool:
-    if not _may_expire(bundle, settings):
+    That is decided by the settings; None: by those of the queue as they are now.
+    """
+    settings = settings or context.settings
+    if bundle.expires_at is None and settings.retention is None:
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
-
-
-def _may_expire(bundle: Bundle, settings: QueueSettings) -> bool:
-    return bundle.expires_at is not None or settings.retention is not None
-
-
-def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:
-    return settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries
-
-
-def _may_be_kept_back(held: Sequence[HeldSlice], settings: QueueSettings) -> bool:
-    """False when all is delivered at any time, unless it lost its unique key: as almost all is."""
-    if settings.retention is not None:
-        return True
-    most = settings.max_deliveries
-    doubtful = [
-        piece
-        for piece in held
-        if piece.bundle.expires_at is not None or (most is not None and piece.deliveries > most)
-    ]
-    return bool(doubtful)
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

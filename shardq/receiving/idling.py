@@ -47,9 +47,12 @@ class Idling:
         self._notice = notice
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
+        self.has_slept = False
+        """True from a sleep until something is read."""
 
     def reset(self) -> None:
         """Something was read: poll quickly again."""
+        self.has_slept = False
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled = ()
 
@@ -61,6 +64,7 @@ class Idling:
         with self._lock:
             until = time.monotonic() + min(at_most, self.longest())
             queues = self._receiving.waits_for
+        self.has_slept = True
         signalled, self._signalled = self._signalled, ()
         notice = self._notice
         while (left := until - time.monotonic()) > 0 and not self._stopped():

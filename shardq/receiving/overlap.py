@@ -44,7 +44,8 @@ class Overlap:
         """Held while a thread claims: one does at a time."""
         self._lock = threading.RLock()
         self._changes = ChangeNotifier(self._lock)
-        self._claim: _Claim | None = None
+        self.claim: _Claim | None = None
+        """The claim that was begun last and not taken."""
         self._thread: threading.Thread | None = None
         self._generation = forks.count
         self._left = False
@@ -52,9 +53,9 @@ class Overlap:
     def begin(self, limit: int) -> None:
         """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
         with self._lock:
-            if self._claim is not None or self._left or self._generation != forks.count:
+            if self.claim is not None or self._left or self._generation != forks.count:
                 return
-            claim = self._claim = _Claim()
+            claim = self.claim = _Claim()
             thread = self._thread = threading.Thread(
                 target=self._run, args=(claim, limit), name="shardq-overlap", daemon=True
             )
@@ -92,9 +93,9 @@ class Overlap:
             claim.held = held
             self._changes.notify_all()
             patience = min(LONGEST_WAIT, seconds(self._receiving.lease_of(held)) / 4)
-            self._changes.wait_for(lambda: self._claim is not claim or not held, patience)
+            self._changes.wait_for(lambda: self.claim is not claim or not held, patience)
             with self._lock:
-                taken = self._claim is not claim
+                taken = self.claim is not claim
                 if not taken:
                     claim.held = None  # who reads now waits until they are free again
         if not taken:
@@ -107,15 +108,20 @@ class Overlap:
         """Let nobody wait for a claim that gives nothing."""
         with self._lock:
             claim.held = []
-            if self._claim is claim:
-                self._claim = None
+            if self.claim is claim:
+                self.claim = None
         self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
-        """What is claimed now: nothing while the consumer claims for itself, or when it fails."""
+        """What is claimed now: nothing while the consumer claims for itself, or when it fails.
+
+        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be given back.
+        """
         if not self.claiming.acquire(blocking=False):
             return []
         try:
+            if any(queue.may_have_finished for queue in self._receiving.queues.values()):
+                return []
             with self._retry.within(CLAIM_PATIENCE):
                 return self._receiving.fill(limit, thorough=False)
         except ShardqError as error:
@@ -125,20 +131,17 @@ class Overlap:
             self.claiming.release()
 
     def _take(self) -> list[HeldSlice]:
-        if self._generation != forks.count:
-            return []
-        with self._lock:  # else one whose thread was started a moment ago is not seen
-            claim = self._claim
-        if claim is None:
+        claim = self.claim
+        if claim is None or self._generation != forks.count:
             return []
 
         def take() -> tuple[list[HeldSlice], ...]:
             """Take the claim under the lock, so that its thread does not give it back at the same time."""
             if claim.held is None:
                 return ()
-            if self._claim is not claim:
+            if self.claim is not claim:
                 return ([],)
-            self._claim = None
+            self.claim = None
             return (claim.held,)
 
         (taken,) = self._changes.wait_for(take)

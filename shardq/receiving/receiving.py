@@ -18,7 +18,7 @@ from shardq.context.patient_claims import patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, SettleState, count_of
+from shardq.held import HeldSlice, count_of
 from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
 from shardq.receiving.left_out import LeftOut
 from shardq.receiving.sweeping import Sweeping
@@ -76,6 +76,7 @@ class Receiving:
         self._turns = turns or InOrder(self.names)
         self._left_out = LeftOut(self.names, self._retry)
         self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
+        self._alone = self.queues[first.name] if len(contexts) == 1 else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
         """Tells when queues are to be looked at again, and whether one that failed did so before."""
@@ -135,25 +136,28 @@ class Receiving:
         With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
         are received from, and at most so many messages of each.
         """
-        alone = len(self.queues) == 1
-        look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
-        names = None if look_at_all else set(news or ())
-        with self._retry.within():
-            held = patiently(
-                lambda: self._retry(
-                    self._fill,
-                    dict.fromkeys(self.names, limit) if rooms is None else rooms,
-                    thorough=thorough,
-                    finish=finish,
-                    names=names,
-                    news=news or (),
-                ),
-                lambda held: thorough and not held and any(queue.contended for queue in self.queues.values()),
-            )
+        began, alone = time.monotonic(), self._alone
+        if alone is not None and news and not self._polls:
+            alone.reader.told()
+        held = [] if alone is None else alone.claim_known(limit, finish=finish)
+        if not held:
+            look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+            names = None if look_at_all else set(news or ())
+            with self._retry.within(since=began):
+                held = patiently(
+                    lambda: self._retry(
+                        self._fill,
+                        dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                        thorough=thorough,
+                        finish=finish,
+                        names=names,
+                        news=news or (),
+                    ),
+                    lambda held: (
+                        thorough and not held and any(queue.contended for queue in self.queues.values())
+                    ),
+                )
         self._count(held)
-        for piece in held:
-            if piece.finished:
-                piece.mark(range(piece.count), SettleState.FINISHED)
         return held
 
     @contextmanager
@@ -186,8 +190,8 @@ class Receiving:
     ) -> list[HeldSlice]:
         began = self.timer()
         queues = self._open(limits, names, thorough=thorough)
-        if not self._polls and len(queues) == 1 and queues[0].name in news:  # of several, each has a turn
-            queues[0].reader.told()
+        if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
+            queues[0].reader.told()  # else each has a turn
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues
@@ -330,6 +334,4 @@ class Receiving:
                 redelivered += piece.count
             if piece.finished:
                 acked += piece.count
-        self._counters.add(received=received)
-        if redelivered or acked:
-            self._counters.add(redelivered=redelivered, acked=acked)
+        self._counters.add(received=received, redelivered=redelivered, acked=acked)

@@ -1,7 +1,8 @@
-"""Sweeping the queues of one consumer now and then, so that no message waits for it."""
+"""Sweeping queues now and then, so that no message waits for it."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -10,19 +11,43 @@ from functools import partial
 from shardq.errors import QueueNotFound
 from shardq.receiving.claiming import QueueClaims
 from shardq.receiving.left_out import LeftOut
-from shardq.receiving.sweep_thread import SweepThread
 from shardq.storage.store import Store
 
-__all__ = ["Sweeping"]
+__all__ = ["SweepThread", "Sweeping"]
 
 SWEEP_SECONDS = 0.05  # after which messages come first again
 FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
 SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
 LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
+CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
+
+
+class SweepThread:
+    """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a sweep is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, sweep: Callable[[], None]) -> None:
+        """Begin a sweep; for who has seen that the thread is not busy."""
+        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
+        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+            thread.start()
+            self._thread = thread
+
+    def close(self) -> None:
+        """Wait for a sweep that is under way, for some seconds."""
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
 
 
 class Sweeping:
-    """Sweeps queues when it is their turn.
+    """Sweeps the queues of one consumer when it is their turn.
 
     A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
     once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
@@ -54,8 +79,8 @@ class Sweeping:
         is_pausing = began - self._swept_at < pause
         due = [
             queue
-            for queue in sorted(due, key=lambda queue: queue.swept_at)
-            if queue.name not in self._left_out and (queue.is_partly_swept or not is_pausing)
+            for queue in sorted(due, key=lambda queue: queue.upkeep.swept_at)
+            if queue.name not in self._left_out and (queue.upkeep.is_broken_off or not is_pausing)
         ]
         if not due:
             return
@@ -65,7 +90,8 @@ class Sweeping:
             self._thread.begin(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
-            self._left_out.try_(queue, partial(queue.sweep, now, SWEEP_SECONDS), instead=None)
+            sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
+            self._left_out.try_(queue, sweep, instead=None)
             if many or self.timer() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 
@@ -77,4 +103,4 @@ class Sweeping:
 def _sweep(queues: Iterable[QueueClaims], now: int) -> None:
     for queue in queues:
         with suppress(QueueNotFound):  # whoever receives finds it out
-            queue.sweep(now)
+            queue.upkeep.sweep(now, large=queue.filter.seen_large)

@@ -1,4 +1,10 @@
-"""What whoever receives from a queue does for it now and then, beside its messages: removes what is left over."""
+"""What whoever receives from a queue does for it beside its messages: it attends to duties, and removes leftovers.
+
+Duties stand in the queue's record (:mod:`shardq.context.duties`). The client says how: a function that attends to one
+duty and returns the moment when that has something to do again. Every consumer of the queue calls it then, so it must
+be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has changed, and after
+a minute at the latest.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import sweep_keys
 from shardq.errors import QueueNotFound, ShardqError
@@ -17,12 +24,15 @@ __all__ = ["Upkeep"]
 
 _log = logging.getLogger(__name__)
 
-INTERVAL = 60_000_000  # microseconds
+# In microseconds.
+INTERVAL = 60_000_000  # of sweeps, and until a duty is looked at again, whatever was said
 LONG_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
+_AFTER_ERROR = 2_000_000
+_PATIENCE = 0.2  # seconds for which what fails is repeated: messages come first
 
 
 class Upkeep:
-    """Sweeps one queue once a minute."""
+    """Attends to the duties of one queue, and sweeps it once a minute."""
 
     def __init__(self, context: QueueContext, timer: Callable[[], float] = time.monotonic) -> None:
         self._context, self.timer = context, timer
@@ -30,8 +40,44 @@ class Upkeep:
         self.is_broken_off = False
         """True when the last sweep had no time for all that it found."""
         self._is_long = False
+        self._version = -1  # of the record that told of the duties
+        self._moments: dict[str, int] = {}  # of the duties
 
-    def is_due(self, now: int) -> bool:
+    def due_at(self, *, sweeps: bool) -> int:
+        """The moment until which there is nothing to do; without ``sweeps`` for duties alone."""
+        sweep = 0 if self.is_broken_off else self.swept_at + INTERVAL
+        return min([*self._moments.values(), *([sweep] if sweeps else ())], default=2**62)
+
+    def attend(self) -> None:
+        """Attend to the duties that are due. What fails is logged, and tried again soon."""
+        live = self._context.live
+        if not live.duties or self._context.attend is None:
+            self._moments.clear()
+            return
+        if live.version != self._version:
+            self._version = live.version
+            self._moments = dict.fromkeys(live.duties, 0)
+        now = self._context.store.now()
+        for name, moment in self._moments.items():
+            if not now < moment <= now + INTERVAL:  # due, or the clock was put back
+                self._moments[name] = self._attended(name, now)
+
+    def seconds_until_duty(self) -> float | None:
+        """Seconds until a duty has something to do; None: there are none."""
+        if not self._moments:
+            return None
+        return max(0.0, seconds(min(self._moments.values()) - self._context.store.now()))
+
+    def _attended(self, name: str, now: int) -> int:
+        assert self._context.attend is not None
+        try:
+            with self._context.retry.within(_PATIENCE):
+                return min(self._context.attend(self._context, name), now + INTERVAL)
+        except Exception as error:  # a hook, a record of a later version: messages are received all the same
+            _log.warning("%s was not attended to: %s: %s", name, type(error).__name__, error)
+            return now + _AFTER_ERROR
+
+    def has_to_sweep(self, now: int) -> bool:
         """True when the last sweep was a minute ago, or is to be gone on with."""
         return self.is_broken_off or not self.swept_at <= now < self.swept_at + INTERVAL
 

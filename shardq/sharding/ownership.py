@@ -6,10 +6,23 @@ Each consumer finds the same answer by itself, and when one comes or goes only i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 __all__ = ["Ownership", "weight"]
+
+
+class _Places(dict[int, int]):
+    """How many of the members come before a consumer at each concurrency shard; found when it is first asked for."""
+
+    def __init__(self, consumer: str, members: Sequence[str]) -> None:
+        super().__init__()
+        self._consumer, self._members = consumer, members
+
+    def __missing__(self, number: int) -> int:
+        own = weight(self._consumer, number)
+        self[number] = place = sum(weight(member, number) > own for member in self._members)
+        return place
 
 
 class Ownership:
@@ -18,13 +31,14 @@ class Ownership:
     def __init__(self, consumer: str) -> None:
         self._consumer = consumer
         self._members: tuple[str, ...] = (consumer,)
-        self._places: dict[int, int] = {}
+        self.places: Mapping[int, int] = _Places(consumer, self._members)
+        """How many consumers come before this one at a concurrency shard: 0 for its owner, 1 for the next in line."""
 
     def update(self, members: Sequence[str]) -> None:
         """Take note of who is alive."""
         alive = tuple(sorted({*members, self._consumer}))
         if alive != self._members:
-            self._members, self._places = alive, {}
+            self._members, self.places = alive, _Places(self._consumer, alive)
 
     @property
     def consumers(self) -> int:
@@ -33,16 +47,7 @@ class Ownership:
 
     def is_own(self, number: int) -> bool:
         """True when the concurrency shard is this consumer's."""
-        return self.place(number) == 0
-
-    def place(self, number: int) -> int:
-        """How many consumers come before this one at the concurrency shard: 0 for its owner, 1 for the next in line."""
-        place = self._places.get(number)
-        if place is None:
-            own = weight(self._consumer, number)
-            place = sum(weight(member, number) > own for member in self._members)
-            self._places[number] = place
-        return place
+        return self.places[number] == 0
 
 
 def weight(member: str, number: int) -> bytes:

@@ -46,7 +46,8 @@ class Probing:
 
     def __init__(self, store: Store, timer: Callable[[], float]) -> None:
         self._store, self.timer = store, timer
-        self._failing: dict[Shard, _Failing] = {}
+        self.failing: dict[Shard, _Failing] = {}
+        """Shards that failed, until something was claimed in them."""
 
     def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
         """Probe all shards that can be read. Those that failed are probed again when their pause is over."""
@@ -74,7 +75,7 @@ class Probing:
             except (StoreUnavailable, OutcomeUnknown) as error:
                 self.fail(shard, error)
                 continue
-            self._failing[shard].error = None
+            self.failing[shard].error = None
             if probe.priority is None:
                 self.did_well(shard)
             found.append(probe)
@@ -82,36 +83,36 @@ class Probing:
 
     def fail(self, shard: Shard, error: ShardqError) -> None:
         """Something failed in the shard: leave it out for a while."""
-        before = self._failing.get(shard)
+        before = self.failing.get(shard)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
-        self._failing[shard] = _Failing(error, self.timer(), pause)
+        self.failing[shard] = _Failing(error, self.timer(), pause)
         _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
 
     def did_well(self, shard: Shard) -> None:
         """Forget the failure: something was claimed in the shard, or there was nothing to claim."""
-        self._failing.pop(shard, None)
+        self.failing.pop(shard, None)
 
     def is_failing(self, shard: Shard) -> bool:
         """True from the shard's failure until it can be read again."""
-        entry = self._failing.get(shard)
+        entry = self.failing.get(shard)
         return entry is not None and entry.error is not None
 
     def pause_left(self, shard: Shard) -> float:
         """For how many seconds a failing shard is still left out; 0 or less when it may be looked at."""
-        entry = self._failing[shard]
+        entry = self.failing[shard]
         return entry.since + entry.pause - self.timer()
 
     def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
         """Those of the shards that are failing, with the last error of each."""
-        entries = ((shard, self._failing.get(shard)) for shard in shards) if self._failing else ()
+        entries = ((shard, self.failing.get(shard)) for shard in shards) if self.failing else ()
         return {
             shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
         }
 
     def keep(self, queue: str, shards: set[Shard]) -> None:
         """Forget all others of the queue."""
-        self._failing = {
-            shard: entry for shard, entry in self._failing.items() if shard in shards or shard.queue != queue
+        self.failing = {
+            shard: entry for shard, entry in self.failing.items() if shard in shards or shard.queue != queue
         }
 
     def _ask(

@@ -33,7 +33,7 @@ from shardq.sharding.probing import Probing
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shards
 from shardq.sharding.surveying import Looks, survey
-from shardq.storage.requests import Probe
+from shardq.storage.requests import Bundle, Probe
 from shardq.storage.store import Store
 
 __all__ = ["ShardReader"]
@@ -72,18 +72,15 @@ class ShardReader:
         self._shards: tuple[Shard, ...] = ()
         self._current: set[Shard] = set()  # those that are being written
         self._known: dict[Shard, KnownShard] = {}
-        self._candidates: list[tuple[bool, int, int, Shard]] = []
+        self.candidates: list[tuple[bool, int, int, Shard]] = []
+        """A heap of the shards with work that the last survey found and that are not used up."""
         self._directory: tuple[Shard, ...] = ()
-        self._directory_at = self._surveyed_at = self._others_at = -(10**18)
+        self._directory_at = self._others_at = -(10**18)
+        self.surveyed_at = -(10**18)
         self._others_skipped = False
         self._patience = NEXT_AFTER
         self._last_source: Shard | None = None  # of what the last claim got; None when that was nothing
         self._steady_source: Shard | None = None  # of what the last two claims got
-
-    @property
-    def has_candidates(self) -> bool:
-        """True when the last survey found shards with work that are not used up."""
-        return bool(self._candidates)
 
     @property
     def consumers(self) -> int:
@@ -92,9 +89,9 @@ class ShardReader:
 
     def take(self, layout: Layout) -> Shard | None:
         """The shard to claim from now; None when the last survey's shards with work are used up."""
-        if self._candidates and is_over(self._surveyed_at, SURVEY_INTERVAL, self._store.now()):
+        if self.candidates and is_over(self.surveyed_at, SURVEY_INTERVAL, self._store.now()):
             self.survey(layout)
-        return heapq.heappop(self._candidates)[-1] if self._candidates else None
+        return heapq.heappop(self.candidates)[-1] if self.candidates else None
 
     def offers(self, layout: Layout) -> list[Probe]:
         """What can be claimed now in the whole queue, shard by shard, what is due longest first.
@@ -112,20 +109,16 @@ class ShardReader:
         """Take over what the directory says now."""
         self._directory, self._directory_at = shards, self._store.now()
 
-    def put_back(self, shard: Shard, priority: int, due: int) -> None:
-        """There may be more to claim in the shard: the last message taken had this priority and due time."""
-        heapq.heappush(self._candidates, self._rank(shard, priority, due))
-
     def told(self) -> None:
         """A signal says that something came: claim first where the last two claims got something, without a look.
 
         A sender stays on a shard for a while. If it is not there, the survey that follows finds it.
         """
         shard = self._steady_source
-        if self._candidates or shard not in self._current or self._probing.is_failing(shard):
+        if self.candidates or shard not in self._current or self._probing.is_failing(shard):
             return
         if self._ownership.is_own(shard.number):
-            self.put_back(shard, 0, 0)
+            heapq.heappush(self.candidates, self._rank(shard, 0, 0))
 
     def changed(self, shard: Shard) -> None:
         """Something was claimed or released there: look at it again in the next survey."""
@@ -136,27 +129,31 @@ class ShardReader:
         """The shard could not be claimed from: leave it out for a while."""
         self._probing.fail(shard, error)
         self._steady_source = self._last_source = None
-        self._candidates = [candidate for candidate in self._candidates if candidate[-1] != shard]
-        heapq.heapify(self._candidates)
+        self.candidates = [candidate for candidate in self.candidates if candidate[-1] != shard]
+        heapq.heapify(self.candidates)
 
     def is_left_out(self, shard: Shard) -> bool:
         """True for a while after the shard failed."""
         return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
 
-    def claimed(self, shard: Shard, until: int | None, *, used_up: bool) -> None:
-        """The shard was claimed from, until this moment (None: there was nothing), and something was left or not.
+    def claimed(self, shard: Shard, until: int | None, last: Bundle | None = None) -> None:
+        """The shard was claimed from, until this moment (None: there was nothing).
 
-        While it is written, the next survey glances at it as at the others; later it has to look again.
+        There may be more to claim behind the ``last`` bundle; None: all that it offered is claimed. While it is
+        written, the next survey glances at it as at the others; later it has to look again.
         """
-        self._probing.did_well(shard)
+        if self._probing.failing:
+            self._probing.did_well(shard)
         source = None if until is None else shard
         self._steady_source = source if source == self._last_source else None
         self._last_source = source
         known = self._known.get(shard)
-        if known is None or shard not in self._current:
-            self.changed(shard)
-        else:
-            known.claimed(until, used_up=used_up)
+        if known is not None and shard in self._current:
+            known.claimed(until, used_up=last is None)
+        elif known is not None:
+            known.stale = True
+        if last is not None:
+            heapq.heappush(self.candidates, self._rank(shard, last.priority, last.due))
 
     def errors(self, *, thorough: bool) -> dict[Shard, ShardqError]:
         """Shards that could not be read, and why: unless it is thorough, only when no other shard can be read."""
@@ -205,7 +202,7 @@ class ShardReader:
         self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
         self._choose(now, thorough)
         self._forget(self._current, now)
-        self._surveyed_at = now
+        self.surveyed_at = now
 
     def seconds_until_due(self) -> float | None:
         """Seconds until this reader can take a message that it knows of, or has a reason to look; None: neither."""
@@ -266,7 +263,7 @@ class ShardReader:
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
-        near = [shard for shard in sorted(shards) if self._ownership.place(shard.number) <= 1]
+        near = [shard for shard in sorted(shards) if self._ownership.places[shard.number] <= 1]
         self._others_skipped = len(near) < len(shards) and not is_over(
             self._others_at, self._eased(STEAL_AFTER), now
         )
@@ -298,7 +295,7 @@ class ShardReader:
             known.notice(probe, now)
 
     def _choose(self, now: int, thorough: bool) -> None:
-        self._candidates = [
+        self.candidates = [
             self._rank(shard, known.probe.priority, known.probe.due)
             for shard, known in self._known.items()
             if known.probe.priority is not None
@@ -307,12 +304,12 @@ class ShardReader:
             and not self._probing.is_failing(shard)
             and (thorough or self._ownership.is_own(shard.number) or self._taken_from(shard, known) <= now)
         ]
-        heapq.heapify(self._candidates)
+        heapq.heapify(self.candidates)
 
     def _taken_from(self, shard: Shard, known: KnownShard) -> int:
         """From when on a reader that does not own the shard takes what it offers."""
         late = (known.probe.due or 0) + STEAL_AFTER
-        is_next = self._ownership.place(shard.number) == 1
+        is_next = self._ownership.places[shard.number] == 1
         return min(late, known.offered_at + self._patience) if is_next else late
 
     def _next(self, shard: Shard, known: KnownShard) -> int | None:
@@ -322,7 +319,7 @@ class ShardReader:
         return min(moments, default=None)
 
     def _rank(self, shard: Shard, priority: int, due: int) -> tuple[bool, int, int, Shard]:
-        return not self._ownership.is_own(shard.number), priority, due, shard
+        return self._ownership.places[shard.number] != 0, priority, due, shard
 
     def _forget(self, current: set[Shard], now: int) -> None:
         """Take empty shards out of the directory once nobody writes them any more.

@@ -7,8 +7,7 @@ from functools import partial
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import QueueNotFound
-from shardq.receiving.duties import Duties
-from shardq.receiving.sweep_thread import SweepThread
+from shardq.receiving.sweeping import SweepThread
 from shardq.receiving.upkeep import Upkeep
 
 __all__ = ["LookingAfter"]
@@ -22,14 +21,14 @@ class LookingAfter:
     """
 
     def __init__(self, context: QueueContext) -> None:
-        self._context, self._duties, self._upkeep = context, Duties(context), Upkeep(context)
+        self._context, self._upkeep = context, Upkeep(context)
         self._thread = SweepThread()
 
     def attend(self) -> None:
         """Do what is due, or begin it."""
-        self._duties.attend()
+        self._upkeep.attend()
         now = self._context.store.now()
-        if not self._upkeep.is_due(now) or self._thread.is_busy:
+        if not self._upkeep.has_to_sweep(now) or self._thread.is_busy:
             return
         if self._context.store.capabilities.requests_at_once == 1:
             self._sweep(now)

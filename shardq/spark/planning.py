@@ -131,7 +131,7 @@ class Planner:
         if not self._signalled and 0 <= rested < self._rest:
             return False
         self._context.retry(self._reader.survey, layout)
-        stirs = self._reader.has_candidates or bool(self._reader.errors(thorough=True))
+        stirs = bool(self._reader.candidates) or bool(self._reader.errors(thorough=True))
         self._note_look()
         return stirs
 

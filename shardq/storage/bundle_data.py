@@ -7,7 +7,6 @@ in parts, or nil. The last three may be missing: they came later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +20,8 @@ __all__ = [
     "BundleKeys",
     "decode_bundle",
     "decode_keys",
-    "decode_keys_of_all",
     "encode_bundle",
+    "read_keys",
 ]
 
 
@@ -61,7 +60,8 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(BundleData)
-_key_decoder = msgspec.msgpack.Decoder(BundleKeys)
+read_keys = msgspec.msgpack.Decoder(BundleKeys).decode
+"""The keys out of :func:`encode_bundle`; raises one of ``UNREADABLE`` when the bytes are damaged."""
 
 
 def encode_bundle(messages: BundleData) -> bytes:
@@ -84,16 +84,8 @@ def decode_bundle(data: bytes, first: object = None) -> BundleData:
 
 
 def decode_keys(data: bytes) -> BundleKeys | None:
-    """The keys out of :func:`encode_bundle`; None when the bytes are damaged."""
+    """The same keys; None when the bytes are damaged."""
     try:
-        return _key_decoder.decode(data)
+        return read_keys(data)
     except UNREADABLE:
         return None
-
-
-def decode_keys_of_all(stored: Sequence[bytes]) -> list[BundleKeys | None]:
-    """The keys of several bundles, as :func:`decode_keys` reads each."""
-    try:
-        return list(map(_key_decoder.decode, stored))
-    except UNREADABLE:
-        return list(map(decode_keys, stored))

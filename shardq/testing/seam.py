@@ -103,7 +103,7 @@ def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
             receiving.timer = receiving._probing.timer = timer
             receiving._left_out.timer = receiving._sweeping.timer = timer
             for queue in receiving.queues.values():
-                queue._upkeep.timer = timer
+                queue.upkeep.timer = timer
             if each._prefetcher is not None:
                 each._prefetcher.timer = timer
 

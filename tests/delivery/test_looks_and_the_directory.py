@@ -155,16 +155,16 @@ def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_somethi
     looks = store.looks
     for _ in range(2):
         reader.told()
-        assert not reader.has_candidates
-        reader.claimed(shard, store.now() + 60_000_000, used_up=True)
+        assert not reader.candidates
+        reader.claimed(shard, store.now() + 60_000_000)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) == shard
     assert store.looks == looks
     # And no more once it was in vain
-    reader.claimed(shard, None, used_up=True)
+    reader.claimed(shard, None)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
-    reader.claimed(shard, store.now() + 60_000_000, used_up=True)
+    reader.claimed(shard, store.now() + 60_000_000)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
 
@@ -174,7 +174,7 @@ def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
 ) -> None:
     *_, others = own_first(clock)
     for _ in range(3):
-        reader.claimed(others, clock.now() + 60_000_000, used_up=True)
+        reader.claimed(others, clock.now() + 60_000_000)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
 
@@ -184,7 +184,7 @@ def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claim
 ) -> None:
     shard, *_ = own_first(clock)
     for _ in range(3):
-        reader.claimed(shard, clock.now() + 60_000_000, used_up=True)
+        reader.claimed(shard, clock.now() + 60_000_000)
     clock.advance(1)
     reader.told()
     assert reader.take(ONE_TIME_SHARD) is None
@@ -195,7 +195,7 @@ def test_so_is_a_shard_that_could_not_be_looked_at(
 ) -> None:
     shard, *_ = own_first(clock)
     for _ in range(3):
-        reader.claimed(shard, clock.now() + 60_000_000, used_up=True)
+        reader.claimed(shard, clock.now() + 60_000_000)
     probing.fail(shard, StoreUnavailable("nobody answers"))
     reader.told()
-    assert not reader.has_candidates
+    assert not reader.candidates

@@ -11,6 +11,7 @@ import pytest
 
 import shardq
 from shardq.receiving import overlap
+from shardq.receiving.receiving import Receiving
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, Release
 from shardq.storage.store import Capabilities
@@ -229,19 +230,43 @@ def test_a_claim_that_begins_while_a_read_looks_for_one_hides_nothing_from_the_r
     _, queue = open_queue(messages=8)
     with queue.consumer() as consumer:
         batches = consumer.batches(4, wait=0)
-        unacked, take = [next(batches)], overlap.Overlap.take
+        unacked, fill = [next(batches)], Receiving.fill
 
-        def ack_after(self: overlap.Overlap, limit: int) -> object:
-            taken = take(self, limit)
+        def ack_before(self: Receiving, limit: int, **options: Any) -> object:
             if unacked:
                 unacked.pop().ack()
                 thread = claim_thread(consumer)
                 assert thread is not None
                 thread.join(0.5)
-            return taken
+            return fill(self, limit, **options)
 
-        monkeypatch.setattr(overlap.Overlap, "take", ack_after)
+        monkeypatch.setattr(Receiving, "fill", ack_before)
         assert [number for batch in batches for number in numbers(batch)] == [4, 5, 6, 7]
+        assert not unacked
+
+
+def test_what_a_pop_may_have_acked_is_left_to_the_next_read(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, queue = open_queue()
+    monkeypatch.setattr(overlap, "LONGEST_WAIT", 0.0)
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        batch, asked = next(batches), store.asked("claim")
+        kinds = [FaultKind.LOST_RESPONSE, *[FaultKind.UNAVAILABLE] * 9]
+        store.plan = FaultPlan(
+            tuple(Fault("claim", asked + number, kind) for number, kind in enumerate(kinds, start=1))
+        )
+        with pytest.raises(shardq.OutcomeUnknown):
+            consumer.pop()
+        store.plan = FaultPlan()
+        batch.ack()
+        thread = claim_thread(consumer)
+        assert thread is not None
+        thread.join(PATIENCE)
+        popped = consumer.pop()
+        assert popped is not None
+        assert popped.body == b"4"
 
 
 def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: shardq.Queue) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
 import shardq
-from shardq.receiving import sweep_thread
-from shardq.receiving.claiming import QueueClaims
+from shardq.receiving import sweeping
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
@@ -85,12 +83,13 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
 ) -> None:
     swept: list[str] = []
 
-    def sweep(queue: Any, _: int) -> None:
-        swept.append(queue.name)
-        if queue.name == "a":
+    def sweep(request: Sweep) -> int:
+        swept.append(request.queue)
+        if request.queue == "a":
             raise shardq.QueueNotFound("it is gone")
+        return 0
 
-    monkeypatch.setattr(QueueClaims, "sweep", sweep)
+    monkeypatch.setattr(store, "sweep", sweep)
     with shardq.Client(store, retry_seconds=0) as client:
         send(client, "a", "b")
         with client.consumer(["a", "b"]) as consumer:
@@ -101,7 +100,7 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
 def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
     store: SlowSweeps, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_thread, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
     client = shardq.Client(store, retry_seconds=0)
     send(client, "a")
     consumer = client.queue("a").consumer()
@@ -118,7 +117,7 @@ def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
 def test_a_sweep_that_ends_after_its_client_leaves_no_connections(
     store: SlowSweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_thread, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
     told: list[str] = []
     close, sweep = store.close, store.sweep
 

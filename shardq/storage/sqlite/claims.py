@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 
 import msgspec
 
+from shardq.sharding.shard import GROUP_TIME_SHARD
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import bundles, directory, groups
 from shardq.storage.sqlite.bundles import BUNDLE, STILL_BEHIND, Change
@@ -49,37 +51,43 @@ _KEEP = Change("""
 _MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
 _MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
 _EXPIRE = "DELETE FROM finishing WHERE until < ?"
-_OWN_DATA = itemgetter(9)
+_KEY, _OWN_DATA = itemgetter(0), itemgetter(9)
+_NO_DATA: Mapping[int, bytes | None] = MappingProxyType({})
 _REMEMBERED = 32  # answers
 _REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a claim took, in the order of delivery; the data of long bundles is still to be read."""
+    """What a claim takes, in the order of delivery; the data of long bundles is still to be read."""
 
     shard_key: int | None
     rows: tuple[Row, ...]
     now: int
     left: int = 0  # messages of the last slice that stay behind
     stripped: tuple[int, ...] = ()  # slices of groups that somebody else held, behind what is taken
-
-    @property
-    def whole(self) -> list[int]:
-        """The slices of which nothing stays behind."""
-        keys = [row[0] for row in self.rows]
-        return keys[:-1] if self.left else keys
+    held: bool = False  # the token holds it by now: the claim is repeated
 
     @property
     def is_whole(self) -> bool:
         """True when the data of all is here."""
         return None not in map(_OWN_DATA, self.rows)
 
-    def claimed(self, lease: int, data: Mapping[int, bytes | None] | None = None) -> Claimed:
+    def whole(self) -> list[int]:
+        """The slices of which nothing stays behind."""
+        keys = list(map(_KEY, self.rows))
+        return keys[:-1] if self.left else keys
+
+    def claimed(
+        self, lease: int, data: Mapping[int, bytes | None] = _NO_DATA, *, finished: bool = False
+    ) -> Claimed:
         """The answer; slices whose data is missing were purged since, and are left out."""
-        data = data or {}
         slices = [
             ClaimedSlice(
-                Bundle(id_, priority, due, at, sent, body, expires_at, group), first, count, deliveries
+                Bundle(id_, priority, due, at, sent, body, expires_at, group),
+                first,
+                count,
+                deliveries,
+                finished,
             )
             for key, first, count, deliveries, id_, priority, due, at, sent, own, expires_at, group in self.rows
             if (body := data.get(key) if own is None else own) is not None
@@ -87,57 +95,51 @@ class Taken(msgspec.Struct, frozen=True):
         return Claimed(tuple(slices), self.now + lease)
 
 
-def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
+def take(sql: sqlite3.Connection, request: Claim, now: int, found: Taken | None = None) -> Taken:
     """Hide up to the limit of deliverable messages, or again what the token holds."""
-    taken, held = _find(sql, request, now)
+    taken = found or _find(sql, request, now)
     until = now + request.lease
-    if held:
+    if taken.held:
         prolong = _PROLONG_GROUPS if request.shard.is_grouped else _PROLONG
         prolong.run(sql, [row[0] for row in taken.rows], until)
         return taken
     values = (until, request.token, int(not request.started))
-    if whole := taken.whole:
+    if whole := taken.whole():
         _TAKE.run(sql, whole, *values)
-    stripped = list(taken.stripped)
+    stripped = taken.stripped
     if taken.left:
         key, _, count, *_ = taken.rows[-1]
-        stripped.append(split_off(sql, key, count))
+        stripped = (*stripped, split_off(sql, key, count))
         sql.execute(_TAKE_HEAD, (key, *values, count))
-    if stripped and request.shard.is_grouped:
+    if stripped and request.shard.time_shard == GROUP_TIME_SHARD:
         groups.strip(sql, stripped, now)
     return taken
 
 
-def _find(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, bool]:
-    """Return what the token holds, or what it may take up to the limit; and which of them it is."""
+def _find(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
+    """Return what the token holds, or else what it may take: slices until they hold the limit of messages."""
     shard_key = directory.key_of(sql, request.shard)
     if shard_key is None:
-        return Taken(None, (), now), False
-    held = sql.execute(SQL_HELD, (shard_key, request.token)).fetchall()
-    if held:
-        return Taken(shard_key, tuple(held), now), True
-    if request.shard.is_grouped:
-        rows, wanted, stripped = groups.deliverable(sql, shard_key, now, request.limit)
+        return Taken(None, (), now)
+    rows = sql.execute(SQL_HELD, (shard_key, request.token)).fetchall()
+    if rows:
+        return Taken(shard_key, tuple(rows), now, held=True)
+    wanted = request.limit
+    stripped: Sequence[int] = ()
+    if request.shard.time_shard == GROUP_TIME_SHARD:
+        rows, wanted, stripped = groups.deliverable(sql, shard_key, now, wanted)
     else:
-        (rows, wanted), stripped = _deliverable(sql, shard_key, now, request.limit), []
-    if wanted < 0:
+        cursor = sql.execute(SQL_DELIVERABLE, (shard_key, now))
+        for row in cursor:
+            rows.append(row)
+            wanted -= row[2]
+            if wanted <= 0:
+                break
+        cursor.close()
+    if wanted < 0:  # so many of the last one stay
         key, first, count, *rest = rows[-1]
-        rows[-1] = (key, first, count + wanted, *rest)  # type: ignore[assignment]
-    return Taken(shard_key, tuple(rows), now, max(-wanted, 0), tuple(stripped)), False
-
-
-def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> tuple[list[Row], int]:
-    """Return slices until they hold ``limit`` messages, and how many are wanted still: below 0, so many too much."""
-    rows: list[Row] = []
-    wanted = limit
-    cursor = sql.execute(SQL_DELIVERABLE, (shard_key, now))
-    for row in cursor:
-        rows.append(row)
-        wanted -= row[2]
-        if wanted <= 0:
-            break
-    cursor.close()
-    return rows, wanted
+        rows[-1] = (key, first, count + wanted, *rest)
+    return Taken(shard_key, tuple(rows), now, max(-wanted, 0), tuple(stripped))
 
 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
@@ -157,31 +159,23 @@ class Answers:
         self.client = os.urandom(16)
         self._known: OrderedDict[bytes, Claimed] = OrderedDict()
         self._messages = 0  # in them
-        self._doubtful: tuple[bytes, Claimed] | None = None
+        self.doubtful: tuple[bytes, Claimed] | None = None
+        """The claim whose commit was not answered, and what it finished if that was made."""
 
     def known(self, token: bytes, now: int) -> Claimed | None:
         """Return what a claim finished that was answered, or is known to be stored."""
         answer = self._known.get(token)
         return answer if answer is not None and answer.lease_until > now else None
 
-    def may_finish(self, now: int) -> bool:
-        """Tell whether a claim may finish anything now."""
-        return self._doubtful is None or self._doubtful[1].lease_until <= now
-
-    def doubtful(self, token: bytes) -> Claimed | None:
-        """Return what a claim finished if its commit was carried out."""
-        return self._doubtful[1] if self._doubtful is not None and self._doubtful[0] == token else None
-
     def begin(self, token: bytes, answer: Claimed) -> None:
         """The commit is about to be made."""
-        self._doubtful = (token, answer)
+        self.doubtful = (token, answer)
 
     def end(self, token: bytes, *, stored: bool) -> None:
         """It is known whether the claim's commit was made, if it finished anything."""
-        answer = self.doubtful(token)
-        if answer is None:
+        if self.doubtful is None or self.doubtful[0] != token:
             return
-        self._doubtful = None
+        answer, self.doubtful = self.doubtful[1], None
         if stored:
             self._known[token] = answer
             self._messages += _messages(answer)
@@ -192,36 +186,32 @@ class Answers:
 
 
 def _messages(answer: Claimed) -> int:
-    return sum(piece.count for piece in answer.slices)
+    return sum([piece.count for piece in answer.slices])
 
 
 def finish(sql: sqlite3.Connection, request: Claim, answers: Answers, now: int) -> Claimed | Taken:
     """Take messages and finish them, if all of them may be finished; else hold them."""
-    if answers.doubtful(request.token) is not None:
+    assert request.finish is not None
+    doubtful = answers.doubtful
+    if doubtful is not None and doubtful[0] == request.token:
         marked = sql.execute(_MARKED, (answers.client, request.token)).fetchone()
         answers.end(request.token, stored=marked is not None)
+        doubtful = None
     if (earlier := answers.known(request.token, now)) is not None:
         return earlier
-    answer = _answer(sql, request, now) if answers.may_finish(now) else None
-    if answer is None:
-        return take(sql, request, now)
+    found = _find(sql, request, now)
+    if not found.rows or found.held or (doubtful is not None and doubtful[1].lease_until > now):
+        return take(sql, request, now, found)
+    data = (
+        _NO_DATA if found.is_whole else {row[0]: _data(sql, row[0]) for row in found.rows if row[9] is None}
+    )
+    answer = found.claimed(request.lease, data, finished=True)
+    if len(answer.slices) < len(found.rows) or not all(map(request.finish.covers, answer.slices)):
+        return take(sql, request, now, found)
+    _finish(sql, request, found)
     sql.execute(_MARK, (answers.client, request.token, answer.lease_until))
     answers.begin(request.token, answer)
     return answer
-
-
-def _answer(sql: sqlite3.Connection, request: Claim, now: int) -> Claimed | None:
-    """Finish what can be taken; None, with nothing finished, if some of it may not be."""
-    assert request.finish is not None
-    taken, held = _find(sql, request, now)
-    data = {row[0]: _data(sql, row[0]) for row in taken.rows if row[9] is None}
-    claimed = taken.claimed(request.lease, data)
-    is_whole = len(claimed.slices) == len(taken.rows) > 0
-    if held or not is_whole or not all(map(request.finish.covers, claimed.slices)):
-        return None
-    _finish(sql, request, taken)
-    finished = tuple(msgspec.structs.replace(each, finished=True) for each in claimed.slices)
-    return msgspec.structs.replace(claimed, slices=finished)
 
 
 def _finish(sql: sqlite3.Connection, request: Claim, taken: Taken) -> None:
@@ -232,8 +222,8 @@ def _finish(sql: sqlite3.Connection, request: Claim, taken: Taken) -> None:
             split(sql, key, count)
         _KEEP.run(sql, [row[0] for row in taken.rows], taken.now)
         return
-    if taken.whole:
-        bundles.delete(sql, request.shard.queue, taken.whole, taken.now)
+    if whole := taken.whole():
+        bundles.delete(sql, request.shard.queue, whole, taken.now)
     if taken.left:
         skip(sql, key, count)
 

@@ -193,14 +193,14 @@ class SqliteStore(KeyMethods):
         if request.finish is None or request.shard.is_grouped:
             taken: Claimed | Taken = self.session.write(claims.take, request, durable=False)
         else:
-            answers = self._answers.get()
+            answers = self._answers.known or self._answers.get()
             told = partial(answers.end, request.token, stored=True)
             taken = self.session.write(claims.finish, request, answers, committed=told)
         if isinstance(taken, Claimed):
             return taken
         if taken.is_whole:
             return taken.claimed(request.lease)
-        return self.session.read(lambda sql: claims.read(sql, request, taken))
+        return self.session.read(partial(claims.read, request=request, taken=taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
