@@ -208,7 +208,7 @@ class Consumer(Closing):
             self._keepers.keep(held)
         return held
 
-    def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] = lambda: None) -> Batch:
+    def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] | None = None) -> Batch:
         """What was received as a batch; all of it is of one queue."""
         queue = held[0].shard.queue if held else self._context.name
         return Batch(held, self._settlements[queue], acking)

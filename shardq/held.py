@@ -161,7 +161,8 @@ class HeldSlice:
 
     def extended(self, positions: Sequence[int], until: int, *, shortens: bool) -> None:
         """Note until when some messages are held; unless it ``shortens``, a lease that ends later stays as it is."""
-        if not self._untils and set(self.positions(SettleState.OPEN)) <= set(positions):
+        is_all = len(positions) == self.count or set(self.positions(SettleState.OPEN)) <= set(positions)
+        if is_all and not self._untils:
             self.lease_until = until if shortens else max(until, self.lease_until)
             return
         untils: dict[int, int] = self.__dict__.setdefault("_untils", {})

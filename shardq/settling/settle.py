@@ -65,7 +65,10 @@ def settle(
     elif verb.state is SettleState.RELEASED and verb.door is None:
         request = Release(shard, spans, duration, started=not verb.unseen)
     else:
-        keep = verb.keeps and context.live.current().history_retention > 0
+        live = context.live
+        if verb.keeps and live.timer() > live.fresh_until:
+            live.refresh()
+        keep = verb.keeps and live.known.history_retention > 0
         request = Acknowledge(shard, spans, keep, moved=verb.door is not None and append is None)
         if append is not None:
             request = Forward(request, append, in_place=verb.in_place)

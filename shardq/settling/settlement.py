@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from shardq.clock import microseconds
@@ -47,6 +48,8 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["MAX_LEASE_SECONDS", "Settlement"]
 
+
+_DELIVERIES = attrgetter("held.deliveries")
 
 MAX_LEASE_SECONDS = 7 * 86_400.0
 
@@ -104,9 +107,12 @@ class Settlement:
         """
         duration, why = check_delay(delay), EXHAUSTED if reason is None else check_reason(reason)
         last: list[Selection] = []
-        others: list[Selection] = []
-        for each in selections:
-            (last if self.is_last(each.held) and each.held.damage is None else others).append(each)
+        others = selections
+        most = self._context.live.known.max_deliveries
+        if most is not None and max(map(_DELIVERIES, selections), default=0) >= most:
+            others = []
+            for each in selections:
+                (last if self.is_last(each.held) and each.held.damage is None else others).append(each)
         given_up: Settling | None = None
         try:
             if last:
