@@ -56,7 +56,8 @@ def raised(control: Control, places: Sequence[Place], due: int, now: int, taken:
     known = believed(control, now)
     higher = [max(pair) for pair in zip(known.places, places, strict=True)]
     after = believed(_with(control, higher, max(known.watermarks[DUE_WATERMARK], due)), now)
-    stepped = any(new >= old + _STEP for new, old in zip(after.watermarks, known.watermarks, strict=True))
+    steps = [new - old for new, old in zip(after.watermarks, known.watermarks, strict=True)]
+    stepped = max(steps) >= _STEP
     return after if stepped or (taken >= _ROWS and after.places > known.places) else None
 
 
@@ -89,8 +90,8 @@ def with_history_watermark(control: Control, watermark: int) -> Control:
 
 
 def _with(control: Control, places: Sequence[Place], due: int) -> Control:
-    watermarks = (*(place[0] for place in places), due, *control.watermarks[HISTORY_WATERMARK:])
-    return Control(watermarks, control.late, tuple(place[1:] for place in places))
+    watermarks = (*[place[0] for place in places], due, *control.watermarks[HISTORY_WATERMARK:])
+    return Control(watermarks, control.late, tuple([place[1:] for place in places]))
 
 
 class ReadCursor(read_cursors.ReadCursor[Place]):

@@ -216,7 +216,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True):
     def places(self) -> tuple[Place, ...]:
         """The low watermarks of the priorities, as full places."""
         within = self.within or ((b"", 0),) * DUE_WATERMARK
-        return tuple((due, *rest) for due, rest in zip(self.watermarks, within, strict=False))
+        return tuple([(due, *rest) for due, rest in zip(self.watermarks, within, strict=False)])
 
 
 class ControlRow(msgspec.Struct, frozen=True):

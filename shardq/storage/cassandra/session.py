@@ -74,13 +74,14 @@ class Session:
     ) -> Answer:
         """Send a query, to a certain ``node`` if one is given; the rows come when the answer is called for."""
         with self._translated(writing=False):
-            statement = self._prepare(query).bind(values)
+            connected = self.connected.get()
+            statement = (connected.prepared.get(query) or self._prepare(connected, query)).bind(values)
             if consistency is not None:
                 statement.consistency_level = consistency
             if page is not None:
                 statement.fetch_size = page
             limit = {} if patience is None else {"timeout": patience}
-            future = self.connected.get().driver.execute_async(statement, host=node, **limit)
+            future = connected.driver.execute_async(statement, host=node, **limit)
         return partial(self._rows, future)
 
     def nodes(self) -> list[Any]:
@@ -92,21 +93,23 @@ class Session:
     def write(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on one partition as one mutation."""
         with self._translated(writing=True):
-            self.connected.get().driver.execute(self._batch(statements))
+            connected = self.connected.get()
+            connected.driver.execute(self._batch(connected, statements))
 
     def write_all(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on any partitions, each by itself: ten in a request, and all requests together."""
         with self._translated(writing=True):
-            driver = self.connected.get().driver
+            connected = self.connected.get()
             groups = [statements[start : start + _TOGETHER] for start in range(0, len(statements), _TOGETHER)]
-            futures = [driver.execute_async(self._batch(group)) for group in groups]
+            futures = [connected.driver.execute_async(self._batch(connected, group)) for group in groups]
             for future in futures:
                 future.result()
 
     def apply(self, statements: Sequence[Statement]) -> bool:
         """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
         with self._translated(writing=True, conditional=True):
-            return bool(self.connected.get().driver.execute(self._batch(statements)).one()[0])
+            connected = self.connected.get()
+            return bool(connected.driver.execute(self._batch(connected, statements)).one()[0])
 
     def turn(self, name: str) -> threading.RLock:
         """Return the lock for changes of what has this name: one thread at a time, as others would only collide.
@@ -131,22 +134,19 @@ class Session:
         with self._translated(writing=False):
             yield from future.result()
 
-    def _batch(self, statements: Sequence[Statement]) -> Any:
+    def _batch(self, connected: Connected, statements: Sequence[Statement]) -> Any:
+        known = connected.prepared
         if len(statements) == 1:
             ((query, values),) = statements
-            return self._prepare(query).bind(values)
+            return (known.get(query) or self._prepare(connected, query)).bind(values)
         batch = BatchStatement(BatchType.UNLOGGED)
-        prepared = {query: self._prepare(query) for query in {query for query, _ in statements}}
         for query, values in statements:
-            batch.add(prepared[query], values)
+            batch.add(known.get(query) or self._prepare(connected, query), values)
         return batch
 
-    def _prepare(self, query: str) -> PreparedStatement:
-        connected = self.connected.get()
-        prepared = connected.prepared.get(query)
-        if prepared is None:
-            prepared = connected.driver.prepare(self._qualified(query))
-            connected.prepared[query] = prepared
+    def _prepare(self, connected: Connected, query: str) -> PreparedStatement:
+        prepared = connected.driver.prepare(self._qualified(query))
+        connected.prepared[query] = prepared
         return prepared
 
     def _qualified(self, query: str) -> str:

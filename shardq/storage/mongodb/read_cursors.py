@@ -166,7 +166,10 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         if not self.watermarks.stored or now - GUARD < min(known) + _RAISE:
             return None
         moments = tuple(
-            max(moment, min(place[0], now - GUARD)) for moment, place in zip(known, self.places, strict=True)
+            [
+                max(moment, min(place[0], now - GUARD))
+                for moment, place in zip(known, self.places, strict=True)
+            ]
         )
         steps = [new - old for new, old in zip(moments, known, strict=True)]
         if max(steps) < _RAISE or min(known) > self.busy_until:
