@@ -57,6 +57,9 @@ class SettleJoiner:
 
     def _ask_several(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         self._check()
+        if len(group) == 1:
+            group[0].result = self._ask(group[0].item)
+            return
         try:
             answers = self._ask_together([each.item for each in group])
         except Exception as error:
