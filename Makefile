@@ -21,7 +21,7 @@ demo: $(READY)  ## the main job: 336,776 flights through a queue, checked agains
 test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (12 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not long' --budget test --cov --cov-report=term $(ARGS)
 
-test-long: $(READY)  ## the rest: Spark, kills at every third request, orders of steps, short campaigns (an hour); PART=0, 1 or 2 for a third
+test-long: $(READY)  ## the rest: Spark, kills between requests, orders of steps, short campaigns (an hour); PART=0, 1 or 2 for a third
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m long $(if $(PART),--part $(PART)) $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds (90 seconds)

@@ -223,11 +223,11 @@ class Consumer(Closing):
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         self._settlements[held[0].shard.queue].give_back([piece.select() for piece in held])
 
-    def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
+    def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None] | None:
         """What an ack of the batch begins: only a full one says that more is due."""
         full = sum(map(COUNT, held)) >= limit
         if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
-            return lambda: None
+            return None
         return lambda: None if self._stopped else self._overlap.begin(limit)
 
     def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:

@@ -334,7 +334,7 @@ def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
 
     They are in the order of their claims. A shard that was claimed from once gave no message twice.
     """
-    if len(held) < 2 or held[0].token == held[-1].token:
+    if held[0].token == held[-1].token:
         return list(held)
     claims = {(piece.shard, piece.token) for piece in held}
     if len(claims) == len({shard for shard, _ in claims}):

@@ -73,9 +73,7 @@ class Producer(Closing):
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
-        self._joining = Coalescer(
-            context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes
-        ).joining
+        self._coalescer = Coalescer(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
         self._closed = False
 
     def send(
@@ -133,9 +131,9 @@ class Producer(Closing):
         options = prepare_options(message, self._context.name)
         prepared = prepare(self._context, message.body, options, self._codec)
         try:
-            # Nobody waits for the unique key or the large body of another thread's message.
+            # A message with a unique key or a large body is stored alone, so that other threads need not wait for it.
             alone = options.unique_key is not None or prepared.large is not None
-            return self._joining.submit(object() if alone else None, prepared)
+            return self._coalescer.joining.submit(object() if alone else None, prepared)
         except OutcomeUnknown as error:
             again = error.unsent or (message,)  # none: it was not begun
             error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)

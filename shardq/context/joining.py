@@ -42,17 +42,18 @@ class Pending(Generic[T, R]):
 
 
 class _Callers(msgspec.Struct, Generic[T, R], eq=False):
-    """Callers of one key that wait, the next leader first. The first to come waits for nobody: then there is none."""
+    """The callers of one key that wait, the next leader first.
+
+    ``leader`` is None while the first caller, which does not wait, makes its request.
+    """
 
     waiting: list[Pending[T, R]]
     leader: Pending[T, R] | None = None
 
-    def hand_on(self) -> bool:
-        """Let the next one lead; False when nobody waits. May be repeated after an interrupt."""
-        if self.waiting:
-            self.waiting[0].turn.end()
-            self.leader = self.waiting[0]
-        return bool(self.waiting)
+    def hand_on(self) -> None:
+        """Let the next one lead. May be repeated after an interrupt."""
+        self.waiting[0].turn.end()
+        self.leader = self.waiting[0]
 
 
 class _Here(threading.local):
@@ -121,12 +122,12 @@ class Joining(Generic[T, R]):
                 result = self._alone(item)
                 self._leave(key, first)
             else:
-                result = self._go_along(key, own)
+                result = self._wait_and_join(key, own)
         except BaseException as error:
             if own is None:
                 self._leave(key, first)
             else:
-                self._leave_others(key, own, error)
+                self._end_group(key, own, error)
             raise
         finally:
             here.busy = False
@@ -135,12 +136,11 @@ class Joining(Generic[T, R]):
     def _leave(self, key: Hashable, first: _Callers[T, R]) -> None:
         """Let the next one lead, if the first one has. May be repeated after an interrupt."""
         with self._lock:
-            if (
-                self._by_key.get(key) is first
-                and first.leader is None
-                and not (first.waiting and first.hand_on())
-            ):
-                del self._by_key[key]
+            if self._by_key.get(key) is first and first.leader is None:
+                if first.waiting:
+                    first.hand_on()
+                else:
+                    del self._by_key[key]
 
     def _enter(self, key: Hashable, callers: _Callers[T, R] | None, own: Pending[T, R]) -> None:
         if callers is None:
@@ -151,7 +151,7 @@ class Joining(Generic[T, R]):
         if callers.leader is not None and self._linger and len(callers.waiting) >= self._enough:
             callers.leader.turn.end()
 
-    def _go_along(self, key: Hashable, own: Pending[T, R]) -> R:
+    def _wait_and_join(self, key: Hashable, own: Pending[T, R]) -> R:
         """Wait for others, or with them."""
         own.turn.wait()
         if not own.done:
@@ -167,7 +167,7 @@ class Joining(Generic[T, R]):
         self._gather(key, own)
         own.begun = True
         self._several(own.group)
-        self._leave_others(key, own)
+        self._end_group(key, own)
 
     def _linger_for_others(self, key: Hashable, own: Pending[T, R]) -> None:
         with self._lock:
@@ -185,7 +185,7 @@ class Joining(Generic[T, R]):
             own.group = waiting[:count]
             del waiting[:count]
 
-    def _leave_others(self, key: Hashable, own: Pending[T, R], error: BaseException | None = None) -> None:
+    def _end_group(self, key: Hashable, own: Pending[T, R], error: BaseException | None = None) -> None:
         """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
         with self._lock:
             callers = self._by_key.get(key)
@@ -193,8 +193,11 @@ class Joining(Generic[T, R]):
                 callers.waiting[:0], own.group = own.group, ()
             if callers is not None and own in callers.waiting:
                 callers.waiting.remove(own)
-            if callers is not None and callers.leader is own and not callers.hand_on():
-                del self._by_key[key]
+            if callers is not None and callers.leader is own:
+                if callers.waiting:
+                    callers.hand_on()
+                else:
+                    del self._by_key[key]
             for each in own.group:
                 if each is not own:
                     if error is not None and not each.done:

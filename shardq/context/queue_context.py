@@ -54,11 +54,11 @@ class LiveSettings:
     ) -> None:
         self._store, self._retry, self._name, self.timer = store, retry, name, timer
         self._take(*self._load())
-        self._look_at(timer())
+        self._mark_read(timer())
 
     def current(self, at_most: float | None = None) -> QueueSettings:
         """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
-        until = self.fresh_until if at_most is None else self.fresh_until - REFRESH_SECONDS + at_most
+        until = self.read_again_at if at_most is None else self.read_again_at - REFRESH_SECONDS + at_most
         if self.timer() > until:
             self.refresh()
         return self.known
@@ -66,10 +66,10 @@ class LiveSettings:
     def accept(self, record: QueueRecord | None) -> None:
         """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
         if record is None:
-            self._look_at(-float("inf"))
+            self._mark_read(-float("inf"))
         else:
             self._take(record, QueueSettings.decode(record.settings))
-            self._look_at(self.timer())
+            self._mark_read(self.timer())
 
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
@@ -130,12 +130,12 @@ class LiveSettings:
         """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""
         record, settings = self._load()
         self._take(record, settings)
-        self._look_at(self.timer())
+        self._mark_read(self.timer())
         return record, settings
 
-    def _look_at(self, read_at: float) -> None:
-        self.fresh_until = read_at + REFRESH_SECONDS
-        """What the ``timer`` says when they are to be read again. For who sends: a call each time would cost more."""
+    def _mark_read(self, read_at: float) -> None:
+        self.read_again_at = read_at + REFRESH_SECONDS
+        """What the ``timer`` says when they are to be read again. Public, so that sends need no call."""
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
         self._record, self.duties = record, duties_of(record)
@@ -143,7 +143,7 @@ class LiveSettings:
         self.keeps_events = settings.events is not None
         is_looked_at = settings.sends_paused or settings.expires is not None
         self.lets_in = -1 if is_looked_at else settings.max_message_bytes
-        """Bytes of the largest message that may be sent if nothing else is looked at; -1: more has to be."""
+        """Bytes of the largest message that is let in without a call of `admit`; -1: every send needs that call."""
         self.known = settings
         """The settings as they were read last, however long ago that is, as are those that follow from them."""
 

@@ -92,9 +92,8 @@ class Retry:
     ) -> AbstractContextManager[None]:
         """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
 
-        None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or ``since`` a moment of
-        ``time.monotonic()``: the first attempt at something is made outside, and the block is entered when it fails. A
-        block within another one gets no more time than that one has left.
+        None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or from ``since``, an
+        earlier moment of ``time.monotonic()``. A block within another one gets no more time than that one has left.
         """
         seconds = self._seconds if seconds is None else min(seconds, self._seconds)
         return _Within(self._here, (time.monotonic() if since is None else since) + seconds)

@@ -34,7 +34,7 @@ class SettleJoiner:
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
     extensions of a shard that have the same options. A caller's answer tells of its own messages only. If the store
     refuses a joined request, each part is asked alone, so that nobody meets the error of another. ``check`` is called
-    before each joined request: the client may have been closed while the callers waited.
+    before each request of callers that waited: the client may have been closed meanwhile.
     """
 
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
@@ -50,10 +50,8 @@ class SettleJoiner:
             return self.joining.submit(None, request)
         if isinstance(request, Forward):
             return self._ask(request)
-        kind = msgspec.structs.replace(
-            request, spans=()
-        )  # within a shard everything but the messages is the same
-        return self.joining.submit(kind, request)
+        # Within a shard joined requests differ in their spans only.
+        return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
 
     def _ask_several(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         self._check()

@@ -68,7 +68,9 @@ class QueueClaims:
         self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = -(10**18)
-        self._nothing_due_until = 0  # besides another survey, and settings that have changed
+        self._nothing_due_until = (
+            0  # microseconds; until then no enlisting, duty or sweep is due; 0: claim nothing at once
+        )
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim
@@ -173,14 +175,10 @@ class QueueClaims:
         An empty list says nothing of the queue: a read asks then, or claims by :meth:`claim`.
         """
         reader, now = self.reader, self._context.store.now()
-        if (
-            not reader.candidates
-            or not reader.surveyed_at
-            <= now
-            < min(reader.surveyed_at + SURVEY_INTERVAL, self._nothing_due_until)
-            or self._unanswered
-            or self._context.live.current() is not self._settings
-        ):
+        until = min(reader.surveyed_at + SURVEY_INTERVAL, self._nothing_due_until)
+        if not reader.candidates or self._unanswered or not reader.surveyed_at <= now < until:
+            return []
+        if self._context.live.current() is not self._settings:
             return []
         return self._claim_all(limit, finish=finish, first=heapq.heappop(reader.candidates)[-1])
 
@@ -240,7 +238,7 @@ class QueueClaims:
         ]
         count = sum(map(COUNT, held))
         self._report(request, claimed, count)
-        if self._context.live.known.events is not None:
+        if self._context.live.keeps_events:
             tell_claimed(self._context, self._consumer.name, held)
         # Nothing that the filter would keep back is finished.
         done = [] if request.finish is None else [piece for piece in held if piece.finished]
@@ -286,7 +284,9 @@ class QueueClaims:
         """What the delivery filter would let pass."""
         now = self._context.store.now()
         since = None if settings.retention is None else expires_before(settings, now)
-        return Finish(settings.history_retention > 0, settings.max_deliveries, since, now)
+        return Finish(
+            keep=settings.history_retention > 0, most_deliveries=settings.max_deliveries, since=since, now=now
+        )
 
     def _claim_once(self, request: Claim, began: float) -> Claimed:
         """The store's answer. One that may have finished messages is waited for as long as the whole call may take."""

@@ -141,7 +141,9 @@ class Receiving:
             alone.reader.told()
         held = [] if alone is None else alone.claim_known(limit, finish=finish)
         if not held:
-            look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+            look_at_all = (
+                alone is not None or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+            )
             names = None if look_at_all else set(news or ())
             with self._retry.within(since=began):
                 held = patiently(
@@ -191,7 +193,7 @@ class Receiving:
         began = self.timer()
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
-            queues[0].reader.told()  # else each has a turn
+            queues[0].reader.told()  # with several queues each has a turn
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues

@@ -1,4 +1,4 @@
-"""What whoever receives from a queue does for it beside its messages: it attends to duties, and removes leftovers.
+"""Upkeep of a queue by its consumers: they attend to its duties, and remove leftovers.
 
 Duties stand in the queue's record (:mod:`shardq.context.duties`). The client says how: a function that attends to one
 duty and returns the moment when that has something to do again. Every consumer of the queue calls it then, so it must
@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 INTERVAL = 60_000_000  # of sweeps, and until a duty is looked at again, whatever was said
 LONG_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
 _AFTER_ERROR = 2_000_000
+
 _PATIENCE = 0.2  # seconds for which what fails is repeated: messages come first
 
 

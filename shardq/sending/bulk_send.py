@@ -94,7 +94,10 @@ class BulkSend:
         items: list[Any] = []
         try:
             messages = self._draw(items)
-            return plan_send(self._context, items, messages) if items else None
+            if not items:
+                return None
+            self._context.live.current()
+            return plan_send(self._context, items, messages)
         except Exception as error:
             self._error = error
             refused += items

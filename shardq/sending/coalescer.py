@@ -54,6 +54,7 @@ class Coalescer:
         several = len(sends) > 1
         messages = list(map(_ITEM, sends))
         try:
+            self._context.live.current()
             planned = plan_send(self._context, list(map(_BODY, messages)), messages)
         except Exception as error:
             if not several or (isinstance(error, ShardqError) and error.retryable):

@@ -133,7 +133,7 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
     """
     largest, live = max(map(_LARGEST, bundles)), context.live
-    if live.timer() > live.fresh_until:
+    if live.timer() > live.read_again_at:
         live.refresh()
     if largest > live.lets_in:
         admit(context, door, largest)
@@ -148,14 +148,13 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
 def room_for(
     context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
 ) -> AbstractContextManager[None]:
-    """Store bundles within the block, in a queue that may have bounds. Raises QueueFull.
+    """Make room for bundles that are stored within the block. Raises QueueFull.
 
     No room is made for what may be stored already, which could drop that very message.
     """
-    if door.obeys_bounds and context.live.is_bounded:
-        new = [planned.bundle for planned in bundles if not planned.again]
-        if new:
-            return let_in(context, new)
+    new = [planned.bundle for planned in bundles if not planned.again]
+    if new and door.obeys_bounds and context.live.is_bounded:
+        return let_in(context, new)
     return nullcontext()
 
 

@@ -159,7 +159,7 @@ def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec
     encoded = body if is_plain else b"" if large is not None else codec.encode(body)
     size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
     live = context.live
-    if live.timer() > live.fresh_until:
+    if live.timer() > live.read_again_at:
         live.refresh()
     if size > live.lets_in:
         admit(context, SEND, size)
@@ -171,16 +171,13 @@ def plan_send(
 ) -> PlannedSend:
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
-    The pause is asked for here before a hook sees the messages; the door asks in any case.
+    The caller has just looked at the settings. A pause is asked for before a hook is told; the door asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
-    live = context.live
-    if live.timer() > live.fresh_until:
-        live.refresh()
     if context.hooks is not None:
         admit(context, SEND)
-    lanes = live.known.group_concurrency
+    lanes = context.live.known.group_concurrency
     planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
     bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:

@@ -66,7 +66,7 @@ def settle(
         request = Release(shard, spans, duration, started=not verb.unseen)
     else:
         live = context.live
-        if verb.keeps and live.timer() > live.fresh_until:
+        if verb.keeps and live.timer() > live.read_again_at:
             live.refresh()
         keep = verb.keeps and live.known.history_retention > 0
         request = Acknowledge(shard, spans, keep, moved=verb.door is not None and append is None)
@@ -102,9 +102,8 @@ class Settling(msgspec.Struct, eq=False):
 
     context: QueueContext
     verb: Verb
-    call: Call | None = (
-        None  # None: by their spans. A method of this object would be a cycle, which keeps bodies
-    )
+    # None: by spans. A method of this object would be a cycle, which keeps bodies in memory.
+    call: Call | None = None
     duration: int = 0  # microseconds
     by_receipt: bool = False
     story: Story = NO_STORY
@@ -128,17 +127,17 @@ class Settling(msgspec.Struct, eq=False):
         context.retry.once(self._settle, groups)
         if self.failures:
             self._repeat(groups)
-        count, more = 0, False
+        count, has_traces = 0, False
         for each in self.done:
             count += len(each.positions)
-            more = more or each.held.unique_key is not None or each.held.large is not None
+            has_traces = has_traces or each.held.unique_key is not None or each.held.large is not None
         context.counters.add(**{verb.counter: count})
         if grants and (self.lost or not verb.keeps_open):
             for grant in grants:
                 grant.give_back()
-        if verb.event and (context.live.known.events is not None or self.story.target is not None):
+        if verb.event and (context.live.keeps_events or self.story.target is not None):
             tell_settled(context, verb, self.own, self.duration, self.story)
-        if more and verb.state is SettleState.FINISHED:
+        if has_traces and verb.state is SettleState.FINISHED:
             self._remove_traces()
         return self
 

@@ -275,7 +275,9 @@ class Settlement:
         duration: int = 0,
         story: Story = NO_STORY,
     ) -> Settling:
-        settling = Settling(self._context, verb, call, duration, self._by_receipt, story)
+        settling = Settling(
+            self._context, verb, call, duration=duration, by_receipt=self._by_receipt, story=story
+        )
         settling.run(selections, self._failing)
         self._failing = frozenset(settling.failures)
         return settling

@@ -41,7 +41,7 @@ class _Renewed(Protocol):
 
 
 class _Forks:
-    """Those that lie between the first process and this one, and who is told of the next ones.
+    """Counts the forks between the first process and this one, and tells watchers of the next ones.
 
     The ``count`` is a number that this process has, and none of those that it was forked from.
 

@@ -157,10 +157,11 @@ class Store(KeyRegister, Protocol):
         """Store the bundles, each as one ready slice that holds all of its messages.
 
         MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or purged) in the
-        last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. In a ``fresh``
-        request there is none; where unanswered attempts may still run, the ids MUST be looked for all the same. All
-        fields of a bundle MUST be in each slice that is answered, data where it is asked for. MUST list the shard in
-        the directory no later than its entries can be seen. Raises QueueNotFound when the queue does not exist.
+        last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. A ``fresh``
+        request names no such bundle: a store MAY do without that check, but not where an unanswered attempt may still
+        run. All fields of a bundle MUST be in each slice that is answered, the data where it is asked for. MUST list
+        the shard in the directory no later than its entries can be seen. Raises QueueNotFound when the queue does not
+        exist.
         """
 
     def claim(self, request: Claim) -> Claimed:

@@ -54,7 +54,7 @@ class Member:
         try:
             self._work()
             self.rounds += 1
-        except Interrupt:
+        except (Interrupt, SystemError):  # which C code of a driver may make of an interrupt
             self.interrupted += 1
         except shardq.ShardqError as error:
             self.error = error

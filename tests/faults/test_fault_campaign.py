@@ -54,5 +54,6 @@ def test_a_broken_store_is_caught_with_the_histories_of_the_messages(tmp_path: P
         if promise in promises(report):
             break
     assert code == 1
+    assert promise in promises(report)
     offence = next(each for each in report.verdict.offences if each.promise == promise)
     assert offence.count >= len(offence.histories) > 0 and all(offence.histories.values())

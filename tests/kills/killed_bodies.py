@@ -54,7 +54,7 @@ class KilledBodies:
         self, bodies: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         others = self._stored(bodies)
-        for requests in bodies.killer.every_third(MOST):
+        for requests in bodies.killer.every_ninth(MOST):
             name = bodies.new_name()
             bodies.queues.append(f"{name}.dead")
             Client(bodies.healthy).create_queue(name, shards=1, time_shards=1)

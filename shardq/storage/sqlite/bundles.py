@@ -175,9 +175,9 @@ def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[
     known_since = (now - MEMORY) // _PERIOD
     for bundle, place in zip_longest(request.bundles, places):
         head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-        order = (bundle.group, place) if bundle.group else (request.fresh,)
         insert = _INSERT_GROUPED if bundle.group else SQL_INSERT
-        tail = (known_since, shard.queue, bundle.expires_at, *order)
+        own = (bundle.group, place) if bundle.group else (request.fresh,)
+        tail = (known_since, shard.queue, bundle.expires_at, *own)
         if len(bundle.data) <= SHORT:
             sql.execute(insert, (*head, None, bundle.data, *tail))
             continue
@@ -246,7 +246,7 @@ def delete_held(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], no
 def _delete_one(
     sql: sqlite3.Connection, queue: str, now: int, statement: str, values: Sequence[object]
 ) -> int | None:
-    """Return how many bundles are over: one, unless it has other slices; None if there is no such slice."""
+    """Delete one slice. Returns how many bundles ended, 0 or 1; None without such a slice."""
     gone = sql.execute(statement, values).fetchall()
     if not gone:
         return None

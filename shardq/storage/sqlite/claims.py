@@ -202,9 +202,7 @@ def finish(sql: sqlite3.Connection, request: Claim, answers: Answers, now: int) 
     found = _find(sql, request, now)
     if not found.rows or found.held or (doubtful is not None and doubtful[1].lease_until > now):
         return take(sql, request, now, found)
-    data = (
-        _NO_DATA if found.is_whole else {row[0]: _data(sql, row[0]) for row in found.rows if row[9] is None}
-    )
+    data = {row[0]: _data(sql, row[0]) for row in found.rows if row[9] is None}
     answer = found.claimed(request.lease, data, finished=True)
     if len(answer.slices) < len(found.rows) or not all(map(request.finish.covers, answer.slices)):
         return take(sql, request, now, found)
