@@ -18,10 +18,10 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (12 minutes)
+test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (9 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not long' --budget test --cov --cov-report=term $(ARGS)
 
-test-long: $(READY)  ## the rest: Spark, kills between requests, orders of steps, short campaigns (an hour); PART=0, 1 or 2 for a third
+test-long: $(READY)  ## the rest: Spark, kills between requests, orders of steps, short campaigns (half an hour); PART=0, 1 or 2 for a third
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m long $(if $(PART),--part $(PART)) $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds (90 seconds)
@@ -59,7 +59,7 @@ lint: $(READY)  ## formatting, lint, types, layers, budgets
 budgets: $(READY)  ## lower the budgets that can be lower now
 	$(BIN)/python tools/budgets.py --lower
 
-check: lint test test-long  ## lint and all tests; CI runs a third of the long ones (an hour and a quarter)
+check: lint test test-long  ## lint and all tests; CI runs a third of the long ones (three quarters of an hour)
 
 bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)

@@ -405,7 +405,8 @@ def _headers(message: Message | StoredMessage) -> Headers:
 
 def ledger_id(message: Message) -> str:
     """The id under which the result of a task is stored: its own, or that of the step."""
-    return str(_headers(message)[STEP]) if _is_step(message) else message.id
+    step = _headers(message).get(STEP)
+    return str(step) if step is not None and is_step(step) else message.id
 
 
 def kept(message: Message | StoredMessage) -> float:
@@ -426,4 +427,5 @@ def _timeout(message: Message) -> float | None:
 
 
 def _is_step(message: Message) -> bool:
-    return STEP in _headers(message) and is_step(_headers(message)[STEP])
+    step = _headers(message).get(STEP)
+    return step is not None and is_step(step)
