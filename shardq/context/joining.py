@@ -124,14 +124,23 @@ class Joining(Generic[T, R]):
             else:
                 result = self._wait_and_join(key, own)
         except BaseException as error:
-            if own is None:
-                self._leave(key, first)
-            else:
-                self._end_group(key, own, error)
+            try:
+                self._leave_early(key, first, own, error)
+            except BaseException:  # interrupted on the way out: once more
+                self._leave_early(key, first, own, error)
+                raise
             raise
         finally:
             here.busy = False
         return result
+
+    def _leave_early(
+        self, key: Hashable, first: _Callers[T, R], own: Pending[T, R] | None, error: BaseException
+    ) -> None:
+        if own is None:
+            self._leave(key, first)
+        else:
+            self._end_group(key, own, error)
 
     def _leave(self, key: Hashable, first: _Callers[T, R]) -> None:
         """Let the next one lead, if the first one has. May be repeated after an interrupt."""

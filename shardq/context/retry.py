@@ -73,7 +73,7 @@ class Retry:
         repeated: Callable[[], None] = lambda: None,
         late: Callable[[], None] = lambda: None,
     ) -> None:
-        self._seconds, self._repeated, self._late = seconds, repeated, late
+        self.seconds, self._repeated, self._late = seconds, repeated, late
         self._here = _Here()
         self.closed = False
         """True after :meth:`close`."""
@@ -95,13 +95,18 @@ class Retry:
         None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or from ``since``, an
         earlier moment of ``time.monotonic()``. A block within another one gets no more time than that one has left.
         """
-        seconds = self._seconds if seconds is None else min(seconds, self._seconds)
+        seconds = self.seconds if seconds is None else min(seconds, self.seconds)
         return _Within(self._here, (time.monotonic() if since is None else since) + seconds)
 
     def once(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something without repeating any call in it, as within 0 seconds."""
+        return self.until(0.0, do, *args, **kwargs)
+
+    def until(self, moment: float, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something whose calls repeat nothing after a moment of ``time.monotonic()``."""
         here = self._here
-        outer, here.until = here.until, 0.0
+        outer = here.until
+        here.until = moment if outer is None or moment < outer else outer
         try:
             return do(*args, **kwargs)
         finally:
@@ -132,7 +137,7 @@ class Retry:
     @property
     def _left(self) -> float:
         until = self._here.until
-        return self._seconds if until is None else until - time.monotonic()
+        return self.seconds if until is None else until - time.monotonic()
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""

@@ -174,7 +174,11 @@ class QueueClaims:
 
         An empty list says nothing of the queue: a read asks then, or claims by :meth:`claim`.
         """
-        reader, now = self.reader, self._context.store.now()
+        reader = self.reader
+        try:
+            now = self._context.store.now()
+        except StoreUnavailable:  # the clock is in doubt: a read asks again
+            return []
         until = min(reader.surveyed_at + SURVEY_INTERVAL, self._nothing_due_until)
         if not reader.candidates or self._unanswered or not reader.surveyed_at <= now < until:
             return []
@@ -215,7 +219,10 @@ class QueueClaims:
         return claimed_once(held) if len(held) > 1 else held
 
     def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
-        return self._context.store.now() + self._lease // 2 >= held[0].lease_until
+        try:
+            return self._context.store.now() + self._lease // 2 >= held[0].lease_until
+        except StoreUnavailable:  # the clock is in doubt
+            return True
 
     def _next(self, began: float) -> Shard | None:
         """The shard to claim from next: first those whose last claim was not answered, as it may hide messages."""

@@ -139,7 +139,9 @@ class Receiving:
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
             alone.reader.told()
-        held = [] if alone is None else alone.claim_known(limit, finish=finish)
+        held: list[HeldSlice] = []
+        if alone is not None and alone.reader.candidates:
+            held = self._retry.until(began + self._retry.seconds, alone.claim_known, limit, finish=finish)
         if not held:
             look_at_all = (
                 alone is not None or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)

@@ -29,7 +29,7 @@ class Placement:
 
     def renew(self) -> None:
         """Begin anew, at a random shard."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may send, too
         self._turn = random.randrange(2**20)
         self._singles = 0
 

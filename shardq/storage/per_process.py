@@ -77,9 +77,8 @@ class _Forks:
     def _after_in_child(self) -> None:
         self.count += 1
         self._own.told = []
-        for each in self.renewed:
-            each.renew()
-        _call([each.after_fork_in_child for each in self._living()])
+        renewals = [each.renew for each in self.renewed]
+        _call([*renewals, *(each.after_fork_in_child for each in self._living())])
 
 
 def _call(calls: Sequence[Callable[[], None]]) -> None:
@@ -132,16 +131,16 @@ class OwnLock:
     """A lock of which a forked child has one of its own, whatever its parent's threads held.
 
     ``with lock.plain:`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. What it guards
-    has to be whole between any two steps, as numbers and dicts are.
+    has to be whole between any two steps, as numbers and dicts are: a signal's handler may take it once more.
     """
 
     def __init__(self) -> None:
-        self.plain = threading.Lock()
+        self.plain = threading.RLock()
         forks.renewed.add(self)
 
     def renew(self) -> None:
         """Be free in a forked child."""
-        self.plain = threading.Lock()
+        self.plain = threading.RLock()
 
 
 def watch_forks(watcher: WatchesForks) -> None:

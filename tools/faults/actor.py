@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -16,10 +18,17 @@ __all__ = ["main"]
 
 def main(words: list[str]) -> None:
     """Distort what this process sees of time and network, then do its work."""
+    threading.Thread(target=_end_with_the_campaign, daemon=True).start()
     assignment, dial = surround(words)
     from .roles import play  # noqa: PLC0415 -- nothing that asks for the time may be there before
 
     play(assignment, dial)
+
+
+def _end_with_the_campaign() -> None:
+    """End this process when the one that has started it is gone, whichever way: then its input is closed."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 def surround(words: list[str]) -> tuple[Assignment, Dial]:

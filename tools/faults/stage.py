@@ -42,7 +42,7 @@ class Actor:
         self.assignment = assignment
         command = [sys.executable, "-m", "tools.faults.actor", msgspec.json.encode(assignment).decode()]
         with (folder / f"{assignment.name}.err").open("ab") as errors:
-            self.process = subprocess.Popen(command, cwd=ROOT, stderr=errors, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=errors, stdin=subprocess.PIPE)
 
     @property
     def role(self) -> str:

@@ -158,7 +158,7 @@ class Pool:
         self._limit = limit
         self._path, self._place = path, str(path)
         self._patience = patience
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may ask, too
         self._changes = ChangeNotifier(self._lock)
         self._idle: list[Connection] = []
         self._lent: dict[_Loan, None] = {}  # entered and left in one step each
@@ -179,7 +179,11 @@ class Pool:
             result = work(connection, *args)
             self._give_back(loan)
         except BaseException:
-            self._give_back(loan)
+            try:
+                self._give_back(loan)
+            except BaseException:  # interrupted on the way out: once more
+                self._give_back(loan)
+                raise
             raise
         return result
 
@@ -249,8 +253,8 @@ class Pool:
                     and not connection.sql.in_transaction
                     and connection.sql.blobs < MOST_BLOBS
                 ):
+                    loan.connection = None  # before, so that a repetition does not append it again
                     self._idle.append(connection)
-                    loan.connection = None
                 del self._lent[loan]
                 if self._changes.turns:
                     self._changes.notify_all()
