@@ -21,7 +21,7 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
     booked: dict[str, list[int]] = {}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 15
+    assert len(blocks) == 16
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
