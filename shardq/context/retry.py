@@ -98,12 +98,8 @@ class Retry:
         seconds = self.seconds if seconds is None else min(seconds, self.seconds)
         return _Within(self._here, (time.monotonic() if since is None else since) + seconds)
 
-    def once(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something without repeating any call in it, as within 0 seconds."""
-        return self.until(0.0, do, *args, **kwargs)
-
     def until(self, moment: float, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something whose calls repeat nothing after a moment of ``time.monotonic()``."""
+        """Do something, none of whose calls is repeated after a moment of ``time.monotonic()``; 0: none is at all."""
         here = self._here
         outer = here.until
         here.until = moment if outer is None or moment < outer else outer
@@ -147,20 +143,6 @@ class Retry:
             return operation(*args, **kwargs)
         except ShardqError as error:
             return self._repeat(error, operation, *args, **kwargs).value
-        finally:
-            if self.closed:
-                self._end_late()
-
-    def briefly(self, seconds: float, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Like calling this object, but repeat what fails only until so many seconds after the first attempt began."""
-        began = time.monotonic()
-        if self.closed or self._here.over is not None:
-            self._check_allowed()
-        try:
-            return operation(*args, **kwargs)
-        except ShardqError as error:
-            with self.within(seconds, since=began):
-                return self._repeat(error, operation, *args, **kwargs).value
         finally:
             if self.closed:
                 self._end_late()

@@ -299,7 +299,7 @@ class QueueClaims:
         """The store's answer. One that may have finished messages is waited for as long as the whole call may take."""
         retry, claim = self._context.retry, self._context.store.claim
         try:
-            claimed = retry.briefly(CLAIM_PATIENCE, claim, request)
+            claimed = retry.until(time.monotonic() + CLAIM_PATIENCE, retry, claim, request)
         except OutcomeUnknown:
             self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:

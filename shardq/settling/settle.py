@@ -124,7 +124,7 @@ class Settling(msgspec.Struct, eq=False):
         groups = by_shard(selections)
         if last:
             groups = {shard: groups[shard] for shard in sorted(groups, key=last.__contains__)}
-        context.retry.once(self._settle, groups)
+        context.retry.until(0.0, self._settle, groups)
         if self.failures:
             self._repeat(groups)
         count, has_traces = 0, False

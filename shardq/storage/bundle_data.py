@@ -7,6 +7,7 @@ in parts, or nil. The last three may be missing: they came later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -58,15 +59,12 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
     large: LargeBody | None = None
 
 
-_encoder = msgspec.msgpack.Encoder()
+encode_bundle: Callable[[BundleData], bytes] = msgspec.msgpack.Encoder().encode
+"""The messages as bytes."""
+
 _decoder = msgspec.msgpack.Decoder(BundleData)
 read_keys = msgspec.msgpack.Decoder(BundleKeys).decode
 """The keys out of :func:`encode_bundle`; raises one of ``UNREADABLE`` when the bytes are damaged."""
-
-
-def encode_bundle(messages: BundleData) -> bytes:
-    """The messages as bytes."""
-    return _encoder.encode(messages)
 
 
 def decode_bundle(data: bytes, first: object = None) -> BundleData:

@@ -34,11 +34,9 @@ class BundleIds:
 
     def new(self, now: int) -> bytes:
         """A fresh id for a moment in microseconds."""
-        random = int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK
         with self._lock.plain:
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
-        value = (ticks >> 12) << 80 | _VERSION | (ticks & 0xFFF) << 64 | _VARIANT | random
-        return value.to_bytes(BUNDLE_ID_BYTES, "big")  # as _assemble does, in the path of every send
+        return _assemble(ticks, int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK)
 
 
 def bundle_ids_until(now: int, count: int) -> list[bytes]:

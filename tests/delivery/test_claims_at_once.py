@@ -198,5 +198,60 @@ def test_a_claim_at_once_is_repeated_no_longer_than_the_whole_call_may_take(
     bench.client.close()
 
 
+def test_what_a_claim_at_once_keeps_back_is_repeated_no_longer_than_the_whole_call_may_take(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given messages that have expired, of which each costs a request, and a store that is away after the claim
+    at = began = 1000.0
+
+    def wait(seconds: float) -> None:
+        nonlocal at
+        at += seconds
+
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=1.0) as client:
+        queue = client.create_queue("q", shards=1, time_shards=1)
+        producer, consumer = queue.producer(), queue.consumer()
+        for ttl in (None, None, *[1.15] * 20):
+            producer.send(b"x", ttl=ttl)
+        consumer.receive(1).ack()
+        clock.advance(0.3)
+        consumer.receive(1).ack()
+        claim = store.claim
+
+        def last_claim(request: Claim) -> Any:
+            claimed = claim(request)
+            store.plan = FaultPlan(probability=1.0, kinds=(FaultKind.UNAVAILABLE,))
+            return claimed
+
+        for _ in range(8):  # the survey stays young, and the others expire
+            producer.send(b"y")
+            clock.advance(0.1)
+            consumer.receive(1, wait=0).ack()
+        clock.advance(0.1)
+        for module in (retry, claiming, receiving):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: at, sleep=wait))
+        store.claim = last_claim  # type: ignore[method-assign]
+        consumer.receive(100)
+        # Then the call ends in time, and hands out nothing that has expired
+        assert at - began <= 2 * 1.0 + CLAIM_PATIENCE
+        store.plan = FaultPlan()
+
+
+def test_a_clock_that_is_in_doubt_for_a_moment_costs_a_repetition(url: str, clock: ManualClock) -> None:
+    bench = Bench(url, clock, retry_seconds=5.0)
+    now, failures = bench.store.now, [shardq.StoreUnavailable("no node tells the time")]
+
+    def doubtful() -> int:
+        if failures:
+            raise failures.pop()
+        return now()
+
+    bench.store.now = doubtful  # type: ignore[method-assign]
+    bench.receive()
+    assert not failures
+    bench.client.close()
+
+
 def _fail(*_: Any, **__: Any) -> Any:
     raise shardq.OutcomeUnknown("nobody answers")
