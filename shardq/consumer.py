@@ -164,8 +164,9 @@ class Consumer(Closing):
         return self._receive(limit, wait, finish=self._context.hooks is None)
 
     def stop(self) -> None:
-        """End waiting and :meth:`batches` within a second. For signal handlers and other threads."""
+        """End waiting and :meth:`batches`. For signal handlers and other threads."""
         self._stopped = True
+        self._idling.wake()
 
     def close(self) -> None:
         """Stop extending leases, release the messages that were claimed ahead, and leave the queue's consumers.
@@ -175,7 +176,8 @@ class Consumer(Closing):
         """
         if self._closed or self._generation != forks.count:
             return
-        self._closing = self._stopped = True
+        self._closing = True
+        self.stop()
         self._overlap.leave()
         if self._prefetcher is not None:
             self._prefetcher.stop()

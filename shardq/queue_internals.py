@@ -26,6 +26,7 @@ from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
 from shardq.sending.storing import prepare
 from shardq.settling.clock_jumps import JUMP
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
     "stored_in",
     "unless",
     "use",
-    "wait_for",
+    "waiting_on",
     "without_next_claim",
 ]
 
@@ -201,12 +202,13 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
     return found, latest
 
 
-def wait_for(queue: Queue, seconds: float) -> None:
-    """Sleep until something may have come into the queue, for so many seconds at most.
+def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
+    """What sleeps until something may have come into the queue since its last call, for so many seconds at most.
 
-    Where the store does not signal what other processes send, what they send does not end it.
+    For one thread. Where the store does not signal what other processes send, what they send does not end it.
     """
-    queue._context.retry(queue._context.store.wait, (queue.name,), seconds)
+    waiter, names = Waiter(queue._context.store), (queue.name,)
+    return lambda seconds: queue._context.retry(waiter.wait, names, seconds)
 
 
 def use(queue: Queue) -> None:

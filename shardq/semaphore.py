@@ -17,9 +17,10 @@ from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFou
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.limits.blocks import MOST_PERMITS
 from shardq.limits.permits import Permits, create_permits_queue, permits_queue
-from shardq.limits.waiting import PermitWait
+from shardq.limits.waiting import PermitPace
 from shardq.settings import QueueSettings, check_number, warn_of_differences
 from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.storage.listening import Waiter
 from shardq.storage.per_process import PerProcess, forks
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
@@ -87,14 +88,15 @@ class Semaphore:
         if timeout is not None:
             check_number("timeout", timeout, 0.0, _LONGEST_WAIT_SECONDS)
         deadline = time.monotonic() + (_LONGEST_WAIT_SECONDS if timeout is None else timeout)
-        waiting = PermitWait()
+        pace, waiter = PermitPace(), Waiter(self._context.store)
         while not (taken := self._take()):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise PermitTimeout(
                     f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
                 )
-            waiting.sleep(self._permits, left)
+            left = min(left, pace.until_next_look(self._permits))
+            self._context.retry(waiter.wait, (self._permits.queue,), left)
         self._keeper.get().keep(taken)
         return Permit(self.name, taken[0], self._context.store.now, self._give_back)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from shardq.storage.listening import Listener
 from shardq.storage.wrapped_store import WrappedStore
 
 
 class DeafStore(WrappedStore):
     """Whoever is woken was woken by other signals than the inner store's."""
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        time.sleep(seconds)
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        return _Deaf()
+
+
+class _Deaf:
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
         return ()
+
+    def rest(self) -> None:
+        pass

@@ -171,13 +171,9 @@ class Permits:
             return 0.0
         return None if probe.next_due is None else seconds(max(0, probe.next_due - self._context.store.now()))
 
-    def wait(self, most: float) -> bool:
-        """Sleep until a permit may have come back, or for so many seconds."""
-        return bool(self._context.retry(self._context.store.wait, (self.queue,), most))
-
     @property
     def signals(self) -> bool:
-        """True when :meth:`wait` ends as soon as a permit is given back, in whatever process."""
+        """True when a signal tells that a permit is given back, in whatever process."""
         return self._context.store.capabilities.signals
 
     def _find(self, count: int, limit: int, lease: int) -> list[HeldSlice]:

@@ -20,7 +20,7 @@ from shardq.held import HeldSlice
 from shardq.limits.grant import permit_lease
 from shardq.limits.permits import PERMITS_FOLDER, Permits, create_permits_queue, permits_queue
 from shardq.limits.shares import Allowance, InFlightShare, RateShare, TakeShare
-from shardq.limits.waiting import PermitWait
+from shardq.limits.waiting import PermitPace
 from shardq.limits.windows import Window, units
 from shardq.rate import Rate
 from shardq.settings import QueueSettings
@@ -87,7 +87,7 @@ class QueueLimits:
     def __init__(self, context: QueueContext, owner: ConsumerIdentity, lease: Callable[[], int]) -> None:
         self._context, self._owner, self._lease = context, owner, lease
         self._known: dict[tuple[str, str], Permits] = {}
-        self._wait = PermitWait()
+        self._pace = PermitPace()
         self._blocked: Permits | None = None
 
     def allowance(self, settings: QueueSettings) -> Allowance:
@@ -115,7 +115,7 @@ class QueueLimits:
 
     def seconds_until_free(self) -> float | None:
         """Seconds until the permits that were missing may be there, if no signal tells."""
-        return None if self._blocked is None else self._wait.until_next_look(self._blocked)
+        return None if self._blocked is None else self._pace.until_next_look(self._blocked)
 
     def _in_flight(self, window: Window) -> TakeShare:
         def take(messages: int) -> InFlightShare:
@@ -144,7 +144,7 @@ class QueueLimits:
             self._create(permits.limit)
             held = permits.take(wanted, window.permits, lease, period)
         if held:
-            self._wait.reset()
+            self._pace.reset()
         else:
             self._blocked = permits
         return held

@@ -1,20 +1,18 @@
-"""Sleeping while all permits of a limit are held."""
+"""How long to sleep while all permits of a limit are held."""
 
 from __future__ import annotations
 
-import time
-
 from shardq.limits.permits import Permits
 
-__all__ = ["PermitWait"]
+__all__ = ["PermitPace"]
 
 LONGEST_SECONDS = 5.0  # until the next look: a signal may have been missed, or the limit raised
 FIRST_POLL_SECONDS = 0.005  # of a store without signals; each look that finds nothing doubles it
 LAST_POLL_SECONDS = 0.25
 
 
-class PermitWait:
-    """Sleeps until a permit may be free: until one is given back, until the next lease ends, or until the next look."""
+class PermitPace:
+    """Tells when to look for a permit again: when the next lease ends, and else now and then."""
 
     def __init__(self) -> None:
         self._poll = FIRST_POLL_SECONDS
@@ -22,13 +20,6 @@ class PermitWait:
     def reset(self) -> None:
         """A permit was taken: look quickly again."""
         self._poll = FIRST_POLL_SECONDS
-
-    def sleep(self, permits: Permits, most: float) -> None:
-        """Sleep, but not longer than so many seconds."""
-        until = time.monotonic() + min(most, self.until_next_look(permits))
-        while (left := until - time.monotonic()) > 0:
-            if permits.wait(left):
-                return
 
     def until_next_look(self, permits: Permits) -> float:
         """Seconds until the next look, unless something wakes who waits."""

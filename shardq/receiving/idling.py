@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from shardq.context.queue_context import REFRESH_SECONDS
 from shardq.context.retry import Retry
 from shardq.receiving.receiving import Receiving
+from shardq.storage.listening import Waiter
 from shardq.storage.store import Store
 
 __all__ = ["Idling"]
@@ -23,15 +24,11 @@ FIRST_POLL_SECONDS = 0.003
 POLL_GROWTH = 1.5
 LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
 POLLS_PER_SECOND = 12  # of all consumers together
-NOTICE_SECONDS = 1.0  # a stop is noticed within this time
+PAUSED_SECONDS = 1.0  # until the settings of queues that are all paused are looked at again
 
 
 class Idling:
-    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll.
-
-    A stop is noticed within ``notice`` seconds at first, and within twice as long after each such time in which nothing
-    came, up to NOTICE_SECONDS: to notice it is all that a consumer wakes for in between.
-    """
+    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll."""
 
     def __init__(
         self,
@@ -40,11 +37,12 @@ class Idling:
         receiving: Receiving,
         stopped: Callable[[], bool],
         lock: AbstractContextManager[object] | None = None,
-        notice: float = NOTICE_SECONDS,
     ) -> None:
-        self._store, self._retry, self._receiving, self._stopped = store, retry, receiving, stopped
+        self._store, self._retry, self._receiving = store, retry, receiving
+        self._waiter = Waiter(store, stopped)
+        self.wake = self._waiter.wake
+        """Ends a sleep. Called by who stops what receives; a stop without it is noticed within a second."""
         self._lock = lock or nullcontext()  # of what receives, if other threads use it
-        self._notice = notice
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
         self.has_slept = False
@@ -66,13 +64,8 @@ class Idling:
             queues = self._receiving.waits_for
         self.has_slept = True
         signalled, self._signalled = self._signalled, ()
-        notice = self._notice
-        while (left := until - time.monotonic()) > 0 and not self._stopped():
-            news = self._retry(self._store.wait, tuple(queues), min(left, notice))
-            if news:
-                self._signalled = tuple(queues[name] for name in news if name in queues)
-                break
-            notice = min(2 * notice, NOTICE_SECONDS)
+        news = self._retry(self._waiter.wait, tuple(queues), until - time.monotonic())
+        self._signalled = tuple(queues[name] for name in news if name in queues)
         self._woke = time.monotonic()
         if self._signalled:
             return self._signalled
@@ -95,7 +88,7 @@ class Idling:
         slow = REFRESH_SECONDS if self._signalled or paused else slow
         longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
         if len(paused) == len(receiving.names):
-            return NOTICE_SECONDS
+            return PAUSED_SECONDS
         if self._store.capabilities.signals:
             return longest
         last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)

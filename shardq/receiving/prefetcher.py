@@ -25,7 +25,6 @@ __all__ = ["Prefetcher"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.1
-FIRST_NOTICE_SECONDS = 0.05  # a stop waits for the thread that claims
 HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
@@ -96,7 +95,6 @@ class Prefetcher:
             receiving,
             lambda: self._is_over,
             self._claiming,
-            FIRST_NOTICE_SECONDS,
         )
         self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
@@ -148,6 +146,7 @@ class Prefetcher:
         with self._lock:
             self._stopped = True
             self._changes.notify_all()
+            self._idling.wake()
         try:
             if self._thread.is_alive():  # else it has not begun, and does nothing if it does
                 self._thread.join()

@@ -13,6 +13,7 @@ from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import Probe
 
 __all__ = ["Plan", "Planner", "Sizes"]
@@ -47,6 +48,7 @@ class Planner:
     def __init__(self, context: QueueContext, name: str, sizes: Sizes | None = None) -> None:
         self._context, self._sizes = context, sizes or Sizes()
         self._reader = ShardReader(context.store, context.name, Ownership(name))
+        self._waiter = Waiter(context.store)
         self._idle = False  # the last plan was empty
         self._signalled = False  # something may have come since the last look
         self._looked_at = self._rest = 0  # an idle stream does not look again for so long
@@ -119,7 +121,7 @@ class Planner:
 
     def _listen(self) -> None:
         """Note whether a signal came; before a look, so that none is missed that comes while it looks."""
-        if self._context.retry(self._context.store.wait, (self._context.name,), 0.0):
+        if self._context.retry(self._waiter.wait, (self._context.name,), 0.0):
             self._signalled = True
 
     def _stirs(self, layout: Layout) -> bool:

@@ -23,7 +23,7 @@ Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped
   claim MUST take what follows, too, as far as it is due. Its answer has the messages of each group in order.
 - What is held of a group MUST be its front part, held by one claim. So a release gives back, uncounted and in its
   place, what it leaves held behind. A claim that takes the front over takes all that was held from its holder.
-- What ends the stay of a message MUST let the next one go in the same step, and end `wait` as an append does. Nothing
+- What ends the stay of a message MUST let the next one go in the same step, and be news as an append is. Nothing
   of a group is left when its last message is gone. No cost depends on the number of groups.
 - A call that changes several groups MAY do so group after group. If it fails in between it MUST raise OutcomeUnknown.
 - A probe MUST leave out what others are before. Counts and looks show its own due time; `peek` has groups in order.
@@ -31,11 +31,12 @@ Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyRegister
+from shardq.storage.listening import Listener
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
@@ -283,10 +284,13 @@ class Store(KeyRegister, Protocol):
         It MUST tell of one that is live no longer for `REMEMBERED` from then on, unless it resigned.
         """
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until something may have been appended to one of the queues, or released in it.
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Return what tells one receiver of news: that something may have been appended to a queue, or released in it.
 
-        Returns the queues where that was since this thread's last wait for them, in their order, and MAY return others;
-        none when the seconds are over: real ones, whatever the clock says. An append by any thread of this process MUST
-        end it at once. One by another process SHOULD within 50 ms; without such signals, consumers poll.
+        Its ``news(queues)`` MUST return, in their order, the queues that have some since it last told of them, and MAY
+        return others. When there are none it listens until ``rest``: ``wake`` MUST be called at once when any thread of
+        this process appends or releases something in one of these queues, SHOULD be within 50 ms when another process
+        does, and MAY be more often. Without such signals, consumers poll. ``wake`` takes no lock and returns at once.
+
+        However many listen, they MUST share one thread and one connection of the client.
         """

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar, cast
 
@@ -13,6 +12,7 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
+from shardq.storage.listening import Listener
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
@@ -42,8 +42,6 @@ __all__ = ["SignalledStore", "WrappedStore"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_GLANCE = 0.1  # seconds after which it is seen that the line stands again
 
 
 class WrappedStore:
@@ -181,8 +179,8 @@ class WrappedStore:
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         return self.call("seen_consumers", self.inner.seen_consumers, queue)
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        return self.call("wait", self.inner.wait, queues, seconds)
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        return self.call("listen", self.inner.listen, wake)
 
 
 class SignalledStore(WrappedStore):
@@ -257,10 +255,26 @@ class SignalledStore(WrappedStore):
         if shard.is_grouped:
             self.signals.announce(shard.queue)
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until something is appended, released or next in its group, by a client that signals on the line."""
-        deadline = time.monotonic() + seconds
-        while not self.signals.watches() and (left := deadline - time.monotonic()) > 0:
-            if news := super().wait(queues, min(left, _GLANCE)):
-                return news
-        return self.signals.wait(queues, max(0.0, deadline - time.monotonic()))
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Tell of what is appended, released or next in its group, by a client that signals on the line."""
+        return _Relayed(self.signals, super().listen, wake)
+
+
+class _Relayed:
+    """Listens to a line, and while that is broken to the inner store, too."""
+
+    def __init__(
+        self, signals: Signals, inner: Callable[[Callable[[], None]], Listener], wake: Callable[[], None]
+    ) -> None:
+        self._signals, self._inner = signals, inner(wake)
+        self._line = signals.listen(wake)
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        news = self._line.news(queues)
+        if news or self._signals.watches():
+            return news
+        return self._inner.news(queues)
+
+    def rest(self) -> None:
+        self._line.rest()
+        self._inner.rest()

@@ -7,6 +7,7 @@ worker removes it.
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,7 +18,7 @@ from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import Queue
-from shardq.queue_internals import found_in, holders_of, stored_in, wait_for
+from shardq.queue_internals import found_in, holders_of, stored_in, waiting_on
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 
@@ -35,6 +36,7 @@ class EntryQueue:
         self._client, self._name = client, name
         self._lock = OwnLock()
         self._queue: Queue | None = None
+        self._own = threading.local()  # how each thread waits
 
     def write(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store entries, unless their keys are taken."""
@@ -99,7 +101,9 @@ class EntryQueue:
     def wait(self, seconds: float) -> bool:
         """Sleep until something may have been written, for so many seconds at most; False: nothing ever was."""
         try:
-            wait_for(self._opened(), seconds)
+            queue = self._opened()
+            wait = self._own.__dict__.get("wait") or self._own.__dict__.setdefault("wait", waiting_on(queue))
+            wait(seconds)
         except QueueNotFound:
             return False
         return True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Listener
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -233,8 +234,16 @@ class ReadsAPathInNames(WrappedStore):
 class TellsOfOneQueueOnly(WrappedStore):
     """Forgets the other queues that something came into when it tells of one."""
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        return super().wait(queues, min(seconds, 0.2))[:1]
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        return _Forgetful(super().listen(wake))
+
+
+class _Forgetful:
+    def __init__(self, inner: Listener) -> None:
+        self.rest, self._inner = inner.rest, inner
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        return self._inner.news(queues)[:1]
 
 
 BROKEN_STORES: tuple[type[WrappedStore], ...] = (

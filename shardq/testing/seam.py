@@ -39,6 +39,7 @@ __all__ = [
     "fetch",
     "fetch_by_hand",
     "flush_events",
+    "has_slept",
     "joined_callers",
     "keep_lease",
     "seconds_until_due",
@@ -142,6 +143,11 @@ def claim_round(
 def seconds_until_poll(consumer: Consumer) -> float:
     """Return the seconds after which a waiting consumer tries to claim again if no signal comes."""
     return consumer._idling.longest()
+
+
+def has_slept(consumer: Consumer) -> bool:
+    """Return True when the consumer sleeps, or has slept and found nothing since."""
+    return consumer._idling.has_slept
 
 
 def seconds_until_due(consumer: Consumer) -> float | None:

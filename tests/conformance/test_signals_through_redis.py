@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
+from shardq.storage.listening import Waiter
 from shardq.storage.redis.url import open_redis
 from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing.conformance.across_shards import CrossShardContract
@@ -23,7 +24,7 @@ class SignalledHarness(SqliteHarness):
 
     def open(self) -> SignalledStore:  # type: ignore[override]
         store = SignalledStore(DeafStore(super().open()), open_redis(self.redis_url))
-        assert store.wait(["the line"], 10.0), "the line does not stand"
+        assert Waiter(store).wait(["the line"], 10.0), "the line does not stand"
         return store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from shardq.receiving.idling import FIRST_POLL_SECONDS, LAST_POLL_SECONDS, LONGE
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
@@ -54,13 +55,15 @@ def test_polls_begin_as_often_whatever_a_look_takes_but_rest_for_as_long_as_it(
     # Given a store without signals, and looks that take so many seconds and find nothing
     at = 0.0
 
-    def wait(_: object, seconds: float) -> tuple[str, ...]:
-        nonlocal at
-        at += seconds
-        return ()
+    class Passing(Waiter):
+        def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+            nonlocal at
+            at += seconds
+            return ()
 
     monkeypatch.setattr(idling, "time", SimpleNamespace(monotonic=lambda: at))
-    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=False), wait=wait)
+    monkeypatch.setattr(idling, "Waiter", Passing)
+    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=False))
     receiving: Any = SimpleNamespace(
         names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
@@ -98,7 +101,8 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
     None
 ):
     signals = iter([("q",)] * 3)
-    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
+    listener = SimpleNamespace(news=lambda _: next(signals, ()), rest=lambda: None)
+    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), listen=lambda _: listener)
     receiving: Any = SimpleNamespace(
         names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
@@ -123,18 +127,23 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
     consumer = client.create_queue("q", shards=1, time_shards=1).consumer()
     assert not consumer.receive(1)
     queue = client.queue("q")
-    wait, told = store_of(client).wait, []
+    told: list[Sequence[str]] = []
+    store, probe, listen = store_of(queue), store_of(queue).probe, store_of(queue).listen
 
-    def meanwhile(names: Sequence[str], seconds: float) -> tuple[str, ...]:
-        if told:
-            return wait(names, seconds)
-        told.append(names)
-        other.queue("q").alter(shards=1, time_shards=4)
-        clock.advance(30)
-        other.queue("q").producer().send(b"x")
-        return ("q",)
+    def listen_meanwhile(wake: Callable[[], None]) -> SimpleNamespace:
+        listener = listen(wake)
 
-    store, probe = store_of(queue), store_of(queue).probe
+        def meanwhile(names: Sequence[str]) -> tuple[str, ...]:
+            if told:
+                return listener.news(names)
+            told.append(names)
+            other.queue("q").alter(shards=1, time_shards=4)
+            clock.advance(30)
+            other.queue("q").producer().send(b"x")
+            return ("q",)
+
+        return SimpleNamespace(news=meanwhile, rest=listener.rest)
+
     sleeps: list[float] = []
 
     def note(shards: Sequence[Shard], **how: bool) -> tuple[Probe, ...]:
@@ -142,7 +151,7 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
             sleeps.append(seconds_until_poll(consumer))
         return probe(shards, **how)
 
-    store.wait, store.probe = meanwhile, note  # type: ignore[method-assign, assignment]
+    store.listen, store.probe = listen_meanwhile, note  # type: ignore[method-assign]
     # When another client alters the layout, and sends to a shard of the new one
     assert consumer.receive(1, wait=60)
     # Then the consumer has not slept on for as long as if nobody had told it

@@ -49,7 +49,7 @@ class PolledStore(WrappedStore):
             case "enlist":
                 self.asked[method] += 3 + math.ceil(size / 10)
             case _:
-                self.asked[method] += method not in {"now", "wait"}
+                self.asked[method] += method not in {"now", "listen"}
         return do(*args, **kwargs)
 
 

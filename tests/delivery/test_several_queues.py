@@ -13,6 +13,7 @@ import pytest
 import shardq
 from shardq.context.identity import ConsumerIdentity
 from shardq.receiving.turns import Weighted
+from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities, Store
@@ -25,7 +26,6 @@ from shardq.testing.seam import (
     extend_leases,
     seconds_until_due,
     seconds_until_poll,
-    store_of,
 )
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ class QueuesDown(WrappedStore):
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.asked[method] += 1
-        concerned = _queues_of(args[0]) & self.down if args and method != "wait" else set()
+        concerned = _queues_of(args[0]) & self.down if args and method != "listen" else set()
         if concerned and (self.methods is None or method in self.methods):
             raise shardq.StoreUnavailable(f"nobody answers for {min(concerned)}")
         return do(*args, **kwargs)
@@ -316,21 +316,23 @@ def test_a_signal_lets_the_queue_go_first_whose_turn_it_is(bench: Bench, news: l
 
 
 @pytest.mark.parametrize("queue", QUEUES)
-def test_a_message_in_any_of_the_queues_ends_the_wait(bench: Bench, url: str, queue: str) -> None:
+def test_a_message_in_any_of_the_queues_ends_the_wait(
+    bench: Bench, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[Sequence[str]] = []
-    wait = bench.store.wait
+    wait = Waiter.wait
     sent = threading.Event()
 
-    def note(queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+    def note(waiter: Waiter, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         waits.append(tuple(queues))
         if not sent.is_set():
             sent.set()
             with shardq.connect(url, clock=bench.clock) as other:
                 other.queue(queue).producer().send(b"x")
-        return wait(queues, seconds)
+        return wait(waiter, queues, seconds)
 
+    monkeypatch.setattr(Waiter, "wait", note)
     with bench.consumer() as consumer:
-        store_of(consumer).wait = note  # type: ignore[method-assign]
         assert consumer.receive(1, wait=PATIENCE).queue == queue
     assert set(waits) == {QUEUES}
 

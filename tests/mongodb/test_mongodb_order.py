@@ -12,6 +12,7 @@ import pytest
 
 from shardq.errors import OutcomeUnknown
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Claim, Claimed, Release, Span
@@ -171,13 +172,14 @@ def test_what_a_claim_gives_back_wakes_others(
     make = BundleFactory(store.now)
     waiting = open_store()
     store.append(Append(shard, (make(count=20, priority=0), make(count=10, priority=1))))
-    while waiting.wait([shard.queue], 0.3):
+    waiter = Waiter(waiting)
+    while waiter.wait([shard.queue], 0.3):
         pass
 
     with outrun(store, open_store(), shard, quicker) as taken:
         claimed = store.claim(Claim(shard, os.urandom(16), 25, MINUTE))
     assert sum(count for *_, count in spans(claimed)) < 25 and len(taken) == quicker
-    assert waiting.wait([shard.queue], 5) == (shard.queue,)
+    assert waiter.wait([shard.queue], 5) == (shard.queue,)
 
 
 @pytest.mark.parametrize("limit", [3, 4])

@@ -10,6 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, QueueRecord
 from shardq.testing import BundleFactory
@@ -20,10 +21,12 @@ pytestmark = pytest.mark.server
 GUARD = 20.0
 
 
-def settled(store: MongoStore, queue: str) -> None:
+def settled(store: MongoStore, queue: str) -> Waiter:
     """Wait until nothing is new any more, so that the watch stands."""
-    while store.wait([queue], 0.3):
+    waiter = Waiter(store)
+    while waiter.wait([queue], 0.3):
         pass
+    return waiter
 
 
 def test_ten_idle_consumers_send_next_to_nothing(
@@ -34,7 +37,8 @@ def test_ten_idle_consumers_send_next_to_nothing(
     proxy.arm(-1)
 
     def idle() -> tuple[str, ...]:
-        return store.wait([shard.queue], 0.1) and store.wait([shard.queue], 3.0)
+        waiter = Waiter(store)
+        return waiter.wait([shard.queue], 0.1) and waiter.wait([shard.queue], 3.0)
 
     with ThreadPoolExecutor(10) as pool:
         assert not any(future.result() for future in [pool.submit(idle) for _ in range(10)])
@@ -72,16 +76,16 @@ def test_what_comes_while_the_watch_is_interrupted_is_not_missed(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, proxy: LossyProxy, proxied: str
 ) -> None:
     waiting = open_store(proxied)
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(lambda: waiting.wait([shard.queue], 0) or waiting.wait([shard.queue], GUARD))
+        woken = pool.submit(lambda: waiter.wait([shard.queue], 0) or waiter.wait([shard.queue], GUARD))
         proxy.interrupt()
         store.append(Append(shard, (BundleFactory(store.now)(),)))
         assert woken.result(timeout=GUARD)
     # And the watch stands again
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     store.append(Append(shard, (BundleFactory(store.now)(),)))
-    assert waiting.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
 
 
 def test_signals_are_found_after_more_of_them_than_the_collection_holds(
@@ -89,9 +93,9 @@ def test_signals_are_found_after_more_of_them_than_the_collection_holds(
 ) -> None:
     settled(store, shard.queue)
     database["shardq.signal"].insert_many([{"q": "x" * 200} for _ in range(3000)])
-    settled(store, shard.queue)
+    waiter = settled(store, shard.queue)
     open_store().append(Append(shard, (BundleFactory(store.now)(),)))
-    assert store.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
 
 
 @pytest.mark.long
@@ -112,9 +116,9 @@ def test_a_client_that_waits_for_few_seconds_only_keeps_its_line(
 ) -> None:
     # Given a client that gives an answer up after two seconds
     waiting = open_store(f"{mongodb_url}{'&' if '?' in mongodb_url else '?'}socketTimeoutMS=2000")
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     # When nothing comes for longer
-    assert not waiting.wait([shard.queue], 3)
+    assert not waiter.wait([shard.queue], 3)
     # Then its line was never lost
     assert waiting.signals.watches()
     assert "is lost" not in caplog.text

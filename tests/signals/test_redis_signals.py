@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.redis.url import open_redis
 from shardq.storage.requests import Append
 from shardq.storage.sqlite.store import SqliteStore
@@ -27,11 +28,13 @@ GUARD = 20.0
 Opener = Callable[[str], SignalledStore]
 
 
-def settled(store: SignalledStore, queue: str) -> None:
+def settled(store: SignalledStore, *queues: str) -> Waiter:
     """Wait until the line stands and nothing is new any more."""
+    waiter = Waiter(store)
     deadline = time.monotonic() + GUARD
-    while store.wait([queue], 0.1) or not store.signals.watches():
+    while waiter.wait(queues, 0.1) or not store.signals.watches():
         assert time.monotonic() < deadline, "the line does not come to stand"
+    return waiter
 
 
 def send(store: SignalledStore, shard: Shard) -> None:
@@ -40,11 +43,10 @@ def send(store: SignalledStore, shard: Shard) -> None:
 
 def test_only_those_who_wait_for_the_queue_are_woken(open_on: Opener, shard: Shard, redis_url: str) -> None:
     store, other = open_on(redis_url), open_on(redis_url)
-    settled(other, "another-queue")
-    settled(other, shard.queue)
+    waiter = settled(other, "another-queue", shard.queue)
     send(store, shard)
-    assert other.wait([shard.queue], GUARD)
-    assert not other.wait(["another-queue"], 0.1)
+    assert waiter.wait([shard.queue], GUARD)
+    assert not waiter.wait(["another-queue"], 0.1)
 
 
 def test_many_announcements_become_few_messages(open_on: Opener, shard: Shard, redis_url: str) -> None:
@@ -73,30 +75,29 @@ def test_a_send_does_not_wait_for_a_redis_that_hangs(
     sending, waiting = open_on(own_redis.url), open_on(own_redis.url)
     settled(waiting, shard.queue)
     send(sending, shard)
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     with Redis.from_url(own_redis.url) as redis:
         redis.client_pause(8_000, all=True)
     began = time.monotonic()
     send(sending, shard)
     assert time.monotonic() - began < 6
-    assert waiting.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
 
 
 def test_what_redis_did_not_take_is_told_again(open_on: Opener, shard: Shard, own_redis: OwnRedis) -> None:
     # Given a server that takes no more clients than the one who waits
     sending, waiting = open_on(own_redis.url), open_on(own_redis.url)
-    settled(waiting, shard.queue)
-    settled(waiting, "another-queue")
+    waiter = settled(waiting, shard.queue, "another-queue")
     with Redis.from_url(own_redis.url) as redis:
         redis.config_set("maxclients", 1)
         # When something is sent that it does not take
         send(sending, shard)
-        assert not waiting.wait([shard.queue], 0.3)
+        assert not waiter.wait([shard.queue], 0.3)
         assert not sending.diagnose()[-1].ok
         # Then it is told as soon as the server takes it, and without an interruption
         redis.config_set("maxclients", 100)
-    assert waiting.wait([shard.queue], GUARD)
-    assert not waiting.wait(["another-queue"], 0)
+    assert waiter.wait([shard.queue], GUARD)
+    assert not waiter.wait(["another-queue"], 0)
 
 
 def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
@@ -105,7 +106,7 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     # Given a client whose line stands
     caplog.set_level(logging.INFO, "shardq.storage.signals")
     sending, waiting = open_on(own_redis.url), open_on(own_redis.url)
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     # When Redis dies
     own_redis.kill()
     while waiting.signals.watches():
@@ -114,19 +115,19 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     began = time.monotonic()
     for _ in range(5):
         send(sending, shard)
-    waiting.wait([shard.queue], 0)
-    assert waiting.wait([shard.queue], 0.2) == ()
+    waiter.wait([shard.queue], 0)
+    assert waiter.wait([shard.queue], 0.2) == ()
     assert time.monotonic() - began < GUARD
     assert waiting.count(shard).ready == 5
     assert not waiting.diagnose()[-1].ok
     # And when it is there again, what came meanwhile counts as told, and what comes is told
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(waiting.wait, [shard.queue], GUARD)
+        woken = pool.submit(waiter.wait, [shard.queue], GUARD)
         own_redis.start()
         assert woken.result(timeout=GUARD)
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     send(sending, shard)
-    assert waiting.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
     assert waiting.diagnose()[-1].ok
     # And the log has said so, each once
     lost, found = (record.getMessage() for record in caplog.records)
@@ -139,11 +140,11 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
 def test_while_redis_is_away_the_stores_own_signals_serve(path: Path, shard: Shard) -> None:
     nobody = open_redis("redis://127.0.0.1:1/0")
     waiting, other = SignalledStore(SqliteStore(str(path)), nobody), SqliteStore(str(path))
-    waiting.wait([shard.queue], 0)
-    while waiting.wait([shard.queue], 0.1):
+    waiter = Waiter(waiting)
+    while waiter.wait([shard.queue], 0.1):
         pass
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(waiting.wait, [shard.queue], GUARD)
+        woken = pool.submit(waiter.wait, [shard.queue], GUARD)
         other.append(Append(shard, (BundleFactory(other.now)(),)))
         assert woken.result(timeout=GUARD)
     waiting.close()
@@ -155,20 +156,20 @@ def test_a_forked_child_tells_and_is_told(open_on: Opener, shard: Shard, redis_u
     # Given a client that tells and waits already
     store = open_on(redis_url)
     send(store, shard)
-    settled(store, shard.queue)
+    waiter = settled(store, shard.queue)
     # When a forked child uses it too
     here, there = os.pipe()
 
     def use() -> None:
         settled(store, shard.queue)
         send(store, shard)
-        settled(store, shard.queue)
+        waiter = settled(store, shard.queue)
         os.write(there, b"it waits")
-        assert store.wait([shard.queue], GUARD)
+        assert waiter.wait([shard.queue], GUARD)
 
     child = start(use)
     # Then the parent is told by the child, and the child by the parent
-    assert store.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
     os.read(here, 100)
     send(store, shard)
     assert os.waitpid(child, 0) == (child, 0)
@@ -180,7 +181,7 @@ def test_what_was_told_during_an_interruption_counts_as_heard(
     # Given a server that has lost the one who waits, but not the one who sends
     sending, waiting = open_on(own_redis.url), open_on(own_redis.url)
     send(sending, shard)
-    settled(waiting, shard.queue)
+    waiter = settled(waiting, shard.queue)
     with Redis.from_url(own_redis.url) as redis:
         redis.config_set("maxclients", 1)
         redis.client_kill_filter(_type="pubsub")
@@ -191,10 +192,10 @@ def test_what_was_told_during_an_interruption_counts_as_heard(
         send(sending, shard)
         while redis.info("commandstats")["cmdstat_publish"]["calls"] == told:
             time.sleep(0.01)
-        assert not waiting.wait([shard.queue], 0.1)
+        assert not waiter.wait([shard.queue], 0.1)
         redis.config_set("maxclients", 100)
     # Then the one who waits looks when it hears again
-    assert waiting.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
 
 
 def test_a_closed_store_has_no_thread_left(open_on: Opener, shard: Shard, redis_url: str) -> None:
@@ -221,9 +222,9 @@ def test_what_others_publish_on_the_channel_does_no_harm(
     open_on: Opener, shard: Shard, redis_url: str, published: bytes
 ) -> None:
     store, other = open_on(redis_url), open_on(redis_url)
-    settled(other, shard.queue)
+    waiter = settled(other, shard.queue)
     with Redis.from_url(redis_url) as redis:
         redis.publish("shardq:0", published)
     send(store, shard)
-    assert other.wait([shard.queue], GUARD)
+    assert waiter.wait([shard.queue], GUARD)
     assert other.signals.watches()

@@ -11,6 +11,7 @@ import pytest
 
 import shardq
 from shardq.clock import SystemClock
+from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore
@@ -110,7 +111,7 @@ def test_the_password_is_shown_nowhere(
         findings = store.diagnose()
         assert findings[-1].name == "signals"
         assert findings[-1].ok is fits
-        store.wait(["orders"], 0.1)
+        Waiter(store).wait(["orders"], 0.1)
         shown = f"{findings} {store!r} {vars(store)!r} {vars(store.line)!r} {caplog.text}"
         assert SECRET not in shown
         assert "shardq-secret" not in shown

@@ -20,6 +20,7 @@ from shardq.spark.planning import Planner
 from shardq.spark.row_schema import schema_of
 from shardq.testing import seam
 from shardq.testing.seam import store_of
+from tests.deaf_store import DeafStore
 
 REQUESTS = ("acknowledge", "claim", "extend", "probe", "reserve_keys", "shards")
 
@@ -57,7 +58,7 @@ def silence(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store signal nothing, as those of which consumers poll."""
     silent = msgspec.structs.replace(store.capabilities, signals=False)
     monkeypatch.setattr(type(store), "capabilities", silent)
-    monkeypatch.setattr(store, "wait", lambda *_: ())
+    monkeypatch.setattr(store, "listen", DeafStore(store).listen)
 
 
 def receive(stream: ClaimStream, start: dict[str, Any]) -> tuple[dict[str, Any], int]:

@@ -14,6 +14,7 @@ import pytest
 
 from shardq import errors
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Claim, QueueRecord
 from shardq.storage.sqlite import log, schema
 from shardq.storage.sqlite.connections import Connection
@@ -38,7 +39,8 @@ def test_a_missing_file_reads_as_empty_and_is_not_made(path: Path, shard: Shard)
         assert store.probe([shard])[0].empty
         assert store.claim(Claim(shard, b"t" * 16, 1, 1)).slices == ()
         assert store.drop_queue("orders") is False
-        assert store.wait(["orders"], 0.01) == ()
+        waiter = Waiter(store)
+        assert waiter.wait(["orders"], 0.01) == ()
         store.diagnose()
         with pytest.raises(errors.QueueNotFound, match="orders"):
             store.append(Append(shard, ()))

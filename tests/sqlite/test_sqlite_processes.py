@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
 from tests.forking import start
@@ -95,7 +96,7 @@ def test_processes_that_write_at_once_lose_nothing(path: Path, store: SqliteStor
 def test_a_killed_writer_leaves_the_file_usable(path: Path, store: SqliteStore) -> None:
     process = SPAWN.Process(target=send_for_ever, args=(str(path),))
     process.start()
-    assert store.wait(["orders"], 30)
+    assert Waiter(store).wait(["orders"], 30)
     process.kill()
     process.join()
     before = store.count(SHARD).ready
@@ -111,7 +112,7 @@ def test_a_forked_child_and_its_parent_both_go_on(store: SqliteStore) -> None:
     def work() -> None:
         store.append(Append(SHARD, (new_bundle(),)))
         assert len(store.claim(Claim(SHARD, b"t" * 16, 1, 1)).slices) == 1
-        assert store.wait(["orders"], 5)
+        assert Waiter(store).wait(["orders"], 5)
 
     assert in_child(work) == 0
     store.append(Append(SHARD, (new_bundle(),)))
@@ -172,8 +173,9 @@ def test_a_fork_while_other_threads_write_deadlocks_nobody(store: SqliteStore) -
 
 
 def test_a_fork_while_another_thread_waits_deadlocks_nobody(store: SqliteStore) -> None:
-    store.wait(["orders"], 0)
-    thread = threading.Thread(target=store.wait, args=(["orders"], 30))
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
+    thread = threading.Thread(target=waiter.wait, args=(["orders"], 30))
     thread.start()
     assert in_child(lambda: store.append(Append(SHARD, (new_bundle(),)))) == 0
     thread.join(10)

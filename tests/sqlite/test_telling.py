@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shardq.sharding.shard import Shard, group_shard
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -170,11 +171,12 @@ def test_what_a_process_commits_before_it_is_killed_is_heard(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system closes the log for it."""
-    monkeypatch.setattr(log, "_LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
-    store.wait(["orders"], 0)
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     process = SPAWN.Process(target=send_and_be_killed, args=(str(path),))
     process.start()
-    assert store.wait(["orders"], 30)
+    assert waiter.wait(["orders"], 30)
     process.join(20)
     assert process.exitcode == -signal.SIGKILL
 
@@ -199,10 +201,11 @@ def test_who_cannot_tell_has_sent_all_the_same(
     def refuse(*_: object, **__: object) -> None:
         raise refused
 
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     monkeypatch.setattr(log, "FileIO", refuse)
     store.append(sent(Shard("orders", 0, 0)))
-    assert store.wait(["orders"], 0) == ("orders",)
+    assert waiter.wait(["orders"], 0) == ("orders",)
 
 
 def test_telling_leaves_no_descriptor_and_makes_no_file(path: Path, store: SqliteStore) -> None:
@@ -221,19 +224,20 @@ def test_a_commit_that_a_disk_confirms_late_is_heard_whatever_was_heard_before(
     """It is written to the log 150 ms before it can be seen, and just after another one that no wait was for."""
     if not shutil.which("cc"):
         (pytest.fail if os.environ.get("CI") else pytest.skip)("a slow disk needs Linux and a C compiler")
-    monkeypatch.setattr(log, "_LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
     store.create_queue(QueueRecord("others", b"", 1))
     library, source = tmp_path / "slow.so", tmp_path / "slow.c"
     source.write_text(SLOW_DISK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     rounds = 8
     command = [sys.executable, "-c", SEND_SLOWLY, str(path), str(rounds)]
     slow = os.environ | {"LD_PRELOAD": str(library)}
     woken = []
     with running(command, env=slow, stdout=subprocess.PIPE) as sending:
         for _ in range(rounds):
-            assert store.wait(["orders"], 10)
+            assert waiter.wait(["orders"], 10)
             woken.append(time.monotonic())
         told, _ = sending.communicate(timeout=20)
     late = [after - float(at) for after, at in zip(woken, told.split(), strict=True)]
@@ -246,12 +250,13 @@ def test_a_transaction_of_the_application_is_told_of_after_its_commit(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes, one after the other on one connection, and also after one that was rolled back."""
-    monkeypatch.setattr(log, "_LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
     waiting, woken = SqliteStore(str(path)), []
-    waiting.wait(["orders"], 0)
+    waiter = Waiter(waiting)
+    waiter.wait(["orders"], 0)
 
     def wait() -> None:
-        while waiting.wait(["orders"], 2):
+        while waiter.wait(["orders"], 2):
             woken.append(time.monotonic())
 
     thread = threading.Thread(target=wait)

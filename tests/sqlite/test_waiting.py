@@ -15,6 +15,7 @@ import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
 from shardq.storage.sqlite.log import EventSleeper, log_of
@@ -26,46 +27,51 @@ MOST_EVENTS = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 def fork_and_wait(store: SqliteStore, pipe: Any) -> None:
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     pipe.send("ready")
-    pipe.send(store.wait(["orders"], 20))
+    pipe.send(waiter.wait(["orders"], 20))
 
 
 def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteStore, shard: Shard) -> None:
     other = SqliteStore(str(path))
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     timer = threading.Timer(
         1.5, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     began = time.monotonic()
     timer.start()
-    assert store.wait(["orders"], 10)
+    assert waiter.wait(["orders"], 10)
     assert 1.4 < time.monotonic() - began < 9
     timer.join()
     other.close()
 
 
 def test_what_came_between_two_waits_ends_the_second(store: SqliteStore, send: Callable) -> None:
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     send()
-    assert store.wait(["orders"], 10)
-    assert not store.wait(["orders"], 0.02)
+    assert waiter.wait(["orders"], 10)
+    assert not waiter.wait(["orders"], 0.02)
 
 
 def test_a_release_wakes_and_another_queue_does_not(store: SqliteStore, send: Callable, shard: Shard) -> None:
     sent = send()
     store.claim(Claim(shard, b"t" * 16, 1, 1_000_000))
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     store.create_queue(QueueRecord("other", b"", 1))
     store.append(Append(Shard("other", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
-    assert not store.wait(["orders"], 0.05)
+    assert not waiter.wait(["orders"], 0.05)
     store.release(Release(shard, (Span(sent.id, 0, 1, b"t" * 16),)))
-    assert store.wait(["orders"], 0)
+    assert waiter.wait(["orders"], 0)
 
 
 def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send: Callable) -> None:
-    store.wait(["orders"], 0)
-    thread = threading.Thread(target=store.wait, args=(["orders"], 0.5))
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
+    thread = threading.Thread(target=waiter.wait, args=(["orders"], 0.5))
     thread.start()
     for _ in range(200):
         send(data=b"x" * 200_000)
@@ -77,18 +83,19 @@ def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
     path: Path, store: SqliteStore, shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite keeps the log beside the file itself."""
-    for anyway in ("_READ_ANYWAY", "_LOOK_ANYWAY"):  # so that what is heard has to wake it
+    for anyway in ("READ_ANYWAY", "LOOK_ANYWAY"):  # so that what is heard has to wake it
         monkeypatch.setattr(log, anyway, 60.0)
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(path)
     other = SqliteStore(str(link))
-    other.wait(["orders"], 0)
+    other_waiter = Waiter(other)
+    other_waiter.wait(["orders"], 0)
     timer = threading.Timer(
         0.3, lambda: store.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     timer.start()
-    assert other.wait(["orders"], 10)
+    assert other_waiter.wait(["orders"], 10)
     timer.join()
     other.close()
 
@@ -97,8 +104,8 @@ def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
 def test_another_process_is_heard_where_a_link_leads_by_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: str
 ) -> None:
-    for anyway in ("_READ_ANYWAY", "_LOOK_ANYWAY"):  # so that what is heard has to wake it
-        monkeypatch.setattr(log, anyway, 60.0)
+    monkeypatch.setattr(log, "READ_ANYWAY", 60.0)
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 0.01)
     for name in ("old", "new"):
         (tmp_path / name / "shop").mkdir(parents=True)
         made = SqliteStore(str(tmp_path / name / "shop" / "queue.db"))
@@ -108,17 +115,21 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     link = tmp_path / "now"
     link.symlink_to(tmp_path.joinpath("old", *([] if steps else ["shop", "queue.db"])))
     store, other = (SqliteStore(str(link.joinpath(*steps))) for _ in range(2))
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
+    old = store.signals.sleeper
     link.unlink()
     link.symlink_to(tmp_path.joinpath("new", *([] if steps else ["shop", "queue.db"])))
-    while store.wait(["orders"], 0.02):
+    while waiter.wait(["orders"], 0.02) or store.signals.sleeper is old:
         pass
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    waiter.wait(["orders"], 0.1)
     shard = Shard("orders", 0, 0)
     timer = threading.Timer(
         0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     timer.start()
-    assert store.wait(["orders"], 10)
+    assert waiter.wait(["orders"], 10)
     timer.join()
     for each in (store, other):
         each.close()
@@ -157,14 +168,16 @@ def open_descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors as Linux lists them")
-def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> None:
+def test_one_watch_serves_all_who_wait_and_is_given_back_by_close(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     kept = open_descriptors()
-    threads = [threading.Thread(target=store.wait, args=(["orders"], 0)) for _ in range(5)]
+    threads = [threading.Thread(target=Waiter(store).wait, args=(["orders"], 0.1)) for _ in range(50)]
     for thread in threads:
         thread.start()
+    for thread in threads:
         thread.join()
     assert open_descriptors() == kept
     store.signals.close()
@@ -176,11 +189,12 @@ def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> No
 def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     kept = open_descriptors()
-    waiting = threading.Thread(target=store.signals.wait, args=(["orders"], 0.5))
+    waiting = threading.Thread(target=waiter.wait, args=(["orders"], 0.5))
     waiting.start()
-    while not store.signals.sleepers:
+    while not store.signals.listening:
         time.sleep(0.001)
     store.signals.close()
     waiting.join()
@@ -189,25 +203,30 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, is_held: bool) -> None:
+def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
+    path: Path, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while this process has a file of the old one open, as it has after a send."""
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 0.01)
     store = SqliteStore(str(path))
     store.create_schema()
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     held = path.open("rb") if is_held else None
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
     path.parent.mkdir()
-    for _ in range(2):
-        store.wait(["orders"], 0.02)
-    assert store.signals.resting
-    assert all(sleeper.lasting for sleeper in store.signals.resting)
+    sleeper = store.signals.sleeper
+    while store.signals.sleeper is sleeper:
+        waiter.wait(["orders"], 0.02)
+    sleeper = store.signals.sleeper
+    assert sleeper is not None
+    assert sleeper.lasting is isinstance(sleeper, EventSleeper)
     for name in (path.name, f"{path.name}-wal"):
         path.with_name(name).touch()
     log.tell(str(path))
-    for sleeper in store.signals.resting:
-        assert not isinstance(sleeper, EventSleeper) or is_told(sleeper)
+    assert not isinstance(sleeper, EventSleeper) or is_told(sleeper)
     store.close()
     if held is not None:
         held.close()
@@ -217,9 +236,10 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path, i
 def test_a_forked_process_does_not_take_its_parents_events(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for anyway in ("_READ_ANYWAY", "_LOOK_ANYWAY"):  # so that an event has to wake them
+    for anyway in ("READ_ANYWAY", "LOOK_ANYWAY"):  # so that an event has to wake them
         monkeypatch.setattr(log, anyway, 60.0)
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     here, there = FORK.Pipe()
     children = [FORK.Process(target=fork_and_wait, args=(store, there)) for _ in range(2)]
     for child in children:
@@ -230,7 +250,7 @@ def test_a_forked_process_does_not_take_its_parents_events(
         0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     timer.start()
-    assert store.wait(["orders"], 20)
+    assert waiter.wait(["orders"], 20)
     assert [bool(here.recv()), bool(here.recv())] == [True] * 2
     for child in children:
         child.join(10)
@@ -243,12 +263,13 @@ def test_where_the_system_gives_no_watch_the_log_is_polled(
 ) -> None:
     monkeypatch.setitem(sys.modules, "inotify_simple", None)
     other = SqliteStore(str(path))
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     timer = threading.Timer(
         0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     timer.start()
-    assert store.wait(["orders"], 10)
+    assert waiter.wait(["orders"], 10)
     timer.join()
     other.close()
 
@@ -256,7 +277,8 @@ def test_where_the_system_gives_no_watch_the_log_is_polled(
 def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: SqliteStore, path: Path) -> None:
     other = SqliteStore(str(path))
     other.create_queue(QueueRecord("busy", b"", 1))
-    store.wait(["orders"], 0)
+    waiter = Waiter(store)
+    waiter.wait(["orders"], 0)
     looks = 0
     numbers = store.signals.numbers
 
@@ -266,7 +288,7 @@ def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: Sqlit
         return numbers(queues)
 
     store.signals.numbers = count
-    thread = threading.Thread(target=store.wait, args=(["orders"], 0.5))
+    thread = threading.Thread(target=waiter.wait, args=(["orders"], 0.5))
     thread.start()
     while thread.is_alive():
         other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
@@ -323,7 +345,8 @@ def test_what_is_no_news_is_not_looked_at_again_and_again(
     signals = Signals(look, tmp_path / "queue.db")
     doing = threading.Timer(0.1, do, (tmp_path / "queue.db",))
     doing.start()
-    assert not signals.wait(["orders"], 0.6)
+    waiter = Waiter(signals)
+    assert not waiter.wait(["orders"], 0.6)
     doing.join()
     assert looks <= most
     signals.close()

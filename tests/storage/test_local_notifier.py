@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardq.storage.signals import publisher
-from shardq.storage.signals.publisher import LocalNotifier
+from shardq.storage import listening
+from shardq.storage.listening import LocalNotifier
 
 
 @pytest.fixture
 def notifier(monkeypatch: pytest.MonkeyPatch) -> LocalNotifier:
-    monkeypatch.setattr(publisher, "_MOST", 3)
+    monkeypatch.setattr(listening, "_MOST", 3)
     return LocalNotifier()
 
 
@@ -18,17 +18,42 @@ def notifier(monkeypatch: pytest.MonkeyPatch) -> LocalNotifier:
 def test_what_is_announced_is_heard_once_whatever_others_were_forgotten(
     notifier: LocalNotifier, others: int
 ) -> None:
+    listener = notifier.listen(lambda: None)
     for _ in range(9):
         notifier.announce(["letters"])
-        assert notifier.wait(["letters"], 0) == ("letters",)
-        assert notifier.wait(["letters"], 0) == ()
-        notifier.announce(f"other-{number}" for number in range(others))
-        assert notifier.remembered() <= 3
+        assert listener.news(["letters"]) == ("letters",)
+        assert listener.news(["letters"]) == ()
+        for number in range(others):
+            notifier.announce([f"other-{number}"])
+        assert notifier.remembered <= 3
 
 
-def test_who_waited_for_many_queues_remembers_few(notifier: LocalNotifier) -> None:
-    for number in range(20):
-        notifier.announce([f"letters-{number}"])
-        assert notifier.wait([f"letters-{number}"], 0)
-        assert not notifier.wait([f"letters-{number}"], 0)
-        assert notifier.remembered() <= 3
+def test_who_listens_is_woken_once_by_its_queues_only(notifier: LocalNotifier) -> None:
+    woken: list[str] = []
+    listener = notifier.listen(lambda: woken.append("letters"))
+    assert not listener.news(["letters", "parcels"])
+    notifier.announce(["telegrams"])
+    assert not woken
+    for _ in range(2):
+        notifier.announce(["parcels"])
+        assert woken == ["letters"]
+
+
+def test_who_rests_is_woken_no_more_and_told_of_what_came_meanwhile(notifier: LocalNotifier) -> None:
+    woken: list[str] = []
+    listener = notifier.listen(lambda: woken.append("letters"))
+    assert not listener.news(["letters"])
+    listener.rest()
+    notifier.announce(["letters"])
+    assert not woken
+    assert listener.news(["letters"]) == ("letters",)
+
+
+def test_where_too_many_were_announced_everybody_is_woken(notifier: LocalNotifier) -> None:
+    woken: list[str] = []
+    listener = notifier.listen(lambda: woken.append("letters"))
+    assert not listener.news(["letters"])
+    for number in range(4):
+        notifier.announce([f"other-{number}"])
+    assert woken
+    assert listener.news(["letters"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -18,7 +18,6 @@ from shardq.storage.cassandra import (
     queues,
     removal,
     schema,
-    signals,
     sweeping,
 )
 from shardq.storage.cassandra.connecting import Address
@@ -29,6 +28,7 @@ from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.cassandra.shards import Shards
 from shardq.storage.clocks import ServerClock
+from shardq.storage.listening import Listener, of_process
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
@@ -207,7 +207,7 @@ class CassandraStore(KeyMethods):
             if again == placed:
                 raise
             self._of(request.shard).append(again)
-        signals.announce(request.shard.queue)
+        of_process.get().announce((request.shard.queue,))
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
@@ -224,14 +224,14 @@ class CassandraStore(KeyMethods):
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
         fenced = self._of(request.shard).release(self._placed(request))
-        signals.announce(request.shard.queue)
+        of_process.get().announce((request.shard.queue,))
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
         placed = Forward(self._placed(request.acknowledge), self._placed(request.append), request.in_place)
         fenced = self._of(request.acknowledge.shard).forward(placed)
-        signals.announce(request.append.shard.queue)
+        of_process.get().announce((request.append.shard.queue,))
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
@@ -279,9 +279,9 @@ class CassandraStore(KeyMethods):
 
     # -- signals -------------------------------------------------------------------------------------------
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until this process appends or releases something; what others do is not told."""
-        return signals.wait(queues, seconds)
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Tell of what this process appends or releases; what others do is not told."""
+        return of_process.get().listen(wake)
 
     def _check_schema(self) -> None:
         if not self._checked:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
 from shardq.storage.clocks import ServerClock
+from shardq.storage.listening import Listener
 from shardq.storage.mongodb import (
     bundles,
     collections,
@@ -63,10 +64,9 @@ T = TypeVar("T")
 
 
 class MongoStore(KeyMethods):
-    """Queues in one database, each shard a collection, each bundle a document.
+    """Queues in one database, each shard a collection, each bundle a document, which changes in one atomic step.
 
-    A bundle changes in one atomic step, on the condition that it is as it was seen. Moments are those of the
-    primary's clock; stores that are given one ``clock`` agree on all of them. A closed store connects anew when used.
+    Moments are the primary's; stores with one ``clock`` agree on all of them. A closed store connects anew when used.
     """
 
     def __init__(self, address: Address, *, clock: ServerClock | None = None) -> None:
@@ -282,9 +282,9 @@ class MongoStore(KeyMethods):
         """Tell of the live consumers, and of those that were live not long ago."""
         return consumers.seen(self.session, self.incarnations.of(queue), self.now())
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
-        return self.signals.wait(queues, seconds)
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Tell of what is appended or released: here at once, by other processes within milliseconds."""
+        return self.signals.listen(wake)
 
     def _place(self, shard: Shard) -> Shard:
         return replace(shard, queue=self.incarnations.of(shard.queue))

@@ -6,19 +6,18 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator
 from contextlib import suppress
 from typing import Protocol
 
 from shardq.storage.requests import Finding
 from shardq.waits import ChangeNotifier, is_over, start
 
-__all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
+__all__ = ["Line", "OpenLine", "Publisher"]
 
 _GAP = 0.004  # seconds between two messages to the others
 _LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them
 _LAST_WORDS = 3.0  # seconds that a message under way has when the publisher is closed
-_MOST = 10_000  # queues whose announcements are counted, before all of them count as announced
 
 
 class Line(Protocol):
@@ -57,55 +56,6 @@ class OpenLine(Line, Protocol):
     def close(self) -> None:
         """Give up the connections of this process; the line may be used again."""
         ...
-
-
-class LocalNotifier:
-    """Counts what became deliverable, by queue. Announcements are merged, never dropped."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changes = ChangeNotifier(self._lock)
-        self._counts: dict[str, int] = {}
-        self._of_all = 0
-        self._seen = threading.local()
-
-    def remembered(self) -> int:
-        """Return how many queues are remembered: those announced, or those this thread waited for."""
-        return max(len(self._counts), len(self._seen_here()))
-
-    def announce(self, queues: Iterable[str]) -> None:
-        """Wake the threads that wait for these queues."""
-        with self._lock:
-            for queue in queues:
-                if len(self._counts) >= _MOST:
-                    self._counts.clear()
-                    self._of_all += 1
-                self._counts[queue] = self._counts.get(queue, 0) + 1
-            self._changes.notify_all()
-
-    def announce_all(self) -> None:
-        """Wake all threads: what became deliverable is not known."""
-        with self._lock:
-            self._of_all += 1
-            self._changes.notify_all()
-
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
-        seen = self._seen_here()
-        news = self._changes.wait_for(lambda: self._news(queues, seen), seconds)
-        if len(seen) >= _MOST:
-            seen.clear()
-        seen.update(news)
-        return tuple(news)
-
-    def _seen_here(self) -> dict[str, tuple[int, int]]:
-        counts: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
-        return counts
-
-    def _news(self, queues: Sequence[str], seen: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        """The queues whose count differs from the one that was seen last, with what it is now."""
-        counts = ((queue, (self._of_all, self._counts.get(queue, 0))) for queue in queues)
-        return {queue: count for queue, count in counts if count != seen.get(queue, (0, 0))}
 
 
 class Publisher:

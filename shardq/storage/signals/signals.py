@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
-from shardq.storage.signals.publisher import Line, LocalNotifier, Publisher
+from shardq.storage.signals.publisher import Line, Publisher
 from shardq.waits import Flag, start
 
 __all__ = ["Signals", "Watch"]
@@ -32,11 +33,9 @@ class Signals:
         own.notifier.announce((queue,))
         own.publisher.announce(queue)
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
-        own = self._own.get()
-        own.watch()
-        return own.notifier.wait(queues, seconds)
+    def listen(self, wake: Callable[[], None]) -> LocalListener:
+        """Return what calls ``wake`` when one of its queues is announced."""
+        return _Listener(self._own.get(), wake)
 
     def watches(self) -> bool:
         """True while what other clients announce is heard; begins to listen if need be."""
@@ -78,6 +77,18 @@ class _Own:
             if self._watch is not None:
                 self._watch.end()
             self._watch = None
+
+
+class _Listener(LocalListener):
+    """One for whom the client has to listen to the line."""
+
+    def __init__(self, own: _Own, wake: Callable[[], None]) -> None:
+        super().__init__(own.notifier, wake)
+        self._own = own
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        self._own.watch()
+        return super().news(queues)
 
 
 class Watch:
@@ -133,3 +144,4 @@ class Watch:
         if not self._lost and not self._ended.is_set():
             _log.warning("%s is lost: consumers look for messages by themselves", self._line.name)
             self._lost = True
+            self._notifier.wake_all()  # who listens has to do so elsewhere

@@ -29,14 +29,14 @@ _SHARE = 2  # times the log's size has to be free beside it
 # A commit is visible only some time after its last write to the log, and file systems count time in steps of
 # some milliseconds: a log that was written more recently says nothing.
 _SETTLED = 1_000_000_000
-_READ_ANYWAY = 1.0
+READ_ANYWAY = 1.0
 
 _FIRST_POLL = 0.01
 _LONGEST_POLL = 0.075
 _GROWTH = 1.5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
-_LOOK_ANYWAY = 1.0  # seconds; a process of another machine or container is not heard
+LOOK_ANYWAY = 1.0  # seconds; a process of another machine or container is not heard
 
 
 def log_of(path: Path) -> Path:
@@ -116,7 +116,7 @@ class LogWatch:
 
     def _restart(self) -> None:
         self._stamp = self._settled_stamp()
-        self._look_at = time.monotonic() + _READ_ANYWAY
+        self._look_at = time.monotonic() + READ_ANYWAY
 
     def _settled_stamp(self) -> _Stamp | None:
         try:
@@ -216,7 +216,7 @@ class EventSleeper:
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
-        until = time.monotonic() + min(seconds, _LOOK_ANYWAY)
+        until = time.monotonic() + min(seconds, LOOK_ANYWAY)
         if self._is_woken(self._calls.poll(min(self.pause, seconds) * 1000)):
             return
         rested = time.monotonic()

@@ -3,63 +3,80 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
+from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Signals"]
 
+_IDLE_SECONDS = 5.0  # after which the thread ends, if nobody listens
+_LAST_LOOK_SECONDS = 3.0  # that a look under way has when this is closed
+_LOOK_SECONDS = 60.0  # of one sleep: sleepers end it themselves every second
+
 
 class Signals:
-    """Sleeps until the number of one of several queues changes in the file, which ``numbers`` reads.
+    """Wakes who listens when the number of one of its queues changes in the file, which ``numbers`` reads.
 
-    Who has changed one says so by :meth:`announce`, which wakes the threads of this process, and those of others
-    through the operating system. Where it cannot do that, they look at the file's log now and then.
+    Who has changed one says so by :meth:`announce`, which wakes the thread of each client that looks for all who
+    listen, through the operating system. Where it cannot do that, the thread looks at the file's log now and then.
     """
 
     def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
         self.numbers = numbers
         self._path, self._place = path, str(path)
-        self._seen = threading.local()
         self._closed = False
+        self.sleeper: Sleeper | None = None
+        self.thread: threading.Thread | None = None
         self._start()
         watch_forks(self)
 
     def announce(self) -> None:
-        """Wake who waits, so that they look again. Who comes to wait later sees what was committed."""
+        """Wake who listens, so that they look again. Who comes to listen later sees what was committed."""
         tell(self._place)
-        if not self.sleepers:
-            return
-        with self._lock:
-            for sleeper in self.sleepers:
-                sleeper.wake()
+        if self.listening:
+            self._wake_thread()
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Return the queues whose numbers have changed since this thread's last wait; none after ``seconds``."""
-        deadline = time.monotonic() + seconds
-        with self._sleeper() as sleeper:
-            while not (news := self._news(queues)):
-                if (left := deadline - time.monotonic()) > 0:
-                    sleeper.sleep(left)
-                if time.monotonic() >= deadline:
-                    return ()  # the next wait begins with a look
-            sleeper.found()
-        return news
+    def listen(self, wake: Callable[[], None]) -> _Listener:
+        """Return what calls ``wake`` when the number of one of its queues changes."""
+        return _Listener(self, wake)
 
     def close(self) -> None:
-        """Give the watches back, those in use at the end of their wait; a wait afterwards takes one of its own."""
+        """Give the watch back. Who listens afterwards has to look by itself."""
+        self._closed = True
+        self._wake_thread()
+        self._changes.notify_all()
+        if (thread := self.thread) is not None:
+            with suppress(RuntimeError):  # it is being started just now
+                thread.join(_LAST_LOOK_SECONDS)
+
+    def add(self, listener: _Listener, queues: Sequence[str]) -> None:
+        """Watch the file for one who listens."""
+        new = None
         with self._lock:
-            self._closed = True
-            for sleeper in self.resting:
-                sleeper.close()
-            self.resting.clear()
+            if self._closed:
+                return
+            self.listening[listener] = queues
+            if is_over(self.thread):
+                self._end_watch()
+                self.sleeper = _make_sleeper(self._path)
+                new = self.thread = threading.Thread(target=self._watch, name="shardq-signals", daemon=True)
+        if new is None:
+            self._changes.notify_all()
+            return
+        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+            start(new, self._forget_thread)
+
+    def remove(self, listener: _Listener) -> None:
+        """Watch for it no longer."""
+        with self._lock:
+            self.listening.pop(listener, None)
 
     def before_fork(self) -> None:
-        """Let no thread begin or end a wait."""
+        """Let no thread begin or end a watch."""
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
@@ -67,38 +84,106 @@ class Signals:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on with none of the parent's watches, which are still in use there."""
-        for sleeper in (*self.sleepers, *self.resting):
-            sleeper.close()
+        """Go on without the parent's watch, which is still in use there."""
+        if self.sleeper is not None:
+            self.sleeper.close()
         self._start()
 
-    def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
-        numbers = self.numbers(queues)
-        seen: dict[str, int] = self._seen.__dict__.setdefault("numbers", {})
-        news = tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
-        seen.update((queue, numbers.get(queue, 0)) for queue in news)
+    def _start(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may send while this thread listens
+        self._changes = ChangeNotifier(self._lock)
+        self.listening: dict[_Listener, Sequence[str]] = {}
+        self.sleeper = self.thread = None
+
+    def _wake_thread(self) -> None:
+        with self._lock:
+            if self.sleeper is not None:
+                self.sleeper.wake()
+
+    def _forget_thread(self) -> None:
+        with self._lock:
+            self.listening.clear()
+            self._end_watch()
+
+    def _end_watch(self) -> None:
+        sleeper, self.sleeper, self.thread = self.sleeper, None, None
+        if sleeper is not None:
+            sleeper.close()
+
+    # -- the thread ---------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while self._has_listeners():
+            assert self.sleeper is not None
+            self.sleeper.sleep(_LOOK_SECONDS)
+            if self._tell_news():
+                self.sleeper.found()
+            if not self.sleeper.lasting:
+                self._renew_sleeper()
+
+    def _has_listeners(self) -> bool:
+        """Wait for somebody to listen; False when nobody came, and the watch was given back."""
+        self._changes.wait_for(lambda: self.listening or self._closed, _IDLE_SECONDS)
+        with self._lock:
+            if self.listening and not self._closed:
+                return True
+            listeners = list(self.listening)
+            self._forget_thread()
+        for listener in listeners:
+            listener.wake()
+        return False
+
+    def _tell_news(self) -> bool:
+        """Wake those whose queues have other numbers than they were told of."""
+        with self._lock:
+            listening = dict(self.listening)
+        if not listening:
+            return False
+        try:
+            numbers = self.numbers(sorted({queue for queues in listening.values() for queue in queues}))
+            news = [each for each, queues in listening.items() if each.differ(queues, numbers)]
+        except Exception:  # who looks by itself meets it
+            news = list(listening)
+        for listener in news:
+            self.remove(listener)
+            listener.wake()
+        return bool(news)
+
+    def _renew_sleeper(self) -> None:
+        """Watch what is there now."""
+        new = _make_sleeper(self._path)
+        with self._lock:
+            old, self.sleeper = self.sleeper, new
+        if old is not None:
+            old.close()
+        self._tell_news()
+
+
+class _Listener:
+    """Tells one receiver of news."""
+
+    def __init__(self, signals: Signals, wake: Callable[[], None]) -> None:
+        self._signals, self.wake = signals, wake
+        self._told: dict[str, int] = {}
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues whose numbers differ from those last told of, 0 at first; if none, begin to listen."""
+        self._signals.add(self, queues)  # before the look
+        numbers = self._signals.numbers(queues)
+        news = self.differ(queues, numbers)
+        if news:
+            self._told.update((queue, numbers.get(queue, 0)) for queue in news)
+            self.rest()
         return news
 
-    @contextmanager
-    def _sleeper(self) -> Iterator[Sleeper]:
-        with self._lock:
-            sleeper = self.resting.pop() if self.resting else _make_sleeper(self._path)
-            self.sleepers.add(sleeper)
-        try:
-            yield sleeper
-        finally:
-            with self._lock:
-                self.sleepers.discard(sleeper)
-                if sleeper.lasting and not self._closed:
-                    self.resting.append(sleeper)
-                else:
-                    sleeper.close()
+    def differ(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
+        """Return the queues whose numbers are others than those last told of."""
+        told = self._told
+        return tuple(queue for queue in queues if numbers.get(queue, 0) != told.get(queue, 0))
 
-    def _start(self) -> None:
-        self._lock = threading.Lock()
-        self.sleepers: set[Sleeper] = set()
-        self.resting: list[Sleeper] = []
+    def rest(self) -> None:
+        """Listen no longer, until the next :meth:`news`."""
+        self._signals.remove(self)
 
 
 def _make_sleeper(path: Path) -> Sleeper:

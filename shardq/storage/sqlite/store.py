@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 from shardq.clock import Clock, SystemClock
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import SavedFile, Settle
+from shardq.storage.listening import Listener
 from shardq.storage.per_process import PerProcess
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -273,9 +274,9 @@ class SqliteStore(KeyMethods):
             return ()
         return self.session.read(lambda sql: consumers.seen(sql, queue, self.now()))
 
-    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
-        return self.signals.wait(queues, seconds)
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Tell of what is appended or released: here at once, by other processes within 50 ms."""
+        return self.signals.listen(wake)
 
     def _announced(
         self,

@@ -11,6 +11,7 @@ import pytest
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import CrossShardStore, Settle
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -123,10 +124,11 @@ class CrossShardContract(Contract):
         bench.given(1, shard=elsewhere)
         here, there = bench.claim(), bench.claim(shard=elsewhere)
         queues = (bench.queue, elsewhere.queue)
-        while bench.store.wait(queues, 0.0):
+        waiter = Waiter(bench.store)
+        while waiter.wait(queues, 0.0):
             pass
         _settle(bench, Acknowledge(bench.shard, here.spans), Release(elsewhere, there.spans))
-        assert elsewhere.queue in bench.store.wait(queues, 5.0)
+        assert elsewhere.queue in waiter.wait(queues, 5.0)
 
 
 def _settle(bench: Bench, *requests: Settle) -> Sequence[Fenced]:

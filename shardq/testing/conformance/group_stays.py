@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Fenced, ShardCounts
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.groups import GroupedContract, many
@@ -166,6 +167,7 @@ class GroupStayContract(GroupedContract):
         grouped.given()
         grouped.given()
         taken = grouped.claim(1)
-        grouped.store.wait([grouped.queue], 0)
+        waiter = Waiter(grouped.store)
+        waiter.wait([grouped.queue], 0)
         grouped.ack(*taken.spans)
-        assert grouped.store.wait([grouped.queue], 30.0) == (grouped.queue,)
+        assert waiter.wait([grouped.queue], 30.0) == (grouped.queue,)

@@ -3,9 +3,13 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from shardq.sharding.shard import Shard
+from shardq.storage.listening import Waiter
 from shardq.storage.store import Store
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -20,8 +24,9 @@ class SignalContract(Contract):
     """Waiting and being woken. Times are real ones here; none is measured."""
 
     def test_a_wait_ends_although_the_stores_clock_stands_still(self, bench: Bench) -> None:
-        assert set(bench.store.wait([bench.queue], 0.01)) <= {bench.queue}
-        assert set(bench.store.wait([bench.queue], 0)) <= {bench.queue}
+        waiter = Waiter(bench.store)
+        assert set(waiter.wait([bench.queue], 0.01)) <= {bench.queue}
+        assert set(waiter.wait([bench.queue], 0)) <= {bench.queue}
 
     def test_an_append_by_another_thread_ends_a_wait(self, bench: Bench) -> None:
         assert self._woken(bench, bench.store) == {bench.queue}
@@ -38,23 +43,25 @@ class SignalContract(Contract):
             assert woken.result(timeout=GUARD) == {bench.queue}
 
     def test_an_append_between_two_waits_is_not_missed(self, bench: Bench) -> None:
+        waiter = Waiter(bench.store)
         for _ in range(5):
-            bench.store.wait([bench.queue], 0)
+            waiter.wait([bench.queue], 0)
             bench.given()
-            assert bench.store.wait([bench.queue], LONG) == (bench.queue,)
+            assert waiter.wait([bench.queue], LONG) == (bench.queue,)
 
     def test_an_append_to_a_queue_that_was_created_again_is_not_missed(self, bench: Bench) -> None:
         queue = bench.new_queue()
         shard = bench.shard_of(queue)
         bench.given(shard=shard)
-        bench.store.wait([queue], 0)
+        waiter = Waiter(bench.store)
+        waiter.wait([queue], 0)
         for _ in range(3):
             record = bench.other.load_queue(queue)
             assert record is not None
             assert bench.other.drop_queue(queue)
             assert bench.other.create_queue(record)
             bench.append(bench.bundle(), shard=shard, by=bench.other)
-            assert bench.store.wait([queue], LONG) == (queue,)
+            assert waiter.wait([queue], LONG) == (queue,)
 
     def test_every_waiting_thread_is_woken(self, bench: Bench) -> None:
         with ThreadPoolExecutor(4) as pool:
@@ -62,17 +69,55 @@ class SignalContract(Contract):
             bench.given()
             assert [each.result(timeout=GUARD) for each in woken] == [{bench.queue}] * 4
 
+    def test_any_number_of_receivers_listen_with_one_thread(self, bench: Bench) -> None:
+        # Given as many receivers as no process has threads for
+        woken: list[int] = []
+        listeners = [bench.store.listen(partial(woken.append, number)) for number in range(300)]
+        for listener in listeners:
+            listener.news([bench.queue])
+        before = threading.active_count()
+        for listener in listeners:
+            while listener.news([bench.queue]):
+                pass
+        # When something comes, then each of them is woken, and has news
+        assert threading.active_count() <= before + 1
+        woken.clear()
+        bench.given()
+        until = time.monotonic() + GUARD
+        while len(set(woken)) < len(listeners) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert set(woken) == set(range(300))
+        assert all(listener.news([bench.queue]) == (bench.queue,) for listener in listeners)
+
+    def test_who_rests_is_woken_no_more(self, bench: Bench) -> None:
+        woken: list[str] = []
+        resting, listening = (
+            bench.store.listen(partial(woken.append, name)) for name in ("rests", "listens")
+        )
+        waiter = Waiter(bench.store)
+        for each in (resting, listening):
+            while each.news([bench.queue]):
+                pass
+        while waiter.wait([bench.queue], 0):
+            pass
+        resting.rest()
+        woken.clear()
+        bench.given()
+        assert self._news_of(waiter, bench.queue, bench.queue)
+        assert "rests" not in woken
+
     def test_two_threads_that_wake_each_other_in_turn_never_miss_a_signal(self, bench: Bench) -> None:
         # Given two threads that answer each other's messages, each in a queue of its own
         there = bench.shard_of(bench.new_queue())
 
         def player(mine: Shard, theirs: Shard, serves: bool) -> int:
-            bench.store.wait([mine.queue], 0)
+            waiter = Waiter(bench.store)
+            waiter.wait([mine.queue], 0)
             if serves:
                 bench.given(shard=theirs)
             for _ in range(25):
                 while not (spans := bench.claim(1, shard=mine).spans):
-                    assert bench.store.wait([mine.queue], LONG), "a signal was missed"
+                    assert waiter.wait([mine.queue], LONG), "a signal was missed"
                 bench.ack(*spans, shard=mine)
                 bench.given(shard=theirs)
             return 25
@@ -92,23 +137,24 @@ class SignalContract(Contract):
                 bench.given(shard=bench.shard_of(queue))
                 assert queue in woken.result(timeout=GUARD)
 
-    def test_a_wait_names_every_queue_that_it_has_news_of(self, bench: Bench) -> None:
+    def test_news_name_every_queue_that_has_some(self, bench: Bench) -> None:
         first, second = bench.queue, bench.new_queue()
-        bench.store.wait([first, second], 0)
+        listener = bench.store.listen(lambda: None)
+        while listener.news([first, second]):
+            pass
         for queue in (second, first):
             bench.given(shard=bench.shard_of(queue))
-        told: set[str] = set()
-        while told != {first, second} and (news := bench.store.wait([first, second], LONG)):
-            told.update(news)
-        assert told == {first, second}
+        assert set(listener.news([first, second])) == {first, second}
+        listener.rest()
 
     def test_a_wait_for_one_queue_takes_no_news_of_another(self, bench: Bench) -> None:
         first, second = bench.queue, bench.new_queue()
-        bench.store.wait([first, second], 0)
+        waiter = Waiter(bench.store)
+        waiter.wait([first, second], 0)
         for queue in (first, second):
             bench.given(shard=bench.shard_of(queue))
-        assert bench.store.wait([first], LONG) == (first,)
-        assert second in self._news_of(bench, second, first, second)
+        assert waiter.wait([first], LONG) == (first,)
+        assert second in self._news_of(waiter, second, first, second)
 
     def test_a_queue_that_does_not_exist_is_waited_for_in_vain_and_keeps_no_other_one(
         self, bench: Bench
@@ -125,10 +171,10 @@ class SignalContract(Contract):
             bench.append(bench.bundle(), by=by)
             return woken.result(timeout=GUARD)
 
-    def _news_of(self, bench: Bench, queue: str, *queues: str) -> set[str]:
+    def _news_of(self, waiter: Waiter, queue: str, *queues: str) -> set[str]:
         """What is told until the queue is, or nothing any more: news of others may be told again."""
         told: set[str] = set()
-        while queue not in told and (news := bench.store.wait(queues, LONG)):
+        while queue not in told and (news := waiter.wait(queues, LONG)):
             told.update(news)
         return told
 
@@ -138,9 +184,10 @@ class SignalContract(Contract):
         names = queues or (bench.queue,)
 
         def wait() -> set[str]:
-            bench.store.wait(names, 0)
+            waiter = Waiter(bench.store)
+            waiter.wait(names, 0)
             prepared.set_result(True)
-            return self._news_of(bench, names[0], *names[1:] or names)
+            return self._news_of(waiter, names[0], *names[1:] or names)
 
         woken = pool.submit(wait)
         prepared.result(timeout=GUARD)

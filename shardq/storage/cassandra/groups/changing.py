@@ -12,7 +12,6 @@ import msgspec
 from shardq.errors import ShardqError
 from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import signals
 from shardq.storage.cassandra.bundles import LATE
 from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow
@@ -34,6 +33,7 @@ from shardq.storage.cassandra.queues import parted
 from shardq.storage.cassandra.rows import Head, Key, Place, Slice, encode
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.listening import of_process
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Draft", "KnownGroups", "Moment"]
@@ -162,7 +162,7 @@ class Draft:
             group = row.group
             if group.held or set(keys_of(group)) <= set(keys_of(self._before[row_id].group)):
                 continue
-            signals.announce(parted(self._shard.queue)[0])
+            of_process.get().announce((parted(self._shard.queue)[0],))
             first = group.members[0].slice
             place = group.ready_at, first.bundle_id, first.first
             if group.ready_at < since:

@@ -1,0 +1,153 @@
+"""Being told of news: of what may have become deliverable in some queues."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from shardq.storage.per_process import PerProcess
+from shardq.waits import Turn
+
+__all__ = ["Listener", "Listens", "LocalListener", "LocalNotifier", "Waiter", "of_process"]
+
+_MOST = 10_000  # queues whose announcements are counted, before all of them count as announced
+_RECHECK_SECONDS = 1.0  # news are seen by then whose teller was interrupted; so is the end of a client
+
+
+class Listener(Protocol):
+    """Tells one receiver of news, as :meth:`shardq.storage.store.Store.listen` says."""
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues where something may have come since they were last told of; if none, begin to listen."""
+        ...
+
+    def rest(self) -> None:
+        """Listen no longer, until the next :meth:`news`."""
+        ...
+
+
+class Listens(Protocol):
+    """What can be listened to: a store."""
+
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Return what calls ``wake`` when there are news."""
+        ...
+
+
+class Waiter:
+    """Lets one thread at a time wait for the news of a store. What comes between two waits ends the second."""
+
+    def __init__(self, store: Listens, is_over: Callable[[], bool] = lambda: False) -> None:
+        self._store, self._is_over = store, is_over
+        self._turn = Turn()
+        self._listener: Listener | None = None
+
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Return the queues that have news; none after ``seconds``, or when it is over."""
+        until = time.monotonic() + seconds
+        if self._listener is None:
+            self._listener = self._store.listen(self.wake)
+        try:
+            while True:
+                self._turn = turn = Turn()
+                news = self._listener.news(queues)
+                if news or self._is_over():
+                    return news
+                turn.wait(max(0.0, min(until - time.monotonic(), _RECHECK_SECONDS)))
+                if time.monotonic() >= until:  # the next wait begins with a look
+                    return ()
+        finally:
+            self._listener.rest()
+
+    def wake(self) -> None:
+        """Let the thread look again. For handlers of signals and other threads."""
+        self._turn.end()
+
+
+class LocalNotifier:
+    """Counts what became deliverable, by queue, and wakes those who listen. Announcements are merged, never dropped."""
+
+    def __init__(self) -> None:
+        self._lock = (
+            threading.RLock()
+        )  # a signal's handler may send while the thread that it interrupts listens
+        self._counts: dict[str, int] = {}
+        self._of_all = 0
+        self._listening: dict[LocalListener, frozenset[str]] = {}
+
+    @property
+    def remembered(self) -> int:
+        """How many queues have a count."""
+        return len(self._counts)
+
+    def listen(self, wake: Callable[[], None]) -> LocalListener:
+        """Return what calls ``wake`` when one of its queues is announced."""
+        return LocalListener(self, wake)
+
+    def announce(self, queues: Collection[str]) -> None:
+        """Wake who listens to these queues."""
+        with self._lock:
+            for queue in queues:
+                if len(self._counts) >= _MOST:
+                    self._counts.clear()
+                    self.announce_all()
+                self._counts[queue] = self._counts.get(queue, 0) + 1
+            if self._listening:
+                self._wake([each for each, names in self._listening.items() if not names.isdisjoint(queues)])
+
+    def announce_all(self) -> None:
+        """Wake everybody: what became deliverable is not known."""
+        with self._lock:
+            self._of_all += 1
+            self.wake_all()
+
+    def wake_all(self) -> None:
+        """Wake everybody without news."""
+        with self._lock:
+            self._wake(list(self._listening))
+
+    def news(self, listener: LocalListener, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues that were announced since the listener was told of them; if none, it listens."""
+        with self._lock:
+            news: list[str] = []
+            for queue in queues:
+                count = self._of_all, self._counts.get(queue, 0)
+                if count != listener.told.get(queue, (0, 0)):
+                    listener.told[queue] = count
+                    news.append(queue)
+            if not news:
+                self._listening[listener] = frozenset(queues)
+            return tuple(news)
+
+    def rest(self, listener: LocalListener) -> None:
+        """Wake it no longer."""
+        with self._lock:
+            self._listening.pop(listener, None)
+
+    def _wake(self, listeners: Iterable[LocalListener]) -> None:
+        for listener in listeners:
+            self._listening.pop(listener, None)
+            listener.wake()
+
+
+class LocalListener:
+    """Tells one receiver of what is announced in this process."""
+
+    def __init__(self, notifier: LocalNotifier, wake: Callable[[], None]) -> None:
+        self._notifier, self.wake = notifier, wake
+        self.told: dict[str, tuple[int, int]] = {}
+        """The count of each queue that it was told of last."""
+
+    def news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues that were announced since they were last told of; if none, begin to listen."""
+        return self._notifier.news(self, queues)
+
+    def rest(self) -> None:
+        """Listen no longer, until the next :meth:`news`."""
+        self._notifier.rest(self)
+
+
+of_process = PerProcess(LocalNotifier)
+"""Of stores that tell nobody of a write: what one client appends, another one of this process must see at once."""
