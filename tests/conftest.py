@@ -149,16 +149,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif in_docker and item.get_closest_marker("server") and "cassandra" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cassandra"))
     _without_other_parts(config, items)
-    # What waits for servers comes before what keeps a core busy, so that these go on beside each other.
-    first = ("spark", "long", "server")
+    # What has a time limit of its own takes longest. What waits for servers comes before what keeps a core busy, so
+    # that these go on beside each other.
+    first = ("spark", "long", "timeout", "server")
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in first])
 
 
 def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests of the other parts: neighbours are alike, so the parts take about equally long."""
+    """Leave out the long tests of the other parts: neighbours are alike, so the parts take about equally long.
+
+    Those with a time limit of their own, which take longest, are shared out by themselves.
+    """
     part = config.getoption("part")
     if part is not None:
         long = [item for item in items if item.get_closest_marker("long")]
+        long.sort(key=lambda item: item.get_closest_marker("timeout") is None)
         others = set(long) - set(long[part::PARTS])
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
