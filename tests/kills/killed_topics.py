@@ -129,7 +129,7 @@ class KilledTopics:
             own.relay()
 
         bodies = topics.publish(topic, 0)
-        for requests, killed in topics.kills(act, topics.killer.every_third(MOST)):
+        for requests, killed in topics.kills(act, topics.killer.every_ninth(MOST)):
             # What arrived is received before others go on
             came, few = received(every), received(some)
             topics.heir(topic).relay()
@@ -153,7 +153,7 @@ class KilledTopics:
         for batch in (0, 1):
             published += topics.publish(topic, batch)
             topic.relay() if not batch else None
-        for requests, _ in topics.kills(subscribe, topics.killer.every_third(MOST)):
+        for requests, _ in topics.kills(subscribe, topics.killer.every_ninth(MOST)):
             heir = topics.heirs_client(topic)
             late = subscribe(heir)
             heir.topic(topic.name).relay()
@@ -179,7 +179,7 @@ class KilledTopics:
 
         new = b"0-5"
         topic.publish(new, subject=ODD)
-        for requests, killed in topics.kills(rewind, topics.killer.every_third(MOST)):
+        for requests, killed in topics.kills(rewind, topics.killer.every_ninth(MOST)):
             published.append(new)
             came = received(every)
             topics.heir(topic).relay()
@@ -199,7 +199,7 @@ class KilledTopics:
             client.delete_topic(topic.name)
 
         topics.publish(doomed[-1], 0)
-        for requests, killed in topics.kills(delete, topics.killer.every_third(MOST)):
+        for requests, killed in topics.kills(delete, topics.killer.every_ninth(MOST)):
             topic = doomed[-1]
             try:
                 heir = topics.heir(topic)
