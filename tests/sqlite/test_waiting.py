@@ -223,10 +223,22 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     sleeper = store.signals.sleeper
     assert sleeper is not None
     assert sleeper.lasting is isinstance(sleeper, EventSleeper)
+    # Then its thread looks as soon as it is told of the new one
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)
+    waiter.wait(["orders"], 0.1)
+    looked, numbers = threading.Event(), store.signals.numbers
+
+    def note(queues: Sequence[str]) -> Mapping[str, int]:
+        if threading.current_thread() is store.signals.thread:
+            looked.set()
+        return numbers(queues)
+
+    store.signals.numbers = note
+    assert not store.listen(lambda: None).news(["orders"])
     for name in (path.name, f"{path.name}-wal"):
         path.with_name(name).touch()
     log.tell(str(path))
-    assert not isinstance(sleeper, EventSleeper) or is_told(sleeper)
+    assert looked.wait(10)
     store.close()
     if held is not None:
         held.close()
