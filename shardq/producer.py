@@ -129,11 +129,11 @@ class Producer(Closing):
         if self._closed or self._context.retry.closed:
             self._check_open()
         options = prepare_options(message, self._context.name)
-        prepared = prepare(self._context, message.body, options, self._codec)
+        send = prepare(self._context, message.body, message.body, options, self._codec)
         try:
             # A message with a unique key or a large body is stored alone, so that other threads need not wait for it.
-            alone = options.unique_key is not None or prepared.large is not None
-            return self._coalescer.joining.submit(object() if alone else None, prepared)
+            alone = options.unique_key is not None or send.large is not None
+            return self._coalescer.joining.submit(object() if alone else None, send)
         except OutcomeUnknown as error:
             again = error.unsent or (message,)  # none: it was not begun
             error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)

@@ -170,10 +170,12 @@ def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMe
     Those of a bundle have to be sent together, and all again within 14 minutes, as what is ``unsent`` after an error.
     """
     context = queue._context
-    prepared = [prepare(context, each.body, prepare_options(each, context.name), BYTES) for each in messages]
+    sends = [
+        prepare(context, each, each.body, prepare_options(each, context.name), BYTES) for each in messages
+    ]
     found = list(messages)
-    for planned in plan_bundles(context, prepared, context.store.now()):
-        due = to_datetime(planned.bundle.due)
+    for planned in plan_bundles(context, sends, context.store.now()):
+        due = to_datetime(planned.due)
         for place, identity in planned.ids():
             found[place] = msgspec.structs.replace(found[place], id=str(identity), due=due, delay=0.0)
     return found

@@ -108,7 +108,7 @@ class LinkHandler:
             self._outgoing(message, part, context) for part, context in zip(parts, contexts, strict=True)
         ]
         for context, each in zip(contexts, outgoing, strict=True):
-            prepare(context, each.body, prepare_options(each, context.name), BYTES)
+            prepare(context, each, each.body, prepare_options(each, context.name), BYTES)
         for number, (context, each) in enumerate(zip(contexts, outgoing, strict=True)):
             send_once(context, each, f"pipeline:{message.id}:{number}")
         message.ack()

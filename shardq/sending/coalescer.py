@@ -8,12 +8,12 @@ from operator import attrgetter
 from shardq.context.joining import Joining, Pending, for_another_thread
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
-from shardq.sending.prepared import PreparedMessage
-from shardq.sending.storing import PlannedSend, Written, plan_send, store_send, tell_stored, unsent
+from shardq.sending.prepared import Send
+from shardq.sending.storing import Written, plan_sends, store_sends, tell_stored, unsent
 
 __all__ = ["Coalescer"]
 
-_ITEM, _BODY = attrgetter("item"), attrgetter("body")
+_ITEM = attrgetter("item")
 
 
 class Coalescer:
@@ -23,39 +23,38 @@ class Coalescer:
         self._context, self._limit, self._max_bytes = context, limit, max_bytes
         self.joining = Joining(self._send, self._send_several, self._fitting, linger=linger, enough=limit)
 
-    def _send(self, message: PreparedMessage) -> str:
+    def _send(self, send: Send) -> str:
         """Store a message of this thread; returns its id, or raises what kept it from being stored."""
-        send = plan_send(self._context, [message.body], [message])
-        written = store_send(self._context, send)
+        bundles = plan_sends(self._context, (send,))
+        written = store_sends(self._context, bundles)
         if self._context.hooks is not None:
-            tell_stored(self._context, send, written)
+            tell_stored(self._context, bundles, written)
         error = written.error
         if error is not None:
             if isinstance(error, OutcomeUnknown):
-                error.unsent = tuple([each for _, each in unsent(send, written)])
+                error.unsent = tuple([each for _, each in unsent(written)])
             raise error
         (identity,) = written.ids
         assert identity is not None
         return identity
 
-    def _fitting(self, messages: Sequence[PreparedMessage]) -> int:
+    def _fitting(self, sends: Sequence[Send]) -> int:
         """How many of the first messages make a bundle."""
         count = size = 0
-        while count < min(len(messages), self._limit) and (size < self._max_bytes or not count):
-            size += len(messages[count].body)
+        while count < min(len(sends), self._limit) and (size < self._max_bytes or not count):
+            size += len(sends[count].bodies[0])
             count += 1
         return count
 
-    def _send_several(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
+    def _send_several(self, sends: Sequence[Pending[Send, str]]) -> None:
         """What is planned may be stored from then on, however this ends: everybody is told under which id.
 
         If one of several is refused, each is stored alone, so that nobody meets the error of another.
         """
         several = len(sends) > 1
-        messages = list(map(_ITEM, sends))
         try:
             self._context.live.current()
-            planned = plan_send(self._context, list(map(_BODY, messages)), messages)
+            planned = plan_sends(self._context, list(map(_ITEM, sends)))
         except Exception as error:
             if not several or (isinstance(error, ShardqError) and error.retryable):
                 raise
@@ -63,22 +62,21 @@ class Coalescer:
             return
         is_refused = False
         try:
-            written = store_send(self._context, planned)
+            written = store_sends(self._context, planned)
             tell_stored(self._context, planned, written)
             is_refused = several and _is_refused(written)
             if not is_refused:
-                _tell(sends, planned, written)
+                _tell(sends, written)
         except BaseException as error:
-            ids = {each.bundle.id for each in planned.bundles}
-            doubtful = Written([None] * len(sends), error, tuple(planned.bundles), ids)
-            _tell(sends, planned, doubtful)
+            ids = {each.id for each in planned}
+            _tell(sends, Written([None] * len(sends), error, tuple(planned), ids))
             raise
         if is_refused:
             self._send_each(sends)
         elif written.error is not None and not isinstance(written.error, Exception):
             raise written.error
 
-    def _send_each(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
+    def _send_each(self, sends: Sequence[Pending[Send, str]]) -> None:
         for each in sends:
             try:
                 self._send_several([each])
@@ -96,10 +94,10 @@ def _is_refused(written: Written) -> bool:
     return is_told and not any(written.ids)
 
 
-def _tell(sends: Sequence[Pending[PreparedMessage, str]], planned: PlannedSend, written: Written) -> None:
+def _tell(sends: Sequence[Pending[Send, str]], written: Written) -> None:
     """Give each caller that has no answer yet its id, or the error that kept its message from being stored."""
     if written.error is not None:
-        for place, message in unsent(planned, written):
+        for place, message in unsent(written):
             if not sends[place].done:
                 sends[place].error = for_another_thread(written.error, (message,))
     for send, identity in zip(sends, written.ids, strict=True):

@@ -139,7 +139,7 @@ def _replayed(
     identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
     shard = choose_shard(target, now, piece.count, group)
     bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data), group=group)
-    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
+    return PlannedBundle.of(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
 def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
@@ -174,7 +174,7 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int
         shard = choose_shard(target, due, piece.count, group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
     bundle = msgspec.structs.replace(source, **changes, group=group)
-    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
+    return PlannedBundle.of(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
 def _cut(piece: StoredSlice) -> int:

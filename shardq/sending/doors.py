@@ -68,7 +68,7 @@ REPEATABLE_MINUTES = 14
 """Of an append that was not answered; a minute less than stores remember what was finished."""
 
 _MINUTE = 60_000_000
-_BUNDLE, _LARGEST = attrgetter("bundle"), attrgetter("largest")
+_LARGEST = attrgetter("largest")
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -92,15 +92,28 @@ DEAD_LETTER = UNBLOCK = Door(
 )
 
 
-def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages: BundleData) -> Bundle:
+def moved_bundle(
+    door: Door,
+    shard: Shard,
+    source: Bundle,
+    identity: bytes,
+    due: int,
+    messages: BundleData,
+    key: str | None = None,
+) -> PlannedBundle:
     """The bundle of messages that are moved through a door. What they have in common stays, but for what it ends."""
-    return msgspec.structs.replace(
-        source,
-        id=identity,
-        due=due,
-        count=len(messages.bodies),
-        data=encode_bundle(messages),
-        expires_at=source.expires_at if door.keeps_expiry else None,
+    return PlannedBundle(
+        identity,
+        source.priority,
+        due,
+        source.enqueued_at,
+        len(messages.bodies),
+        encode_bundle(messages),
+        source.expires_at if door.keeps_expiry else None,
+        source.group,
+        shard=shard,
+        key=key,
+        large=messages.large,
     )
 
 
@@ -142,7 +155,7 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
         is_fresh = is_fresh and not (planned.again or planned.key or planned.unique_key)
-    return Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)), is_fresh)
+    return Append(bundles[0].shard, tuple(bundles), is_fresh)
 
 
 def room_for(
@@ -152,7 +165,7 @@ def room_for(
 
     No room is made for what may be stored already, which could drop that very message.
     """
-    new = [planned.bundle for planned in bundles if not planned.again]
+    new = [planned for planned in bundles if not planned.again]
     if new and door.obeys_bounds and context.live.is_bounded:
         return let_in(context, new)
     return nullcontext()
@@ -161,7 +174,7 @@ def room_for(
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
     bodies = bodies_queue(context)
     entry = owner_entry(body, str(planned.message_id(0)), bodies.store.now())
-    append(bodies, BODY, [PlannedBundle(shard_of(body.id), entry)])
+    append(bodies, BODY, [PlannedBundle.of(shard_of(body.id), entry)])
     stored = bodies.retry(bodies.store.find, shard_of(body.id), entry.id, 0)
     if stored is not None and owner_in(stored) != planned.message_id(0):  # by chance the number is taken
         raise StoreUnavailable(
@@ -188,16 +201,15 @@ def append(
     if door.counts_sent:
         sent = 0
         for planned in bundles:
-            sent += len(planned.places) or planned.bundle.count
+            sent += len(planned.places) or planned.count
         context.counters.add(sent=sent)
         if context.live.keeps_events:
             context.events.tell(context, map(_sent, bundles))
 
 
 def _sent(planned: PlannedBundle) -> Entry:
-    bundle = planned.bundle
-    delay = max(0, bundle.due - bundle.enqueued_at) or None
-    return Entry("sent", str(planned.message_id(0)), bundle.count, delay=delay)
+    delay = max(0, planned.due - planned.enqueued_at) or None
+    return Entry("sent", str(planned.message_id(0)), planned.count, delay=delay)
 
 
 def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int) -> None:
@@ -245,7 +257,7 @@ class _Attempts(msgspec.Struct):
             if planned.key is not None:
                 has_keys = True
             elif self.doubtful or planned.again:
-                check_age(self.context, planned.shard, planned.bundle.id, self._since(planned))
+                check_age(self.context, planned.shard, planned.id, self._since(planned))
             if planned.large is not None and planned.key is None:
                 _check_body(self.context, self._since(planned))
         if has_keys:
@@ -257,4 +269,4 @@ class _Attempts(msgspec.Struct):
             raise
 
     def _since(self, planned: PlannedBundle) -> int:
-        return max(made_at(planned.bundle.id), self.began)
+        return max(made_at(planned.id), self.began)

@@ -46,7 +46,7 @@ def _append_reserved(context: QueueContext, door: Door, bundles: Sequence[Planne
 
 
 def _append_unique(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> int:
-    unique = UniqueSend(context, {planned.places[0]: "keep" for planned in bundles}, door)
+    unique = UniqueSend(context, door)
     unique.run(bundles)
     if unique.error is not None:
         raise unique.error

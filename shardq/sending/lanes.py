@@ -13,19 +13,19 @@ from zlib import crc32
 import msgspec
 
 from shardq.outgoing_message import group_of, lane_of, stored_group
-from shardq.sending.prepared import PreparedMessage, SendOptions
+from shardq.sending.prepared import Send
 from shardq.sharding.lane_turns import LaneTurns
 
 __all__ = ["in_lanes", "lane_among", "lane_of_key"]
 
 
-def in_lanes(messages: Sequence[PreparedMessage], lanes: int, turns: LaneTurns) -> Sequence[PreparedMessage]:
-    """The messages with their lanes as groups.
+def in_lanes(sends: Sequence[Send], lanes: int, turns: LaneTurns) -> list[Send]:
+    """The messages, one by one, with their lanes as groups.
 
     They follow each other round the lanes of their group. One with a key is always in the same lane, so that
     it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.
     """
-    return [msgspec.structs.replace(each, options=_in_lane(each.options, lanes, turns)) for each in messages]
+    return [_in_lane(each, lanes, turns) for send in sends for each in send.each()]
 
 
 def lane_among(group: str, lanes: int) -> str:
@@ -41,10 +41,9 @@ def lane_of_key(key: str, lanes: int) -> int:
     return crc32(key.encode()) % lanes
 
 
-def _in_lane(options: SendOptions, lanes: int, turns: LaneTurns) -> SendOptions:
-    group = options.group
-    if not group or options.id is not None:
-        return options
-    key = options.unique_key or options.dedupe_key
-    number = lane_of_key(key, lanes) if key else turns.next(group, lanes)
-    return msgspec.structs.replace(options, group=stored_group(group, number))
+def _in_lane(send: Send, lanes: int, turns: LaneTurns) -> Send:
+    if not send.group or send.id is not None:
+        return send
+    key = send.unique_key or send.dedupe_key
+    number = lane_of_key(key, lanes) if key else turns.next(send.group, lanes)
+    return msgspec.structs.replace(send, group=stored_group(send.group, number))

@@ -9,7 +9,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.outgoing_message import OutgoingMessage
 from shardq.sending.planned_bundles import ONCE
 from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import plan_send, prepare, store_send, tell_stored
+from shardq.sending.storing import plan_sends, prepare, store_sends, tell_stored
 
 __all__ = ["send_once"]
 
@@ -20,10 +20,10 @@ def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
     For what shardq sends by itself: users have dedupe keys, for the time that the queue says. Raises what sends raise.
     """
     options = msgspec.structs.replace(prepare_options(message, context.name), dedupe_key=ONCE + key)
-    send = plan_send(context, [message], [prepare(context, message.body, options, BYTES)])
-    written = store_send(context, send)
+    bundles = plan_sends(context, [prepare(context, message, message.body, options, BYTES)])
+    written = store_sends(context, bundles)
     if written.error is not None:
         raise written.error
-    tell_stored(context, send, written)
+    tell_stored(context, bundles, written)
     (identity,) = written.stored
     return identity

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -27,10 +28,10 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.large.body import LargeBody
-from shardq.outgoing_message import group_of, stored_group
+from shardq.outgoing_message import Attempt, group_of, stored_group
 from shardq.receipt import MessageId
 from shardq.sending.place import Place, place_of
-from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
+from shardq.sending.prepared import Send, expiry_of, size_of
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, DedupeEntry
@@ -45,6 +46,7 @@ __all__ = [
     "confirm",
     "grouped_by_shard",
     "parts_by_unique_key",
+    "plan_bundle",
     "plan_bundles",
     "reserve",
     "sizes",
@@ -55,26 +57,36 @@ ONCE = "shardq-once:"
 """Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""
 
 _MEMORY = 7 * 86_400_000_000  # microseconds
-_BODY, _HEADERS, _DEDUPE_KEY = map(attrgetter, ("body", "options.headers", "options.dedupe_key"))
+_HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 
 
-class PlannedBundle(msgspec.Struct, frozen=True):
-    """A bundle that is about to be stored, and its shard; of a send also where in the input its messages were."""
+class PlannedBundle(Bundle, frozen=True, kw_only=True):
+    """A bundle that is about to be stored, as the store gets it, and what its sender has to know of it."""
 
     shard: Shard
-    bundle: Bundle
     key: str | None = None  # of its only message: a dedupe key, or that of a move
     largest: int = 0  # bytes of its largest message; 0: their sizes were checked before
-    places: Sequence[int] = ()
+    sends: Sequence[Send] = ()  # the messages that are sent with it
+    places: Sequence[int] = ()  # theirs in the input
     positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
     again: bool = False  # it may be stored already
     unique_key: str | None = None  # of its only message
     large: LargeBody | None = None  # the same
 
+    @classmethod
+    def of(cls, shard: Shard, bundle: Bundle, **known: Any) -> PlannedBundle:
+        """A bundle that is to be stored in a shard."""
+        return cls(*msgspec.structs.astuple(bundle), shard=shard, **known)
+
+    @property
+    def attempt(self) -> Attempt:
+        """The bundle alone."""
+        return Attempt(Bundle(*msgspec.structs.astuple(self)[: len(Bundle.__struct_fields__)]))
+
     @property
     def messages(self) -> int:
         """How many messages are sent with it."""
-        return len(self.places) or self.bundle.count
+        return len(self.places) or self.count
 
     @property
     def has_key(self) -> bool:
@@ -88,7 +100,11 @@ class PlannedBundle(msgspec.Struct, frozen=True):
 
     def message_id(self, position: int) -> MessageId:
         """The id of the message at a position of the bundle."""
-        return MessageId(self.shard, self.bundle.id, position)
+        return MessageId(self.shard, self.id, position)
+
+    def given(self) -> Iterator[tuple[Send, Any]]:
+        """Each message as it was given, in the order of the places, with its options."""
+        return ((send, item) for send in self.sends for item in send.items)
 
 
 def choose_shard(context: QueueContext, due: int, messages: int, group: str = "") -> Shard:
@@ -123,7 +139,7 @@ def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundl
 
 def parts_by_unique_key(bundles: Sequence[PlannedBundle]) -> Iterator[tuple[bool, list[PlannedBundle]]]:
     """Bundles with and without a unique key: apart, or in turns where groups have to keep their order."""
-    in_turns = any(planned.bundle.group for planned in bundles)
+    in_turns = any(planned.group for planned in bundles)
     ordered = bundles if in_turns else sorted(bundles, key=_has_unique_key)
     for is_unique, part in groupby(ordered, _has_unique_key):
         yield is_unique, list(part)
@@ -142,98 +158,89 @@ def sizes(messages: BundleData) -> list[int]:
     ]
 
 
-def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
-    """Bundles of messages that share group, priority, due time and ttl.
+def plan_bundles(context: QueueContext, sends: Sequence[Send], now: int) -> list[PlannedBundle]:
+    """Bundles of messages that share group, priority, due time and ttl. Each send has one message.
 
     Messages with a key or a large body are bundles of their own; what comes after one is not put into a bundle from
     before it. Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an
     id already go back into the bundle that the id names.
     """
-    count = len(messages)
-    if count == 1 or (type(messages) is Alike and count and _joins(messages.options)):
-        return [_planned(context, messages, range(count), now)]
     bundles: dict[object, list[int]] = {}
     ended: Counter[object] = Counter()  # bundles that nothing more may join, by group or time
     times: dict[str, object] = {}  # of the last message of each group
-    for place, message in enumerate(messages):
-        options = message.options
-        time = (options.priority, options.moment(now), options.ttl)
-        line = options.group or time
-        has_key = options.dedupe_key is not None or options.unique_key is not None
-        alone = (has_key or message.large is not None) and options.id is None
-        if alone or (options.group and (options.id or times.get(options.group, time) != time)):
+    for place, send in enumerate(sends):
+        time = (send.priority, send.moment(now), send.ttl)
+        line = send.group or time
+        has_key = send.dedupe_key is not None or send.unique_key is not None
+        alone = (has_key or send.large is not None) and send.id is None
+        if alone or (send.group and (send.id or times.get(send.group, time) != time)):
             ended[line] += 1
-        times[options.group] = time
-        if options.id is not None:
-            bundle: object = (options.id.shard, options.id.bundle_id)
+        times[send.group] = time
+        if send.id is not None:
+            bundle: object = (send.id.shard, send.id.bundle_id)
         else:
             bundle = place if alone else (line, ended[line])
         bundles.setdefault(bundle, []).append(place)
     return [
-        _planned(context, [messages[place] for place in places], places, now) for places in bundles.values()
+        plan_bundle(context, [sends[place] for place in places], places, now) for places in bundles.values()
     ]
 
 
-def _joins(options: SendOptions) -> bool:
-    return options.dedupe_key is None and options.unique_key is None and options.id is None
-
-
-def _planned(
-    context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+def plan_bundle(
+    context: QueueContext, sends: Sequence[Send], places: Sequence[int], now: int
 ) -> PlannedBundle:
-    count = len(places)
-    if type(messages) is Alike:  # an instance check of a Sequence takes longer than the rest
-        options, large, shared = messages.options, None, messages.options.headers
-        data = BundleData(list(messages.bodies), [shared] * count if shared else None)
+    """The bundle of all messages of one send, or of several with one message each."""
+    first, count = sends[0], len(places)
+    if len(sends) == 1:
+        bodies = first.bodies
+        headers = [first.headers] * count if first.headers else None
+        keys = None if first.dedupe_key is None else [first.dedupe_key]
     else:
-        options, large = messages[0].options, messages[0].large
-        headers, keys = list(map(_HEADERS, messages)), list(map(_DEDUPE_KEY, messages))
-        data = BundleData(
-            list(map(_BODY, messages)),
-            headers if any(headers) else None,
-            keys if any(keys) else None,
-            unique_key=options.unique_key,
-            large=large,
-        )
-    if options.id is not None:
-        positions = [message.options.id.position for message in messages if message.options.id is not None]
-        if options.attempt is not None:
-            return PlannedBundle(
-                options.id.shard, options.attempt.bundle, places=places, positions=positions, again=True
+        bodies = [send.bodies[0] for send in sends]
+        headers, keys = list(map(_HEADERS, sends)), list(map(_DEDUPE_KEY, sends))
+        headers, keys = headers if any(headers) else None, keys if any(keys) else None
+    if first.id is not None:
+        positions = [send.id.position for send in sends if send.id is not None]
+        if first.attempt is not None:
+            return PlannedBundle.of(
+                first.id.shard,
+                first.attempt.bundle,
+                sends=sends,
+                places=places,
+                positions=positions,
+                again=True,
             )
-        shard, identity, due = _place_of_before(context, options, positions, now)
+        shard, identity, due = _place_of_before(context, first, positions, now)
     else:
         # The same due time for all of a call, so that their ids decide on their order.
-        due = now + options.delay if options.due is None else max(now, options.due)
-        if options.group:
-            shard = choose_shard(context, due, count, options.group)
+        due = now + first.delay if first.due is None else max(now, first.due)
+        if first.group:
+            shard = choose_shard(context, due, count, first.group)
         else:
             shard = context.placement.choose(context.live.layout, due, count)
         identity = context.ids.new(now)
-    bundle = Bundle(
-        id=identity,
-        priority=options.priority,
-        due=due,
-        enqueued_at=now,
-        count=count,
-        data=encode_bundle(data),
-        expires_at=None if options.ttl is None else options.expiry(due),
-        group=options.group,
-    )
     return PlannedBundle(
-        shard,
-        bundle,
-        options.dedupe_key,
+        identity,
+        first.priority,
+        due,
+        now,
+        count,
+        encode_bundle((bodies, headers, keys, None, first.unique_key, first.large)),
+        None if first.ttl is None else expiry_of(due, first.ttl),
+        first.group,
+        shard=shard,
+        key=first.dedupe_key,
+        sends=sends,
         places=places,
         positions=range(count),
-        again=options.id is not None,
-        unique_key=options.unique_key,
-        large=large,
+        again=first.id is not None,
+        unique_key=first.unique_key,
+        large=first.large,
     )
 
 
 def _place_of_before(
-    context: QueueContext, options: SendOptions, positions: list[int], now: int
+    context: QueueContext, options: Send, positions: list[int], now: int
 ) -> tuple[Shard, bytes, int]:
     """The shard, the id and the due time of the bundle that messages were in when they were sent before."""
     identity = options.id
@@ -288,7 +295,7 @@ def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservat
             kept.append(planned)
             continue
         entry = next(rest)
-        place = Place.parse(entry.message_id, planned.bundle.priority)
+        place = Place.parse(entry.message_id, planned.priority)
         if entry.confirmed or entry in stored:
             duplicates[planned.places[0]] = str(place.id)
         elif entry.key in reserved:
@@ -319,21 +326,20 @@ def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[Dedupe
 
 
 def _place(planned: PlannedBundle) -> Place:
-    return place_of(planned.message_id(0), planned.bundle)
+    return place_of(planned.message_id(0), planned)
 
 
 def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
     """The message in the place that stands under its key."""
     if place == _place(planned):
         return planned
-    bundle, shard = planned.bundle, place.id.shard
-    group = stored_group(group_of(bundle.group) or "", place.lane)
+    shard = place.id.shard
+    group = stored_group(group_of(planned.group) or "", place.lane)
     if (group or shard.is_grouped) and not (group and shard == group_shard(shard.queue, group)):
         raise InvalidMessage(
-            f"dedupe_key={planned.key!r} was sent before with another group than {group_of(bundle.group)!r}, and may "
+            f"dedupe_key={planned.key!r} was sent before with another group than {group_of(planned.group)!r}, and may "
             "be stored: send it with that group, or after the queue's dedupe_window"
         )
-    bundle = msgspec.structs.replace(
-        bundle, id=place.id.bundle_id, priority=place.priority, due=place.due, group=group
+    return msgspec.structs.replace(
+        planned, shard=shard, id=place.id.bundle_id, priority=place.priority, due=place.due, group=group
     )
-    return msgspec.structs.replace(planned, shard=shard, bundle=bundle)

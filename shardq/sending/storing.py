@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, overload
 
 import msgspec
 
-from shardq.clock import seconds, to_datetime
+from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.large.body import LargeBody
-from shardq.outgoing_message import Attempt, OutgoingMessage
+from shardq.outgoing_message import OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
 from shardq.sending.lanes import in_lanes
@@ -25,22 +25,23 @@ from shardq.sending.planned_bundles import (
     confirm,
     grouped_by_shard,
     parts_by_unique_key,
+    plan_bundle,
     plan_bundles,
     reserve,
 )
-from shardq.sending.prepared import PreparedMessage, SendOptions, describe, size_of
+from shardq.sending.prepared import Send, size_of
 from shardq.sending.unique_sends import UniqueSend
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 
 __all__ = [
     "BundleIdRun",
-    "PlannedSend",
     "SentIds",
     "Written",
-    "plan_send",
+    "count_of",
+    "plan_sends",
     "prepare",
-    "store_send",
+    "store_sends",
     "tell_stored",
     "unsent",
 ]
@@ -118,22 +119,9 @@ class SentIds(_MadeIds):
         return f"<SentIds of {self._length} messages>"
 
 
-class PlannedSend(msgspec.Struct, frozen=True):
-    """Messages that are stored together: as they were given, as they were checked, and the bundles that they make."""
-
-    items: Sequence[Any]
-    messages: Sequence[PreparedMessage]
-    bundles: Sequence[PlannedBundle]
-
-    @property
-    def exclusive(self) -> set[object]:
-        """The shards and keys that no other send in flight may have: this keeps their order."""
-        keys = {(planned.key, planned.unique_key) for planned in self.bundles}
-        return {planned.shard for planned in self.bundles} | (keys - {(None, None)})
-
-    def described(self) -> list[OutgoingMessage]:
-        """The messages as hooks see them."""
-        return [describe(item, message) for item, message in zip(self.items, self.messages, strict=True)]
+def count_of(bundles: Iterable[PlannedBundle]) -> int:
+    """How many messages are sent with them."""
+    return sum(len(planned.places) for planned in bundles)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -152,7 +140,7 @@ class Written(msgspec.Struct, frozen=True):
         return [identity for identity in self.ids if identity is not None]
 
 
-def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
+def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: Codec) -> Send:
     """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
     large = body if isinstance(body, LargeBody) else None
     is_plain = type(body) is bytes and codec is BYTES
@@ -163,54 +151,58 @@ def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec
         live.refresh()
     if size > live.lets_in:
         admit(context, SEND, size)
-    return PreparedMessage(encoded, options, large)
+    return msgspec.structs.replace(options, items=(item,), bodies=(encoded,), large=large)
 
 
-def plan_send(
-    context: QueueContext, items: Sequence[Any], messages: Sequence[PreparedMessage]
-) -> PlannedSend:
+def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBundle]:
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
-    The caller has just looked at the settings. A pause is asked for before a hook is told; the door asks in any case.
+    Several sends have one message each. The caller has just looked at the settings. A pause is asked for before a hook
+    is told; the door asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
     if context.hooks is not None:
         admit(context, SEND)
     lanes = context.live.known.group_concurrency
-    planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
-    bundles = plan_bundles(context, planned_as, context.store.now())
+    if lanes > 1:
+        sends = in_lanes(sends, lanes, context.lane_turns)
+    now = context.store.now()
+    if len(sends) == 1:
+        bundles = [plan_bundle(context, sends, range(len(sends[0].bodies)), now)]
+    else:
+        bundles = plan_bundles(context, sends, now)
     for planned in bundles:
         if planned.again and planned.key is None:
-            check_age(context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
-    send = PlannedSend(items, messages, bundles)
+            check_age(context, planned.shard, planned.id, made_at(planned.id))
     if context.hooks is not None:
-        context.hooks.before_send(context.name, send.described())
-    return send
+        context.hooks.before_send(context.name, _described(bundles))
+    return bundles
 
 
-def store_send(context: QueueContext, send: PlannedSend) -> Written:
-    """Store what was planned; returns when the store has confirmed it, or could not.
+def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
+    """Store all that was planned together; returns when the store has confirmed it, or could not.
 
     An error is in the answer, not raised, whatever its kind.
     """
-    bundles, count = send.bundles, len(send.messages)
+    first = bundles[0]
     if any(map(_UNIQUE_KEY, bundles)):
-        return _store_unique(context, send)
-    if len(bundles) > 1 or bundles[0].key is not None:
-        return _store(context, bundles, count)
+        return _store_unique(context, bundles)
+    if len(bundles) > 1 or first.key is not None:
+        return _store(context, bundles, count_of(bundles))
+    count = len(first.places)
     try:
         append(context, SEND, bundles)
     except BaseException as error:
         return Written([None] * count, error, tuple(bundles), _doubtful(bundles, error))
     if count == 1:
-        return Written([str(MessageId(bundles[0].shard, bundles[0].bundle.id, bundles[0].positions[0]))])
+        return Written([str(MessageId(first.shard, first.id, first.positions[0]))])
     return Written(_ids(bundles, {}, count))
 
 
 def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
     """Store bundles of a send of so many messages, of which some may have a dedupe key."""
-    doubtful = {planned.bundle.id for planned in bundles if planned.again}
+    doubtful = {planned.id for planned in bundles if planned.again}
     try:
         reservation = reserve(context, bundles)
     except BaseException as error:
@@ -226,25 +218,24 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
     duplicates = reservation.duplicates | repeated
     if duplicates:
         context.counters.add(deduplicated=len(duplicates))
-    done = {planned.bundle.id for planned in stored}
-    pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
+    done = {planned.id for planned in stored}
+    pending = [planned for planned in reservation.bundles if planned.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
     return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
 
 
-def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
+def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
-    conflicts = {place: message.options.on_conflict for place, message in enumerate(send.messages)}
-    unique = UniqueSend(context, conflicts)
-    ids: list[str | None] = [None] * len(send.messages)
+    unique = UniqueSend(context)
+    ids: list[str | None] = [None] * count_of(bundles)
     pending: list[PlannedBundle] = []
     doubtful: set[bytes] = set()
-    for is_unique, part in parts_by_unique_key(send.bundles):
+    for is_unique, part in parts_by_unique_key(bundles):
         if is_unique:
             unique.run(part)
         elif unique.error is not None:
             pending += part
-            doubtful |= {planned.bundle.id for planned in part if planned.again}
+            doubtful |= {planned.id for planned in part if planned.again}
         else:
             written = _store(context, part, len(ids))
             unique.error = written.error
@@ -255,37 +246,42 @@ def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
     return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
 
 
-def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
+def tell_stored(context: QueueContext, bundles: Sequence[PlannedBundle], written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
     if context.hooks is None:
         return
-    stored = [pair for pair in zip(send.described(), written.ids, strict=True) if pair[1] is not None]
-    if stored:
-        context.hooks.after_send(context.name, [message for message, _ in stored], written.stored)
+    pairs = zip(_described(bundles), written.ids, strict=True)
+    if stored := [message for message, identity in pairs if identity is not None]:
+        context.hooks.after_send(context.name, stored, written.stored)
 
 
-def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
+def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
+    """The messages as hooks see them, as they are in the input."""
+    found = {
+        place: send.described(item)
+        for planned in bundles
+        for place, (send, item) in zip(planned.places, planned.given(), strict=True)
+    }
+    return [found[place] for place in sorted(found)]
+
+
+def unsent(written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
     """The messages that were not confirmed, by place. One that may be stored has its id, to be sent again under it."""
     for planned in written.pending:
-        doubtful = planned.bundle.id in written.doubtful
-        for place, identity in planned.ids():
-            item, options = send.items[place], send.messages[place].options
-            yield (
-                place,
-                OutgoingMessage(
-                    body=item.body if isinstance(item, OutgoingMessage) else item,
-                    priority=planned.bundle.priority,
-                    due=to_datetime(planned.bundle.due),
-                    headers=options.headers,
-                    dedupe_key=options.dedupe_key,
-                    ttl=None if options.ttl is None else seconds(options.ttl),
-                    group=(planned.bundle.group if doubtful else options.group) or None,
-                    unique_key=options.unique_key,
-                    on_conflict=options.on_conflict,
-                    id=str(identity) if doubtful else None,
-                    attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
-                ),
+        doubtful = planned.id in written.doubtful
+        attempt = planned.attempt if doubtful and planned.count > 1 else None
+        for (place, identity), (send, item) in zip(planned.ids(), planned.given(), strict=True):
+            message = msgspec.structs.replace(
+                send.outgoing(item),
+                priority=planned.priority,
+                delay=0.0,
+                due=to_datetime(planned.due),
+                id=str(identity) if doubtful else None,
+                attempt=attempt,
             )
+            if doubtful:
+                message = msgspec.structs.replace(message, group=planned.group or None)
+            yield place, message
 
 
 def _append(
@@ -308,7 +304,7 @@ def _append(
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
     """Those bundles that may be stored although this kept them from being confirmed."""
     is_refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)
-    return {planned.bundle.id for planned in bundles if planned.again or not is_refused}
+    return {planned.id for planned in bundles if planned.again or not is_refused}
 
 
 def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
@@ -323,9 +319,9 @@ def _confirm(context: QueueContext, reservation: Reservation) -> BaseException |
 
 def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
     if len(stored) == 1:
-        shard, bundle, positions = stored[0].shard, stored[0].bundle, stored[0].positions
-        if bundle.count == count and positions == range(count):
-            return BundleIdRun(shard, bundle.id, count)
+        only = stored[0]
+        if only.count == count and only.positions == range(count):
+            return BundleIdRun(only.shard, only.id, count)
     ids: list[str | None] = [None] * count
     for planned in stored:
         for place, identity in planned.ids():

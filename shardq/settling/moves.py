@@ -155,8 +155,7 @@ class Move:
         return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
-        bundle = moved_bundle(self._door, moved.bundle, identity, due, moved.messages)
-        return PlannedBundle(shard, bundle, large=moved.messages.large)
+        return moved_bundle(self._door, shard, moved.bundle, identity, due, moved.messages)
 
     def group(self, selection: Selection) -> str:
         """The group in which they are to be in the target, in one of its lanes."""

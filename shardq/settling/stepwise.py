@@ -156,8 +156,7 @@ class _Copy(msgspec.Struct, frozen=True):
         common = msgspec.structs.replace(
             self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
         )
-        bundle = moved_bundle(door, common, place.id.bundle_id, place.due, carried)
-        return PlannedBundle(place.id.shard, bundle, self.key, large=self.message.large)
+        return moved_bundle(door, place.id.shard, common, place.id.bundle_id, place.due, carried, self.key)
 
 
 def _store(
