@@ -10,8 +10,8 @@ import pytest
 
 import shardq
 from shardq.context.decision_log import DecisionLog
-from shardq.sending.run_parts import RunPart
-from shardq.sending.runs import Run
+from shardq.spark.run_parts import RunPart
+from shardq.spark.runs import Run
 from shardq.testing.seam import context_of, store_of
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
