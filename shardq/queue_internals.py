@@ -22,9 +22,9 @@ from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
 from shardq.receiving.turns import check_queues, turns_of
+from shardq.sending.doors import prepare
 from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import prepare
 from shardq.settling.clock_jumps import JUMP
 from shardq.storage.requests import EntryState, Peek
 

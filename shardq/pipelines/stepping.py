@@ -23,9 +23,9 @@ from shardq.pipelines.errors import UndeclaredTarget
 from shardq.pipelines.link import Link
 from shardq.pipelines.report import LinkTally
 from shardq.pipelines.returned import Forward, Split
-from shardq.sending.once import send_once
+from shardq.sending.doors import prepare
 from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import prepare
+from shardq.sending.storing import send_once
 from shardq.wording import shown
 
 __all__ = ["LinkHandler"]

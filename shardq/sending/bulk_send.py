@@ -17,17 +17,16 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.large.body import LargeBody
 from shardq.outgoing_message import OutgoingMessage
+from shardq.receipt import SentIds
+from shardq.sending.doors import prepare
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sending.prepared import Send, prepare_options, size_of
 from shardq.sending.storing import (
-    SentIds,
     Written,
     count_of,
     plan_sends,
-    prepare,
     store_sends,
     tell_stored,
-    unsent,
 )
 from shardq.storage.abilities import TransactionEnded
 
@@ -174,7 +173,7 @@ class BulkSend:
                     raise written.error
                 self._error = self._error or written.error
                 self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
-                for place, message in sorted(unsent(written), key=itemgetter(0)):
+                for place, message in sorted(written.unsent(), key=itemgetter(0)):
                     self._unsent.append(message)
                     self._positions.append(self._answered + place)
             self._answered += len(written.ids)

@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
+from shardq.codec import BYTES, Codec
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.errors import (
@@ -35,6 +37,7 @@ from shardq.large.queue import bodies_queue
 from shardq.receipt import MessageId
 from shardq.sending.bounds import let_in
 from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sending.prepared import Send, size_of
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at
@@ -60,6 +63,7 @@ __all__ = [
     "append",
     "check_age",
     "moved_bundle",
+    "prepare",
     "room_for",
     "too_large",
 ]
@@ -129,6 +133,20 @@ def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
         )
     if door.obeys_size and largest > settings.max_message_bytes:
         raise too_large(context, largest)
+
+
+def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: Codec) -> Send:
+    """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
+    large = body if isinstance(body, LargeBody) else None
+    is_plain = type(body) is bytes and codec is BYTES
+    encoded = body if is_plain else b"" if large is not None else codec.encode(body)
+    size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
+    live = context.live
+    if live.timer() > live.read_again_at:
+        live.refresh()
+    if size > live.lets_in:
+        admit(context, SEND, size)
+    return msgspec.structs.replace(options, items=(item,), bodies=(encoded,), large=large)
 
 
 def too_large(context: QueueContext, size: int) -> MessageTooLarge:

@@ -1,17 +1,9 @@
-"""Bundles that are about to be stored, and their dedupe keys.
+"""Bundles that are about to be stored: which messages share one, in which shard it is, and in which lane of a group.
 
-Dedupe keys: a second message with the same key, within the queue's window, is not stored.
-
-There are three steps. The producer reserves the key for the place of a message: its id, priority and due time. It
-stores the message there. It confirms the key; a consumer confirms it too, before it is handed the message.
-
-A key that is reserved but not confirmed belongs to a message that nobody has received: it is still stored, or never
-was. The next producer with that key stores its message in the reserved place, whatever place it would have chosen, and
-the store takes it only once. So a crash at any point neither loses nor duplicates a message, however late the key
-comes again.
-
-The window counts from the reservation. A producer trusts what it read of a key for some minutes only. If it stood
-still for longer, another producer may have stored the message, and a consumer may have finished it.
+Lanes are the parts of a group that may be worked on at once. In a queue with ``group_concurrency`` N the messages of a
+group are spread over N lanes. For the store each of them is a group of its own, in order, and all that is held of it is
+held by one claim. So at most N of a group are worked on at once, and no store knows of it. The first lane has the
+group's name, as all groups of other queues do.
 """
 
 from __future__ import annotations
@@ -21,42 +13,37 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
-from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.large.body import LargeBody
-from shardq.outgoing_message import Attempt, group_of, stored_group
+from shardq.outgoing_message import Attempt, group_of, lane_of, stored_group
 from shardq.receipt import MessageId
-from shardq.sending.place import Place, place_of
 from shardq.sending.prepared import Send, expiry_of, size_of
+from shardq.sharding.lane_turns import LaneTurns
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.requests import Bundle, DedupeEntry
+from shardq.storage.requests import Bundle
 from shardq.wording import shown
 
 __all__ = [
-    "ONCE",
     "PlannedBundle",
-    "Reservation",
     "check_groups",
     "choose_shard",
-    "confirm",
     "grouped_by_shard",
+    "in_lanes",
+    "lane_among",
+    "lane_of_key",
     "parts_by_unique_key",
     "plan_bundle",
     "plan_bundles",
-    "reserve",
     "sizes",
 ]
 
 
-ONCE = "shardq-once:"
-"""Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""
-
-_MEMORY = 7 * 86_400_000_000  # microseconds
 _HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 
 
@@ -261,85 +248,31 @@ def _place_of_before(
     return identity.shard, identity.bundle_id, options.due
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already.
+def in_lanes(sends: Sequence[Send], lanes: int, turns: LaneTurns) -> list[Send]:
+    """The messages, one by one, with their lanes as groups.
 
-    ``same_key`` have the key of one of the bundles: when that is stored, they are duplicates of it.
+    They follow each other round the lanes of their group. One with a key is always in the same lane, so that
+    it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.
     """
-
-    bundles: list[PlannedBundle]
-    reserved: tuple[DedupeEntry, ...]
-    duplicates: dict[int, str]  # place in the input -> id of the message that has the key
-    read_at: int = 0  # not later than the keys were found to be as they are here
-    same_key: tuple[PlannedBundle, ...] = ()
+    return [_in_lane(each, lanes, turns) for send in sends for each in send.each()]
 
 
-def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservation:
-    """Reserve the keys of all bundles that have one, and sort out the duplicates."""
-    entries = [
-        DedupeEntry(planned.key, _place(planned).text) for planned in bundles if planned.key is not None
-    ]
-    if not entries:
-        return Reservation(list(bundles), (), {})
-    window = _window(context, entries)
-    read_at = context.store.now()
-    standing = context.retry(context.store.reserve_keys, context.name, entries, window)
-    stored = _stored(context, set(standing) - set(entries))
-    kept: list[PlannedBundle] = []
-    duplicates: dict[int, str] = {}
-    same_key: list[PlannedBundle] = []
-    reserved = {entry.key: entry for entry in stored}
-    rest = iter(standing)
-    for planned in bundles:
-        if planned.key is None:
-            kept.append(planned)
-            continue
-        entry = next(rest)
-        place = Place.parse(entry.message_id, planned.priority)
-        if entry.confirmed or entry in stored:
-            duplicates[planned.places[0]] = str(place.id)
-        elif entry.key in reserved:
-            same_key.append(planned)
-        else:
-            reserved[entry.key] = entry
-            kept.append(_at(planned, place))
-    return Reservation(kept, tuple(reserved.values()), duplicates, read_at, tuple(same_key))
+def lane_among(group: str, lanes: int) -> str:
+    """The group of a moved message in a queue with so many lanes: its lane there is the remainder of the one before.
+
+    So what was in one lane is in one lane there, and there are no more lanes than the queue has.
+    """
+    return stored_group(group_of(group) or "", lane_of(group) % lanes)
 
 
-def _window(context: QueueContext, entries: Iterable[DedupeEntry]) -> int:
-    window = microseconds(context.settings.dedupe_window)
-    return max(window, _MEMORY) if any(entry.key.startswith(ONCE) for entry in entries) else window
+def lane_of_key(key: str, lanes: int) -> int:
+    """The lane of a message with a key, whichever way it is sent."""
+    return crc32(key.encode()) % lanes
 
 
-def confirm(context: QueueContext, reservation: Reservation) -> None:
-    """Mark the reserved keys' messages as stored."""
-    if reservation.reserved:
-        context.retry(context.store.confirm_keys, context.name, reservation.reserved)
-
-
-def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[DedupeEntry]:
-    """Those of the unconfirmed entries whose messages are stored: nothing is stored over what may be received now."""
-    waiting = [entry for entry in entries if not entry.confirmed]
-    ids = [Place.parse(entry.message_id, 0).id for entry in waiting]
-    found = [context.retry(context.store.find, each.shard, each.bundle_id, each.position) for each in ids]
-    return {entry for entry, message in zip(waiting, found, strict=True) if message is not None}
-
-
-def _place(planned: PlannedBundle) -> Place:
-    return place_of(planned.message_id(0), planned)
-
-
-def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
-    """The message in the place that stands under its key."""
-    if place == _place(planned):
-        return planned
-    shard = place.id.shard
-    group = stored_group(group_of(planned.group) or "", place.lane)
-    if (group or shard.is_grouped) and not (group and shard == group_shard(shard.queue, group)):
-        raise InvalidMessage(
-            f"dedupe_key={planned.key!r} was sent before with another group than {group_of(planned.group)!r}, and may "
-            "be stored: send it with that group, or after the queue's dedupe_window"
-        )
-    return msgspec.structs.replace(
-        planned, shard=shard, id=place.id.bundle_id, priority=place.priority, due=place.due, group=group
-    )
+def _in_lane(send: Send, lanes: int, turns: LaneTurns) -> Send:
+    if not send.group or send.id is not None:
+        return send
+    key = send.unique_key or send.dedupe_key
+    number = lane_of_key(key, lanes) if key else turns.next(send.group, lanes)
+    return msgspec.structs.replace(send, group=stored_group(send.group, number))

@@ -11,8 +11,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.large.writing import carry_body
 from shardq.receipt import MessageId
 from shardq.sending.doors import REPLAY, admit, append
-from shardq.sending.lanes import lane_among
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id

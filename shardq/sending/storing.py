@@ -2,121 +2,45 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
-from typing import Any, overload
 
 import msgspec
 
 from shardq.clock import to_datetime
-from shardq.codec import BYTES, Codec
+from shardq.codec import BYTES
+from shardq.context.joining import Joining, Pending, for_another_thread
 from shardq.context.queue_context import QueueContext
-from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.large.body import LargeBody
+from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
 from shardq.outgoing_message import OutgoingMessage
-from shardq.receipt import MessageId
-from shardq.sending.doors import SEND, admit, append, check_age
-from shardq.sending.lanes import in_lanes
+from shardq.receipt import BundleIdRun, MessageId
+from shardq.sending.dedupe_keys import ONCE, confirm, reserve
+from shardq.sending.doors import SEND, admit, append, check_age, prepare
 from shardq.sending.planned_bundles import (
     PlannedBundle,
-    Reservation,
-    confirm,
     grouped_by_shard,
+    in_lanes,
     parts_by_unique_key,
     plan_bundle,
     plan_bundles,
-    reserve,
 )
-from shardq.sending.prepared import Send, size_of
+from shardq.sending.prepared import Send, prepare_options
 from shardq.sending.unique_sends import UniqueSend
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 
 __all__ = [
-    "BundleIdRun",
-    "SentIds",
     "Written",
     "count_of",
+    "joined_sends",
     "plan_sends",
-    "prepare",
+    "send_once",
     "store_sends",
     "tell_stored",
-    "unsent",
 ]
 
-_UNIQUE_KEY = attrgetter("unique_key")
-
-
-class _MadeIds(Sequence[str]):
-    """Ids that are made when they are asked for."""
-
-    __slots__ = ()
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self._at(position) for position in range(len(self))[index]]
-        return self._at(range(len(self))[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._at, range(len(self)))
-
-    @abstractmethod
-    def _at(self, position: int) -> str:
-        """The id at a position, which is in range."""
-
-
-class BundleIdRun(_MadeIds):
-    """The ids of a bundle's messages, in order."""
-
-    __slots__ = ("_bundle_id", "_count", "_shard")
-
-    def __init__(self, shard: Shard, bundle_id: bytes, count: int) -> None:
-        self._shard, self._bundle_id, self._count = shard, bundle_id, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def _at(self, position: int) -> str:
-        return str(MessageId(self._shard, self._bundle_id, position))
-
-
-class SentIds(_MadeIds):
-    """The ids of the messages of a bulk send, in the order in which they were given.
-
-    A sequence that makes each id when it is asked for: a million messages take about a hundred kilobytes.
-    """
-
-    def __init__(self) -> None:
-        self._runs: list[Sequence[str]] = []
-        self._starts: list[int] = []
-        self._length = 0
-
-    def extend(self, run: Sequence[str]) -> None:
-        """Add the ids of further messages."""
-        if count := len(run):
-            self._runs.append(run)
-            self._starts.append(self._length)
-            self._length += count
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[str]:
-        for run in self._runs:
-            yield from run
-
-    def _at(self, position: int) -> str:
-        run = bisect_right(self._starts, position) - 1
-        return self._runs[run][position - self._starts[run]]
-
-    def __repr__(self) -> str:
-        return f"<SentIds of {self._length} messages>"
+_ITEM, _UNIQUE_KEY = attrgetter("item"), attrgetter("unique_key")
 
 
 def count_of(bundles: Iterable[PlannedBundle]) -> int:
@@ -139,19 +63,25 @@ class Written(msgspec.Struct, frozen=True):
             return self.ids  # type: ignore[return-value]
         return [identity for identity in self.ids if identity is not None]
 
-
-def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: Codec) -> Send:
-    """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
-    large = body if isinstance(body, LargeBody) else None
-    is_plain = type(body) is bytes and codec is BYTES
-    encoded = body if is_plain else b"" if large is not None else codec.encode(body)
-    size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
-    live = context.live
-    if live.timer() > live.read_again_at:
-        live.refresh()
-    if size > live.lets_in:
-        admit(context, SEND, size)
-    return msgspec.structs.replace(options, items=(item,), bodies=(encoded,), large=large)
+    def unsent(self) -> Iterator[tuple[int, OutgoingMessage]]:
+        """The messages that were not confirmed, by place. One that may be stored is sent again by its id."""
+        for planned in self.pending:
+            doubtful = planned.id in self.doubtful
+            attempt = planned.attempt if doubtful and planned.count > 1 else None
+            for (place, identity), (send, item) in zip(planned.ids(), planned.given(), strict=True):
+                message = send.outgoing(item)
+                yield (
+                    place,
+                    msgspec.structs.replace(
+                        message,
+                        priority=planned.priority,
+                        delay=0.0,
+                        due=to_datetime(planned.due),
+                        group=planned.group or None if doubtful else message.group,
+                        id=str(identity) if doubtful else None,
+                        attempt=attempt,
+                    ),
+                )
 
 
 def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBundle]:
@@ -208,9 +138,17 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
     except BaseException as error:
         return Written([None] * count, error, tuple(bundles), doubtful)
     stored: list[PlannedBundle] = []
-    failure = _append(context, reservation.bundles, reservation.read_at, stored, doubtful)
-    if failure is None:
-        failure = _confirm(context, reservation)
+    some: list[PlannedBundle] = []
+    failure: BaseException | None = None
+    try:
+        for some in grouped_by_shard(reservation.bundles):
+            append(context, SEND, some, keys_read_at=reservation.read_at)
+            stored += some
+        with suppress(ShardqError):  # all is stored; whoever is handed the messages confirms their keys
+            confirm(context, reservation)
+    except BaseException as error:
+        failure = error
+        doubtful |= _doubtful(some, error)
     holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
     repeated = {
         planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders
@@ -265,56 +203,10 @@ def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
     return [found[place] for place in sorted(found)]
 
 
-def unsent(written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
-    """The messages that were not confirmed, by place. One that may be stored has its id, to be sent again under it."""
-    for planned in written.pending:
-        doubtful = planned.id in written.doubtful
-        attempt = planned.attempt if doubtful and planned.count > 1 else None
-        for (place, identity), (send, item) in zip(planned.ids(), planned.given(), strict=True):
-            message = msgspec.structs.replace(
-                send.outgoing(item),
-                priority=planned.priority,
-                delay=0.0,
-                due=to_datetime(planned.due),
-                id=str(identity) if doubtful else None,
-                attempt=attempt,
-            )
-            if doubtful:
-                message = msgspec.structs.replace(message, group=planned.group or None)
-            yield place, message
-
-
-def _append(
-    context: QueueContext,
-    bundles: Sequence[PlannedBundle],
-    read_at: int,
-    stored: list[PlannedBundle],
-    doubtful: set[bytes],
-) -> BaseException | None:
-    for group in grouped_by_shard(bundles):
-        try:
-            append(context, SEND, group, keys_read_at=read_at)
-        except BaseException as error:
-            doubtful |= _doubtful(group, error)
-            return error
-        stored.extend(group)
-    return None
-
-
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
     """Those bundles that may be stored although this kept them from being confirmed."""
     is_refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)
     return {planned.id for planned in bundles if planned.again or not is_refused}
-
-
-def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
-    try:
-        confirm(context, reservation)
-    except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
-        return None
-    except BaseException as error:
-        return error
-    return None
 
 
 def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
@@ -329,3 +221,108 @@ def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int
     for place, holder in duplicates.items():
         ids[place] = holder
     return ids
+
+
+def send_alone(context: QueueContext, send: Send) -> str:
+    """Store one message; returns its id, or raises what kept it from being stored."""
+    bundles = plan_sends(context, (send,))
+    written = store_sends(context, bundles)
+    if context.hooks is not None:
+        tell_stored(context, bundles, written)
+    error = written.error
+    if error is not None:
+        if isinstance(error, OutcomeUnknown):
+            error.unsent = tuple([each for _, each in written.unsent()])
+        raise error
+    (identity,) = written.ids
+    assert identity is not None
+    return identity
+
+
+def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
+    """Store a message of bytes unless one was sent under the key within 7 days; returns the id of that or of this one.
+
+    For what shardq sends by itself: users have dedupe keys, for the time that the queue says. Raises what sends raise.
+    """
+    options = msgspec.structs.replace(prepare_options(message, context.name), dedupe_key=ONCE + key)
+    return send_alone(context, prepare(context, message, message.body, options, BYTES))
+
+
+def joined_sends(context: QueueContext, *, linger: float, limit: int, max_bytes: int) -> Joining[Send, str]:
+    """What stores single messages: together, up to so many and so many bytes, where several threads submit them."""
+    return Joining(
+        partial(send_alone, context),
+        partial(_send_several, context),
+        partial(_fitting, limit, max_bytes),
+        linger=linger,
+        enough=limit,
+    )
+
+
+def _fitting(limit: int, max_bytes: int, sends: Sequence[Send]) -> int:
+    """How many of the first messages make a bundle."""
+    count = size = 0
+    while count < min(len(sends), limit) and (size < max_bytes or not count):
+        size += len(sends[count].bodies[0])
+        count += 1
+    return count
+
+
+def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> None:
+    """What is planned may be stored from then on, however this ends: everybody is told under which id.
+
+    If one of several is refused, each is stored alone, so that nobody meets the error of another.
+    """
+    several = len(sends) > 1
+    try:
+        context.live.current()
+        bundles = plan_sends(context, list(map(_ITEM, sends)))
+    except Exception as error:
+        if not several or (isinstance(error, ShardqError) and error.retryable):
+            raise
+        _send_each(context, sends)
+        return
+    is_refused = False
+    try:
+        written = store_sends(context, bundles)
+        tell_stored(context, bundles, written)
+        is_refused = several and _is_refused(written)
+        if not is_refused:
+            _tell(sends, written)
+    except BaseException as error:
+        ids = {planned.id for planned in bundles}
+        _tell(sends, Written([None] * len(sends), error, tuple(bundles), ids))
+        raise
+    if is_refused:
+        _send_each(context, sends)
+    elif written.error is not None and not isinstance(written.error, Exception):
+        raise written.error
+
+
+def _send_each(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> None:
+    for each in sends:
+        try:
+            _send_several(context, [each])
+        except Exception as error:
+            each.error = error
+
+
+def _is_refused(written: Written) -> bool:
+    """True when nothing was stored, nor may be, for a reason that need not be one of every message.
+
+    A queue that has no room for all of them may have some for the first.
+    """
+    error = written.error
+    is_told = isinstance(error, QueueFull) or (isinstance(error, ShardqError) and not error.retryable)
+    return is_told and not any(written.ids)
+
+
+def _tell(sends: Sequence[Pending[Send, str]], written: Written) -> None:
+    """Give each caller that has no answer yet its id, or the error that kept its message from being stored."""
+    if written.error is not None:
+        for place, message in written.unsent():
+            if not sends[place].done:
+                sends[place].error = for_another_thread(written.error, (message,))
+    for send, identity in zip(sends, written.ids, strict=True):
+        if not send.done:
+            send.result = identity

@@ -22,8 +22,7 @@ from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
 from shardq.sending.doors import Door, admit, admitted, moved_bundle, room_for
-from shardq.sending.lanes import lane_among
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.settling.dead_letters import (
     dead_letter_context,
     dead_letter_headers,

@@ -25,8 +25,8 @@ from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
 from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.receipt import MessageId
+from shardq.sending.dedupe_keys import Place, place_of
 from shardq.sending.doors import Door, append, moved_bundle
-from shardq.sending.place import Place, place_of
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.settling.dead_letters import group_of_letters
 from shardq.settling.settle import settle, spans_of

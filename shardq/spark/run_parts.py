@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from shardq.outgoing_message import DEFAULT_PRIORITY, Headers, stored_group
-from shardq.sending.lanes import lane_of_key
+from shardq.sending.planned_bundles import lane_of_key
 
 __all__ = ["Common", "RunPart", "commons_of"]
 

@@ -30,14 +30,13 @@ from shardq.context.decision_log import Decision, DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.outgoing_message import Headers
+from shardq.sending.dedupe_keys import confirm, reserve
 from shardq.sending.doors import RUN, admit, append
 from shardq.sending.planned_bundles import (
     PlannedBundle,
     check_groups,
-    confirm,
     grouped_by_shard,
     parts_by_unique_key,
-    reserve,
 )
 from shardq.sending.prepared import expiry_of, size_of
 from shardq.sending.unique_sends import UniqueSend

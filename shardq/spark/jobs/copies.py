@@ -23,8 +23,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.outgoing_message import group_of
 from shardq.sending.doors import COPY, append
-from shardq.sending.lanes import lane_among
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, sizes
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, lane_among, sizes
 from shardq.sending.replays import carried, messages_of
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
