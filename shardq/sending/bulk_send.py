@@ -23,7 +23,6 @@ from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sending.prepared import Send, prepare_options, size_of
 from shardq.sending.storing import (
     Written,
-    count_of,
     plan_sends,
     store_sends,
     tell_stored,
@@ -165,8 +164,8 @@ class BulkSend:
             refused.position = position
             raise refused from error
 
-    def _collect(self, results: Iterable[tuple[list[PlannedBundle], Written]]) -> None:
-        for bundles, written in results:
+    def _collect(self, results: Iterable[Written]) -> None:
+        for written in results:
             self._sent.extend(written.stored)
             if written.error is not None:
                 if not isinstance(written.error, Exception):
@@ -177,12 +176,12 @@ class BulkSend:
                     self._unsent.append(message)
                     self._positions.append(self._answered + place)
             self._answered += len(written.ids)
-            self._tell_stored(bundles, written)
+            self._tell_stored(written)
 
-    def _tell_stored(self, bundles: Sequence[PlannedBundle], written: Written) -> None:
+    def _tell_stored(self, written: Written) -> None:
         """Call the hook; its error ends the call, what is stored stays so."""
         try:
-            tell_stored(self._context, bundles, written)
+            tell_stored(self._context, written)
         except Exception as error:
             self._error = self._error or error
 
@@ -280,7 +279,7 @@ class InFlightAppends:
         self._context = context
         self._most = context.store.capabilities.requests_at_once
         self._threads: ThreadPoolExecutor | None = None
-        self._waiting: deque[tuple[list[PlannedBundle], set[object], Future[Written]]] = deque()
+        self._waiting: deque[tuple[set[object], Future[Written]]] = deque()
         self._failure: BaseException | None = None
 
     def __enter__(self) -> InFlightAppends:
@@ -292,35 +291,36 @@ class InFlightAppends:
         if self._threads is not None:
             self._threads.shutdown()
 
-    def add(self, bundles: list[PlannedBundle]) -> Iterator[tuple[list[PlannedBundle], Written]]:
+    def add(self, bundles: list[PlannedBundle]) -> Iterator[Written]:
         """Send them on their way; returns those that had to be waited for, with what became of them."""
         if self._most == 1:
-            yield bundles, _store(self._context, bundles)
+            yield _store(self._context, bundles)
             return
         exclusive = _exclusive(bundles)
         while len(self._waiting) >= self._most or any(
-            not exclusive.isdisjoint(other) for _, other, _ in self._waiting
+            not exclusive.isdisjoint(other) for other, _ in self._waiting
         ):
             yield self._oldest()
         if self._failure is not None:
             yield from self.rest()  # which was given before it
-            yield bundles, _not_begun(bundles, self._failure)
+            again = {planned.id for planned in bundles if planned.again}
+            yield Written.failed(bundles, self._failure, again)
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="shardq-send")
         future = self._threads.submit(_store, self._context, bundles)
-        self._waiting.append((bundles, exclusive, future))
+        self._waiting.append((exclusive, future))
 
-    def rest(self) -> Iterator[tuple[list[PlannedBundle], Written]]:
+    def rest(self) -> Iterator[Written]:
         """Wait for everything that is on its way."""
         while self._waiting:
             yield self._oldest()
 
-    def _oldest(self) -> tuple[list[PlannedBundle], Written]:
-        bundles, _, future = self._waiting.popleft()
+    def _oldest(self) -> Written:
+        _, future = self._waiting.popleft()
         written = future.result()
         self._failure = self._failure or written.error
-        return bundles, written
+        return written
 
 
 def _exclusive(bundles: Sequence[PlannedBundle]) -> set[object]:
@@ -333,10 +333,4 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
     try:
         return store_sends(context, bundles)
     except Exception as error:  # a defect; the rest of the call must still be accounted for
-        return Written([None] * count_of(bundles), error, tuple(bundles))
-
-
-def _not_begun(bundles: Sequence[PlannedBundle], error: BaseException) -> Written:
-    """What is told of bundles that are not begun, as an earlier send has failed."""
-    doubtful = {planned.id for planned in bundles if planned.again}
-    return Written([None] * count_of(bundles), error, tuple(bundles), doubtful)
+        return Written.failed(bundles, error)

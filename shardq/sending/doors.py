@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -72,7 +71,6 @@ REPEATABLE_MINUTES = 14
 """Of an append that was not answered; a minute less than stores remember what was finished."""
 
 _MINUTE = 60_000_000
-_LARGEST = attrgetter("largest")
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -159,15 +157,15 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 
 
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
-    """The request that stores bundles of one shard. Raises QueuePaused or MessageTooLarge.
+    """The request that stores bundles of one shard. Raises QueuePaused.
 
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
     """
-    largest, live = max(map(_LARGEST, bundles)), context.live
+    live = context.live
     if live.timer() > live.read_again_at:
         live.refresh()
-    if largest > live.lets_in:
-        admit(context, door, largest)
+    if live.lets_in < 0:
+        admit(context, door)
     is_fresh = door.fresh_ids
     for planned in bundles:
         if planned.large is not None:
@@ -206,8 +204,8 @@ def append(
 ) -> None:
     """Store bundles of one shard. ``keys_read_at`` is when the keys of those that have one were found unconfirmed.
 
-    Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
-    OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
+    Repeated for the client's ``retry_seconds``. The caller has checked the sizes. Raises QueuePaused, QueueFull or
+    RepeatTooLate, OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
     began = 0 if door.fresh_ids else context.store.now()
     attempts = _Attempts(context, admitted(context, door, bundles), bundles, keys_read_at, began)

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 
+_FIELDS = attrgetter(*Bundle.__struct_fields__)
 _HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 
 
@@ -52,7 +53,6 @@ class PlannedBundle(Bundle, frozen=True, kw_only=True):
 
     shard: Shard
     key: str | None = None  # of its only message: a dedupe key, or that of a move
-    largest: int = 0  # bytes of its largest message; 0: their sizes were checked before
     sends: Sequence[Send] = ()  # the messages that are sent with it
     places: Sequence[int] = ()  # theirs in the input
     positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
@@ -63,12 +63,12 @@ class PlannedBundle(Bundle, frozen=True, kw_only=True):
     @classmethod
     def of(cls, shard: Shard, bundle: Bundle, **known: Any) -> PlannedBundle:
         """A bundle that is to be stored in a shard."""
-        return cls(*msgspec.structs.astuple(bundle), shard=shard, **known)
+        return cls(*_FIELDS(bundle), shard=shard, **known)
 
     @property
     def attempt(self) -> Attempt:
         """The bundle alone."""
-        return Attempt(Bundle(*msgspec.structs.astuple(self)[: len(Bundle.__struct_fields__)]))
+        return Attempt(Bundle(*_FIELDS(self)))
 
     @property
     def messages(self) -> int:

@@ -41,11 +41,12 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
 def _replayed(
     target: QueueContext, piece: StoredSlice, data: BundleData, run: str, lanes: int
 ) -> PlannedBundle:
+    admit(target, REPLAY, max(sizes(data)))
     now, group = target.store.now(), lane_among(piece.bundle.group, lanes)
     identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
     shard = choose_shard(target, now, piece.count, group)
     fields = identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data), None, group
-    return PlannedBundle(*fields, shard=shard, largest=max(sizes(data)), large=data.large)
+    return PlannedBundle(*fields, shard=shard, large=data.large)
 
 
 def messages_of(shard: Shard, piece: StoredSlice) -> BundleData:

@@ -32,7 +32,6 @@ from shardq.storage.bundle_id import made_at
 
 __all__ = [
     "Written",
-    "count_of",
     "joined_sends",
     "plan_sends",
     "send_once",
@@ -43,18 +42,21 @@ __all__ = [
 _ITEM, _UNIQUE_KEY = attrgetter("item"), attrgetter("unique_key")
 
 
-def count_of(bundles: Iterable[PlannedBundle]) -> int:
-    """How many messages are sent with them."""
-    return sum(len(planned.places) for planned in bundles)
-
-
 class Written(msgspec.Struct, frozen=True):
     """The result of storing messages: their ids by place, and the error that stopped it, if any."""
 
+    bundles: Sequence[PlannedBundle]  # of all of them
     ids: Sequence[str | None]  # None: not confirmed
     error: BaseException | None = None
     pending: tuple[PlannedBundle, ...] = ()  # the bundles that were not confirmed
     doubtful: Collection[bytes] = ()  # those of them, by id, that may be stored all the same
+
+    @classmethod
+    def failed(
+        cls, bundles: Sequence[PlannedBundle], error: BaseException, doubtful: Collection[bytes] = ()
+    ) -> Written:
+        """The result when nothing is confirmed."""
+        return cls(bundles, [None] * _count(bundles), error, tuple(bundles), doubtful)
 
     @property
     def stored(self) -> Sequence[str]:
@@ -119,15 +121,15 @@ def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Writ
     if any(map(_UNIQUE_KEY, bundles)):
         return _store_unique(context, bundles)
     if len(bundles) > 1 or first.key is not None:
-        return _store(context, bundles, count_of(bundles))
-    count = len(first.places)
+        return _store(context, bundles, _count(bundles))
     try:
         append(context, SEND, bundles)
     except BaseException as error:
-        return Written([None] * count, error, tuple(bundles), _doubtful(bundles, error))
+        return Written.failed(bundles, error, _doubtful(bundles, error))
+    count = len(first.places)
     if count == 1:
-        return Written([str(MessageId(first.shard, first.id, first.positions[0]))])
-    return Written(_ids(bundles, {}, count))
+        return Written(bundles, [str(MessageId(first.shard, first.id, first.positions[0]))])
+    return Written(bundles, _ids(bundles, {}, count))
 
 
 def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
@@ -136,7 +138,7 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
     try:
         reservation = reserve(context, bundles)
     except BaseException as error:
-        return Written([None] * count, error, tuple(bundles), doubtful)
+        return Written(bundles, [None] * count, error, tuple(bundles), doubtful)
     stored: list[PlannedBundle] = []
     some: list[PlannedBundle] = []
     failure: BaseException | None = None
@@ -159,13 +161,13 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
     done = {planned.id for planned in stored}
     pending = [planned for planned in reservation.bundles if planned.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
-    return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+    return Written(bundles, _ids(stored, duplicates, count), failure, tuple(pending), doubtful)
 
 
 def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
     unique = UniqueSend(context)
-    ids: list[str | None] = [None] * count_of(bundles)
+    ids: list[str | None] = [None] * _count(bundles)
     pending: list[PlannedBundle] = []
     doubtful: set[bytes] = set()
     for is_unique, part in parts_by_unique_key(bundles):
@@ -181,14 +183,14 @@ def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Wr
             doubtful.update(written.doubtful)
             ids = [identity or known for identity, known in zip(written.ids, ids, strict=True)]
     ids = [unique.ids.get(place, identity) for place, identity in enumerate(ids)]
-    return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
+    return Written(bundles, ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
 
 
-def tell_stored(context: QueueContext, bundles: Sequence[PlannedBundle], written: Written) -> None:
+def tell_stored(context: QueueContext, written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
     if context.hooks is None:
         return
-    pairs = zip(_described(bundles), written.ids, strict=True)
+    pairs = zip(_described(written.bundles), written.ids, strict=True)
     if stored := [message for message, identity in pairs if identity is not None]:
         context.hooks.after_send(context.name, stored, written.stored)
 
@@ -201,6 +203,11 @@ def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
         for place, (send, item) in zip(planned.places, planned.given(), strict=True)
     }
     return [found[place] for place in sorted(found)]
+
+
+def _count(bundles: Iterable[PlannedBundle]) -> int:
+    """How many messages are sent with them."""
+    return sum(len(planned.places) for planned in bundles)
 
 
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
@@ -225,10 +232,9 @@ def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int
 
 def send_alone(context: QueueContext, send: Send) -> str:
     """Store one message; returns its id, or raises what kept it from being stored."""
-    bundles = plan_sends(context, (send,))
-    written = store_sends(context, bundles)
+    written = store_sends(context, plan_sends(context, (send,)))
     if context.hooks is not None:
-        tell_stored(context, bundles, written)
+        tell_stored(context, written)
     error = written.error
     if error is not None:
         if isinstance(error, OutcomeUnknown):
@@ -285,13 +291,12 @@ def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) ->
     is_refused = False
     try:
         written = store_sends(context, bundles)
-        tell_stored(context, bundles, written)
+        tell_stored(context, written)
         is_refused = several and _is_refused(written)
         if not is_refused:
             _tell(sends, written)
     except BaseException as error:
-        ids = {planned.id for planned in bundles}
-        _tell(sends, Written([None] * len(sends), error, tuple(bundles), ids))
+        _tell(sends, Written.failed(bundles, error, {planned.id for planned in bundles}))
         raise
     if is_refused:
         _send_each(context, sends)

@@ -22,7 +22,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.outgoing_message import group_of
-from shardq.sending.doors import COPY, append
+from shardq.sending.doors import COPY, admit, append
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, lane_among, sizes
 from shardq.sending.replays import carried, messages_of
 from shardq.sharding.shard import Shard
@@ -120,6 +120,7 @@ def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
 
 
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int) -> PlannedBundle:
+    admit(target, COPY, max(sizes(data)))
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
     shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
@@ -127,7 +128,7 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int
         shard = choose_shard(target, due, piece.count, group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
     bundle = msgspec.structs.replace(source, **changes, group=group)
-    return PlannedBundle.of(shard, bundle, largest=max(sizes(data)), large=data.large)
+    return PlannedBundle.of(shard, bundle, large=data.large)
 
 
 def _cut(piece: StoredSlice) -> int:
