@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 
@@ -17,7 +16,7 @@ from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.receipt import BundleIdRun, MessageId
 from shardq.sending.dedupe_keys import ONCE, confirm, reserve
-from shardq.sending.doors import SEND, admit, append, check_age, prepare
+from shardq.sending.doors import SEND, Door, admit, append, check_age, prepare
 from shardq.sending.planned_bundles import (
     PlannedBundle,
     grouped_by_shard,
@@ -50,6 +49,7 @@ class Written(msgspec.Struct, frozen=True):
     error: BaseException | None = None
     pending: tuple[PlannedBundle, ...] = ()  # the bundles that were not confirmed
     doubtful: Collection[bytes] = ()  # those of them, by id, that may be stored all the same
+    duplicates: int = 0  # that are not stored, as other messages have their keys
 
     @classmethod
     def failed(
@@ -112,18 +112,18 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
     return bundles
 
 
-def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
+def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door = SEND) -> Written:
     """Store all that was planned together; returns when the store has confirmed it, or could not.
 
     An error is in the answer, not raised, whatever its kind.
     """
     first = bundles[0]
     if any(map(_UNIQUE_KEY, bundles)):
-        return _store_unique(context, bundles)
+        return _store_unique(context, bundles, door)
     if len(bundles) > 1 or first.key is not None:
-        return _store(context, bundles, _count(bundles))
+        return _store(context, bundles, _count(bundles), door)
     try:
-        append(context, SEND, bundles)
+        append(context, door, bundles)
     except BaseException as error:
         return Written.failed(bundles, error, _doubtful(bundles, error))
     count = len(first.places)
@@ -132,7 +132,7 @@ def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Writ
     return Written(bundles, _ids(bundles, {}, count))
 
 
-def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
+def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int, door: Door) -> Written:
     """Store bundles of a send of so many messages, of which some may have a dedupe key."""
     doubtful = {planned.id for planned in bundles if planned.again}
     try:
@@ -144,10 +144,13 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
     failure: BaseException | None = None
     try:
         for some in grouped_by_shard(reservation.bundles):
-            append(context, SEND, some, keys_read_at=reservation.read_at)
+            append(context, door, some, keys_read_at=reservation.read_at)
             stored += some
-        with suppress(ShardqError):  # all is stored; whoever is handed the messages confirms their keys
+        try:
             confirm(context, reservation)
+        except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
+            if door is not SEND:  # a run is repeated, and finds them stored
+                raise
     except BaseException as error:
         failure = error
         doubtful |= _doubtful(some, error)
@@ -156,17 +159,21 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
         planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders
     }
     duplicates = reservation.duplicates | repeated
+    others = 0  # an earlier attempt may have stored the message itself
     if duplicates:
         context.counters.add(deduplicated=len(duplicates))
+        own = {(planned.places[0], str(planned.message_id(0))) for planned in bundles if planned.places}
+        others = len(duplicates.items() - own)
     done = {planned.id for planned in stored}
     pending = [planned for planned in reservation.bundles if planned.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
-    return Written(bundles, _ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+    return Written(bundles, _ids(stored, duplicates, count), failure, tuple(pending), doubtful, others)
 
 
-def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
+def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
-    unique = UniqueSend(context)
+    unique = UniqueSend(context, door)
+    duplicates = 0
     ids: list[str | None] = [None] * _count(bundles)
     pending: list[PlannedBundle] = []
     doubtful: set[bytes] = set()
@@ -177,13 +184,15 @@ def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Wr
             pending += part
             doubtful |= {planned.id for planned in part if planned.again}
         else:
-            written = _store(context, part, len(ids))
-            unique.error = written.error
+            written = _store(context, part, len(ids), door)
+            unique.error, duplicates = written.error, duplicates + written.duplicates
             pending += written.pending
             doubtful.update(written.doubtful)
             ids = [identity or known for identity, known in zip(written.ids, ids, strict=True)]
     ids = [unique.ids.get(place, identity) for place, identity in enumerate(ids)]
-    return Written(bundles, ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
+    pending += unique.pending
+    doubtful |= unique.doubtful
+    return Written(bundles, ids, unique.error, tuple(pending), doubtful, duplicates + unique.duplicates)
 
 
 def tell_stored(context: QueueContext, written: Written) -> None:
@@ -206,8 +215,8 @@ def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
 
 
 def _count(bundles: Iterable[PlannedBundle]) -> int:
-    """How many messages are sent with them."""
-    return sum(len(planned.places) for planned in bundles)
+    """How many places the input has, as far as bundles name theirs."""
+    return max((planned.places[-1] for planned in bundles if planned.places), default=-1) + 1
 
 
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:

@@ -30,16 +30,10 @@ from shardq.context.decision_log import Decision, DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.outgoing_message import Headers
-from shardq.sending.dedupe_keys import confirm, reserve
-from shardq.sending.doors import RUN, admit, append
-from shardq.sending.planned_bundles import (
-    PlannedBundle,
-    check_groups,
-    grouped_by_shard,
-    parts_by_unique_key,
-)
+from shardq.sending.doors import RUN, admit
+from shardq.sending.planned_bundles import PlannedBundle, check_groups
 from shardq.sending.prepared import expiry_of, size_of
-from shardq.sending.unique_sends import UniqueSend
+from shardq.sending.storing import store_sends
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shard
 from shardq.spark.run_parts import Common, RunPart, commons_of
@@ -149,7 +143,10 @@ class Run:
         duplicates = 0
         for some in _by_shard(bundles):
             self._pace(sum(planned.messages for planned in some))
-            duplicates += _append(self._context, some)
+            written = store_sends(self._context, some, RUN)
+            if written.error is not None:
+                raise written.error
+            duplicates += written.duplicates
         self._decisions.finish(part.name, entry.value)
         return len(part.bodies) - duplicates
 
@@ -275,38 +272,3 @@ def _by_shard(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]
             yield waiting.pop(shard)
             del sizes[shard]
     yield from waiting.values()
-
-
-def _append(context: QueueContext, bundles: Sequence[PlannedBundle]) -> int:
-    """Store bundles of one shard; returns how many were not stored, as other messages have their keys.
-
-    Groups keep their order. Raises what :func:`shardq.sending.doors.append` raises.
-    """
-    if not any(planned.has_key for planned in bundles):
-        append(context, RUN, bundles)
-        return 0
-    duplicates = 0
-    for is_unique, part in parts_by_unique_key(bundles):
-        duplicates += (_append_unique if is_unique else _append_reserved)(context, part)
-    return duplicates
-
-
-def _append_reserved(context: QueueContext, bundles: Sequence[PlannedBundle]) -> int:
-    reservation = reserve(context, bundles)
-    for some in grouped_by_shard(reservation.bundles):
-        append(context, RUN, some, keys_read_at=reservation.read_at)
-    confirm(context, reservation)
-    own = {planned.places[0]: str(planned.message_id(0)) for planned in bundles if planned.key is not None}
-    others = [place for place, holder in reservation.duplicates.items() if holder != own[place]]
-    duplicates = len(others) + len(reservation.same_key)
-    if duplicates:
-        context.counters.add(deduplicated=duplicates)
-    return duplicates
-
-
-def _append_unique(context: QueueContext, bundles: Sequence[PlannedBundle]) -> int:
-    unique = UniqueSend(context, RUN)
-    unique.run(bundles)
-    if unique.error is not None:
-        raise unique.error
-    return unique.duplicates

@@ -66,6 +66,24 @@ def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, 
     assert sorted(received(queue)) == sorted(PART.bodies)
 
 
+def test_a_part_is_repeated_until_the_keys_of_its_messages_are_confirmed(queue, monkeypatch) -> None:
+    part = msgspec.structs.replace(PART, dedupe_keys=[*"abc", *[None] * 997])
+    confirm, told = store_of(queue).confirm_keys, []
+
+    def fail_at_the_first(name, entries) -> None:
+        told.append(entries)
+        if len(told) == 1:
+            raise shardq.QueueNotFound("the process died here")
+        confirm(name, entries)
+
+    monkeypatch.setattr(store_of(queue), "confirm_keys", fail_at_the_first)
+    with pytest.raises(shardq.QueueNotFound):
+        run(queue).send(part)
+    assert run(queue).send(part) == 1_000
+    assert {entry.key for entries in told[1:] for entry in entries} >= set("abc")
+    assert sorted(received(queue)) == sorted(PART.bodies)
+
+
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest"])
 def test_an_interrupted_part_needs_no_room_for_what_of_it_is_stored(
     connect, client, clock, monkeypatch, overflow
