@@ -48,8 +48,11 @@ _FIELDS = attrgetter(*Bundle.__struct_fields__)
 _HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 
 
-class PlannedBundle(Bundle, frozen=True, kw_only=True):
-    """A bundle that is about to be stored, as the store gets it, and what its sender has to know of it."""
+class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
+    """A bundle that is about to be stored, as the store gets it, and what its sender has to know of it.
+
+    Unlike other bundles it can be part of a cycle: what was given may hold the error of its send.
+    """
 
     shard: Shard
     key: str | None = None  # of its only message: a dedupe key, or that of a move
