@@ -176,7 +176,8 @@ class BulkSend:
                     self._unsent.append(message)
                     self._positions.append(self._answered + place)
             self._answered += len(written.ids)
-            self._tell_stored(written)
+            if self._context.hooks is not None:
+                self._tell_stored(written)
 
     def _tell_stored(self, written: Written) -> None:
         """Call the hook; its error ends the call, what is stored stays so."""
