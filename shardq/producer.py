@@ -18,10 +18,9 @@ from shardq.large.collecting import remove_body
 from shardq.large.writing import StoredBody, store_body
 from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
-from shardq.sending.coalescer import Coalescer
-from shardq.sending.doors import SEND, admit
+from shardq.sending.doors import SEND, admit, prepare
 from shardq.sending.prepared import check_bodies, prepare_options
-from shardq.sending.storing import prepare
+from shardq.sending.storing import joined_sends
 from shardq.settings import check_number
 from shardq.wording import kind_of, shown
 
@@ -73,7 +72,7 @@ class Producer(Closing):
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
-        self._coalescer = Coalescer(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
+        self._joining = joined_sends(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
         self._closed = False
 
     def send(
@@ -129,11 +128,11 @@ class Producer(Closing):
         if self._closed or self._context.retry.closed:
             self._check_open()
         options = prepare_options(message, self._context.name)
-        prepared = prepare(self._context, message.body, options, self._codec)
+        send = prepare(self._context, message.body, message.body, options, self._codec)
         try:
             # A message with a unique key or a large body is stored alone, so that other threads need not wait for it.
-            alone = options.unique_key is not None or prepared.large is not None
-            return self._coalescer.joining.submit(object() if alone else None, prepared)
+            alone = options.unique_key is not None or send.large is not None
+            return self._joining.submit(object() if alone else None, send)
         except OutcomeUnknown as error:
             again = error.unsent or (message,)  # none: it was not begun
             error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)

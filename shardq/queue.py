@@ -28,8 +28,8 @@ from shardq.receipt import MessageId
 from shardq.receiving.expiring import expire, sweep_steps
 from shardq.receiving.redrive import redrive
 from shardq.semaphore import Semaphore, open_semaphore
-from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
+from shardq.sending.replays import replay
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import (
     REFUSED,

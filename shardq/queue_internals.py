@@ -22,9 +22,9 @@ from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
 from shardq.receiving.turns import check_queues, turns_of
+from shardq.sending.doors import prepare
 from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import prepare
 from shardq.settling.clock_jumps import JUMP
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
@@ -171,10 +171,12 @@ def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMe
     Those of a bundle have to be sent together, and all again within 14 minutes, as what is ``unsent`` after an error.
     """
     context = queue._context
-    prepared = [prepare(context, each.body, prepare_options(each, context.name), BYTES) for each in messages]
+    sends = [
+        prepare(context, each, each.body, prepare_options(each, context.name), BYTES) for each in messages
+    ]
     found = list(messages)
-    for planned in plan_bundles(context, prepared, context.store.now()):
-        due = to_datetime(planned.bundle.due)
+    for planned in plan_bundles(context, sends, context.store.now()):
+        due = to_datetime(planned.due)
         for place, identity in planned.ids():
             found[place] = msgspec.structs.replace(found[place], id=str(identity), due=due, delay=0.0)
     return found

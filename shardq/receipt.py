@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 import msgspec
 
@@ -10,7 +14,7 @@ from shardq.errors import InvalidReceipt
 from shardq.sharding.shard import NAME, Shard
 from shardq.wording import shown
 
-__all__ = ["ID_PATTERN", "MessageId", "Receipt"]
+__all__ = ["ID_PATTERN", "BundleIdRun", "MessageId", "Receipt", "SentIds"]
 
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 ID_PATTERN = rf"({NAME}):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}"
@@ -66,3 +70,73 @@ class Receipt(msgspec.Struct, frozen=True, order=True):
                 "prints it"
             )
         return cls(MessageId.parse(head, queue), bytes.fromhex(token))
+
+
+class _MadeIds(Sequence[str]):
+    """Ids that are made when they are asked for."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self._at(position) for position in range(len(self))[index]]
+        return self._at(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._at, range(len(self)))
+
+    @abstractmethod
+    def _at(self, position: int) -> str:
+        """The id at a position, which is in range."""
+
+
+class BundleIdRun(_MadeIds):
+    """The ids of a bundle's messages, in order."""
+
+    __slots__ = ("_bundle_id", "_count", "_shard")
+
+    def __init__(self, shard: Shard, bundle_id: bytes, count: int) -> None:
+        self._shard, self._bundle_id, self._count = shard, bundle_id, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _at(self, position: int) -> str:
+        return str(MessageId(self._shard, self._bundle_id, position))
+
+
+class SentIds(_MadeIds):
+    """The ids of the messages of a bulk send, in the order in which they were given.
+
+    A sequence that makes each id when it is asked for: a million messages take about a hundred kilobytes.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[Sequence[str]] = []
+        self._starts: list[int] = []
+        self._length = 0
+
+    def extend(self, run: Sequence[str]) -> None:
+        """Add the ids of further messages."""
+        if count := len(run):
+            self._runs.append(run)
+            self._starts.append(self._length)
+            self._length += count
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[str]:
+        for run in self._runs:
+            yield from run
+
+    def _at(self, position: int) -> str:
+        run = bisect_right(self._starts, position) - 1
+        return self._runs[run][position - self._starts[run]]
+
+    def __repr__(self) -> str:
+        return f"<SentIds of {self._length} messages>"

@@ -41,7 +41,7 @@ class StoredBody:
         now = self._bodies.store.now()
         bundle = part(self._id, self._parts, content, now)
         try:
-            append(self._bodies, BODY, [PlannedBundle(shard_of(self._id), bundle)])
+            append(self._bodies, BODY, [PlannedBundle.of(shard_of(self._id), bundle)])
         except OutcomeUnknown as error:  # of a part; no message is stored
             raise StoreUnavailable(f"the large body was not stored: {error}") from error
         self._sum.update(content)
@@ -101,7 +101,7 @@ def keep_body(context: QueueContext, body: LargeBody) -> None:
     """Keep a body for `GRACE` from now on, whatever becomes of its message."""
     bodies = bodies_queue(context)
     entry = owner_entry(body, f"{_KEPT}{secrets.token_hex(8)}", bodies.store.now())
-    append(bodies, BODY, [PlannedBundle(shard_of(body.id), entry)])
+    append(bodies, BODY, [PlannedBundle.of(shard_of(body.id), entry)])
 
 
 def carry_body(source: QueueContext, target: QueueContext, body: LargeBody, message_id: str) -> LargeBody:

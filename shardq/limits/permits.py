@@ -109,7 +109,7 @@ class Permits:
         )
         missing = [bundle for bundle in self._blocks.bundles(limit) if bundle.id not in known]
         if missing:
-            append(self._context, PERMIT, [PlannedBundle(self._shard, bundle) for bundle in missing])
+            append(self._context, PERMIT, [PlannedBundle.of(self._shard, bundle) for bundle in missing])
         self._made, self._made_at = limit, now
         return bool(missing)
 

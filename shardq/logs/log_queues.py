@@ -27,7 +27,7 @@ from shardq.settings import QueueSettings
 from shardq.sharding.shard import INTERNAL, Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import made_at
-from shardq.storage.requests import Bundle, Peek, QueueRecord
+from shardq.storage.requests import Peek, QueueRecord
 from shardq.storage.store import Store
 
 __all__ = ["EVENTS", "RESULTS", "Line", "LogKind", "drop_logs", "drop_old_logs", "logs_of", "read", "write"]
@@ -189,8 +189,9 @@ def _parts(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
 def _bundle(log: QueueContext, shard: Shard, due: int, lines: list[bytes]) -> PlannedBundle:
     now = log.store.now()
     data = encode_bundle(BundleData([_encode(lines)]))
-    bundle = Bundle(log.ids.new(now), priority=0, due=due, enqueued_at=now, count=1, data=data)
-    return PlannedBundle(shard, bundle)
+    return PlannedBundle(
+        log.ids.new(now), priority=0, due=due, enqueued_at=now, count=1, data=data, shard=shard
+    )
 
 
 def _folder(kind: LogKind, queue: str) -> str:

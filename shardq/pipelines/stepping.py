@@ -23,9 +23,9 @@ from shardq.pipelines.errors import UndeclaredTarget
 from shardq.pipelines.link import Link
 from shardq.pipelines.report import LinkTally
 from shardq.pipelines.returned import Forward, Split
-from shardq.sending.once import send_once
+from shardq.sending.doors import prepare
 from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import prepare
+from shardq.sending.storing import send_once
 from shardq.wording import shown
 
 __all__ = ["LinkHandler"]
@@ -108,7 +108,7 @@ class LinkHandler:
             self._outgoing(message, part, context) for part, context in zip(parts, contexts, strict=True)
         ]
         for context, each in zip(contexts, outgoing, strict=True):
-            prepare(context, each.body, prepare_options(each, context.name), BYTES)
+            prepare(context, each, each.body, prepare_options(each, context.name), BYTES)
         for number, (context, each) in enumerate(zip(contexts, outgoing, strict=True)):
             send_once(context, each, f"pipeline:{message.id}:{number}")
         message.ack()

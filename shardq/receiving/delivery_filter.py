@@ -20,7 +20,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
-from shardq.sending.place import place_of
+from shardq.sending.dedupe_keys import place_of
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.moves import DeadLetters

@@ -16,7 +16,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.queue import Queue
 from shardq.schedules.plans import Plans, Seen, id_of
 from shardq.schedules.schedule import Plan
-from shardq.sending.once import send_once
+from shardq.sending.storing import send_once
 from shardq.storage.requests import EntryState
 
 __all__ = ["keep_going"]

@@ -17,16 +17,15 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.large.body import LargeBody
 from shardq.outgoing_message import OutgoingMessage
-from shardq.sending.prepared import Alike, PreparedMessage, prepare_options, size_of
+from shardq.receipt import SentIds
+from shardq.sending.doors import prepare
+from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sending.prepared import Send, prepare_options, size_of
 from shardq.sending.storing import (
-    PlannedSend,
-    SentIds,
     Written,
-    plan_send,
-    prepare,
-    store_send,
+    plan_sends,
+    store_sends,
     tell_stored,
-    unsent,
 )
 from shardq.storage.abilities import TransactionEnded
 
@@ -75,8 +74,8 @@ class BulkSend:
         """Store everything; raises PartialSend, or the error itself if nothing is stored."""
         refused: list[Any] = []
         with InFlightAppends(self._context) as appends:
-            while (send := self._next(refused)) is not None:
-                self._collect(appends.add(send))
+            while bundles := self._next(refused):
+                self._collect(appends.add(bundles))
             self._collect(appends.rest())
         if self._error is None:
             return self._sent
@@ -87,23 +86,23 @@ class BulkSend:
             raise self._error
         raise self._partial(self._error) from self._error
 
-    def _next(self, refused: list[Any]) -> PlannedSend | None:
-        """The next bundle's worth; None at the end or after a failure. Items that failed here are ``refused``."""
+    def _next(self, refused: list[Any]) -> list[PlannedBundle]:
+        """The next bundle's worth; nothing at the end or after a failure. Items that failed here are ``refused``."""
         if self._error is not None:
-            return None
+            return []
         items: list[Any] = []
         try:
-            messages = self._draw(items)
+            sends = self._draw(items)
             if not items:
-                return None
+                return []
             self._context.live.current()
-            return plan_send(self._context, items, messages)
+            return plan_sends(self._context, sends)
         except Exception as error:
             self._error = error
             refused += items
-            return None
+            return []
 
-    def _draw(self, chunk: list[Any]) -> Sequence[PreparedMessage]:
+    def _draw(self, chunk: list[Any]) -> list[Send]:
         """One bundle's worth of messages; what was drawn is in the chunk even when it raises.
 
         Bodies that share their options are checked many at a time, which is what a bulk send spends its time with.
@@ -122,7 +121,7 @@ class BulkSend:
                 return self._draw_each(chunk, bodies)
             chunk += items
             bodies += some
-        return Alike(bodies, self._shared)
+        return [msgspec.structs.replace(self._shared, items=chunk, bodies=bodies)]
 
     def _encoded(self, items: list[Any]) -> list[bytes]:
         """The bodies; an empty list if some item has to be prepared by itself."""
@@ -137,53 +136,53 @@ class BulkSend:
                 return []
         return bodies if max(map(len, bodies)) <= self._room else []
 
-    def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[PreparedMessage]:
+    def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[Send]:
         """Go on with single items to the end of the bundle."""
-        messages = [PreparedMessage(body, self._shared) for body in bodies]
+        sends = msgspec.structs.replace(self._shared, items=chunk, bodies=bodies).each()
         size = sum(map(len, bodies))
         while items := self._source.take(1):
-            full = size >= self._limits.size or len(messages) >= self._limits.messages
+            full = size >= self._limits.size or len(sends) >= self._limits.messages
             if full and not _neighbours(chunk, items):
                 self._source.give_back(items)
                 break
             chunk += items
-            message = self._prepared(*items)
-            messages.append(message)
-            size += len(message.body)
-        self._large = len(messages) < _AT_ONCE and size >= self._limits.size
-        return messages
+            sends.append(self._prepared(*items))
+            size += len(sends[-1].bodies[0])
+        self._large = len(sends) < _AT_ONCE and size >= self._limits.size
+        return sends
 
-    def _prepared(self, item: Any) -> PreparedMessage:
+    def _prepared(self, item: Any) -> Send:
         """The item that was drawn last; an error names its place, which an application looks for among thousands."""
         body, options = item, self._shared
         try:
             if isinstance(item, OutgoingMessage):
                 body, options = item.body, prepare_options(item, self._context.name)
-            return prepare(self._context, body, options, self._codec)
+            return prepare(self._context, item, body, options, self._codec)
         except InvalidMessage as error:
             position = self._source.handed_out - 1
             refused = type(error)(f"bodies[{position}]: {error}")
             refused.position = position
             raise refused from error
 
-    def _collect(self, results: Iterable[tuple[PlannedSend, Written]]) -> None:
-        for send, written in results:
+    def _collect(self, results: Iterable[Written]) -> None:
+        for written in results:
             self._sent.extend(written.stored)
             if written.error is not None:
                 if not isinstance(written.error, Exception):
                     raise written.error
                 self._error = self._error or written.error
                 self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
-                for place, message in sorted(unsent(send, written), key=itemgetter(0)):
+                for place, message in sorted(written.unsent(), key=itemgetter(0)):
                     self._unsent.append(message)
                     self._positions.append(self._answered + place)
-            self._answered += len(send.items)
-            self._tell_stored(send, written)
+            self._answered += len(written.ids)
+            if self._context.hooks is not None:
+                self._tell_stored(written)
 
-    def _tell_stored(self, send: PlannedSend, written: Written) -> None:
+    def _tell_stored(self, written: Written) -> None:
         """Call the hook; its error ends the call, what is stored stays so."""
         try:
-            tell_stored(self._context, send, written)
+            tell_stored(self._context, written)
         except Exception as error:
             self._error = self._error or error
 
@@ -281,7 +280,7 @@ class InFlightAppends:
         self._context = context
         self._most = context.store.capabilities.requests_at_once
         self._threads: ThreadPoolExecutor | None = None
-        self._waiting: deque[tuple[PlannedSend, set[object], Future[Written]]] = deque()
+        self._waiting: deque[tuple[set[object], Future[Written]]] = deque()
         self._failure: BaseException | None = None
 
     def __enter__(self) -> InFlightAppends:
@@ -293,45 +292,46 @@ class InFlightAppends:
         if self._threads is not None:
             self._threads.shutdown()
 
-    def add(self, send: PlannedSend) -> Iterator[tuple[PlannedSend, Written]]:
-        """Send it on its way; returns those that had to be waited for, with what became of them."""
+    def add(self, bundles: list[PlannedBundle]) -> Iterator[Written]:
+        """Send them on their way; returns those that had to be waited for, with what became of them."""
         if self._most == 1:
-            yield send, _store(self._context, send)
+            yield _store(self._context, bundles)
             return
-        exclusive = send.exclusive
+        exclusive = _exclusive(bundles)
         while len(self._waiting) >= self._most or any(
-            not exclusive.isdisjoint(other) for _, other, _ in self._waiting
+            not exclusive.isdisjoint(other) for other, _ in self._waiting
         ):
             yield self._oldest()
         if self._failure is not None:
             yield from self.rest()  # which was given before it
-            yield send, _not_begun(send, self._failure)
+            again = {planned.id for planned in bundles if planned.again}
+            yield Written.failed(bundles, self._failure, again)
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="shardq-send")
-        future = self._threads.submit(_store, self._context, send)
-        self._waiting.append((send, exclusive, future))
+        future = self._threads.submit(_store, self._context, bundles)
+        self._waiting.append((exclusive, future))
 
-    def rest(self) -> Iterator[tuple[PlannedSend, Written]]:
+    def rest(self) -> Iterator[Written]:
         """Wait for everything that is on its way."""
         while self._waiting:
             yield self._oldest()
 
-    def _oldest(self) -> tuple[PlannedSend, Written]:
-        send, _, future = self._waiting.popleft()
+    def _oldest(self) -> Written:
+        _, future = self._waiting.popleft()
         written = future.result()
         self._failure = self._failure or written.error
-        return send, written
+        return written
 
 
-def _store(context: QueueContext, send: PlannedSend) -> Written:
+def _exclusive(bundles: Sequence[PlannedBundle]) -> set[object]:
+    """The shards and keys that no other send in flight may have: this keeps their order."""
+    keys = {(planned.key, planned.unique_key) for planned in bundles}
+    return {planned.shard for planned in bundles} | (keys - {(None, None)})
+
+
+def _store(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Written:
     try:
-        return store_send(context, send)
+        return store_sends(context, bundles)
     except Exception as error:  # a defect; the rest of the call must still be accounted for
-        return Written([None] * len(send.messages), error, tuple(send.bundles))
-
-
-def _not_begun(send: PlannedSend, error: BaseException) -> Written:
-    """What is told of a send that is not begun, as an earlier one has failed."""
-    doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
-    return Written([None] * len(send.messages), error, tuple(send.bundles), doubtful)
+        return Written.failed(bundles, error)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
+from typing import Any
 
 import msgspec
 
+from shardq.codec import BYTES, Codec
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.errors import (
@@ -35,6 +36,7 @@ from shardq.large.queue import bodies_queue
 from shardq.receipt import MessageId
 from shardq.sending.bounds import let_in
 from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sending.prepared import Send, size_of
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at
@@ -60,6 +62,7 @@ __all__ = [
     "append",
     "check_age",
     "moved_bundle",
+    "prepare",
     "room_for",
     "too_large",
 ]
@@ -68,11 +71,10 @@ REPEATABLE_MINUTES = 14
 """Of an append that was not answered; a minute less than stores remember what was finished."""
 
 _MINUTE = 60_000_000
-_BUNDLE, _LARGEST = attrgetter("bundle"), attrgetter("largest")
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_send``."""
+    """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_sends``."""
 
     obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
     obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes
@@ -92,15 +94,28 @@ DEAD_LETTER = UNBLOCK = Door(
 )
 
 
-def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages: BundleData) -> Bundle:
+def moved_bundle(
+    door: Door,
+    shard: Shard,
+    source: Bundle,
+    identity: bytes,
+    due: int,
+    messages: BundleData,
+    key: str | None = None,
+) -> PlannedBundle:
     """The bundle of messages that are moved through a door. What they have in common stays, but for what it ends."""
-    return msgspec.structs.replace(
-        source,
-        id=identity,
-        due=due,
-        count=len(messages.bodies),
-        data=encode_bundle(messages),
-        expires_at=source.expires_at if door.keeps_expiry else None,
+    return PlannedBundle(
+        identity,
+        source.priority,
+        due,
+        source.enqueued_at,
+        len(messages.bodies),
+        encode_bundle(messages),
+        source.expires_at if door.keeps_expiry else None,
+        source.group,
+        shard=shard,
+        key=key,
+        large=messages.large,
     )
 
 
@@ -118,6 +133,20 @@ def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
         raise too_large(context, largest)
 
 
+def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: Codec) -> Send:
+    """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
+    large = body if isinstance(body, LargeBody) else None
+    is_plain = type(body) is bytes and codec is BYTES
+    encoded = body if is_plain else b"" if large is not None else codec.encode(body)
+    size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
+    live = context.live
+    if live.timer() > live.read_again_at:
+        live.refresh()
+    if size > live.lets_in:
+        admit(context, SEND, size)
+    return msgspec.structs.replace(options, items=(item,), bodies=(encoded,), large=large)
+
+
 def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     """The error for a message of so many bytes."""
     return MessageTooLarge(
@@ -128,21 +157,21 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 
 
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
-    """The request that stores bundles of one shard. Raises QueuePaused or MessageTooLarge.
+    """The request that stores bundles of one shard. Raises QueuePaused.
 
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
     """
-    largest, live = max(map(_LARGEST, bundles)), context.live
+    live = context.live
     if live.timer() > live.read_again_at:
         live.refresh()
-    if largest > live.lets_in:
-        admit(context, door, largest)
+    if live.lets_in < 0:
+        admit(context, door)
     is_fresh = door.fresh_ids
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
         is_fresh = is_fresh and not (planned.again or planned.key or planned.unique_key)
-    return Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)), is_fresh)
+    return Append(bundles[0].shard, tuple(bundles), is_fresh)
 
 
 def room_for(
@@ -152,7 +181,7 @@ def room_for(
 
     No room is made for what may be stored already, which could drop that very message.
     """
-    new = [planned.bundle for planned in bundles if not planned.again]
+    new = [planned for planned in bundles if not planned.again]
     if new and door.obeys_bounds and context.live.is_bounded:
         return let_in(context, new)
     return nullcontext()
@@ -161,7 +190,7 @@ def room_for(
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
     bodies = bodies_queue(context)
     entry = owner_entry(body, str(planned.message_id(0)), bodies.store.now())
-    append(bodies, BODY, [PlannedBundle(shard_of(body.id), entry)])
+    append(bodies, BODY, [PlannedBundle.of(shard_of(body.id), entry)])
     stored = bodies.retry(bodies.store.find, shard_of(body.id), entry.id, 0)
     if stored is not None and owner_in(stored) != planned.message_id(0):  # by chance the number is taken
         raise StoreUnavailable(
@@ -175,8 +204,8 @@ def append(
 ) -> None:
     """Store bundles of one shard. ``keys_read_at`` is when the keys of those that have one were found unconfirmed.
 
-    Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
-    OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
+    Repeated for the client's ``retry_seconds``. The caller has checked the sizes. Raises QueuePaused, QueueFull or
+    RepeatTooLate, OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
     began = 0 if door.fresh_ids else context.store.now()
     attempts = _Attempts(context, admitted(context, door, bundles), bundles, keys_read_at, began)
@@ -188,16 +217,15 @@ def append(
     if door.counts_sent:
         sent = 0
         for planned in bundles:
-            sent += len(planned.places) or planned.bundle.count
+            sent += len(planned.places) or planned.count
         context.counters.add(sent=sent)
         if context.live.keeps_events:
             context.events.tell(context, map(_sent, bundles))
 
 
 def _sent(planned: PlannedBundle) -> Entry:
-    bundle = planned.bundle
-    delay = max(0, bundle.due - bundle.enqueued_at) or None
-    return Entry("sent", str(planned.message_id(0)), bundle.count, delay=delay)
+    delay = max(0, planned.due - planned.enqueued_at) or None
+    return Entry("sent", str(planned.message_id(0)), planned.count, delay=delay)
 
 
 def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int) -> None:
@@ -245,7 +273,7 @@ class _Attempts(msgspec.Struct):
             if planned.key is not None:
                 has_keys = True
             elif self.doubtful or planned.again:
-                check_age(self.context, planned.shard, planned.bundle.id, self._since(planned))
+                check_age(self.context, planned.shard, planned.id, self._since(planned))
             if planned.large is not None and planned.key is None:
                 _check_body(self.context, self._since(planned))
         if has_keys:
@@ -257,4 +285,4 @@ class _Attempts(msgspec.Struct):
             raise
 
     def _since(self, planned: PlannedBundle) -> int:
-        return max(made_at(planned.bundle.id), self.began)
+        return max(made_at(planned.id), self.began)

@@ -1,11 +1,11 @@
-"""A message that is to be sent: the checks of its options, and the checked form."""
+"""Messages that are to be sent: the checks of their options and bodies, and the checked form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, get_args, overload
+from typing import Any, TypeGuard, get_args
 
 import msgspec
 
@@ -30,16 +30,13 @@ __all__ = [
     "MAX_TTL_SECONDS",
     "MIN_TTL_SECONDS",
     "RESERVED_KEYS",
-    "Alike",
-    "PreparedMessage",
-    "SendOptions",
+    "Send",
     "are_several",
     "check_bodies",
     "check_delay",
     "check_headers",
     "check_priority",
     "check_unique_key",
-    "describe",
     "expiry_of",
     "prepare_options",
     "size_of",
@@ -58,8 +55,11 @@ _LANE = re.compile("[1-9][0-9]{0,2}")
 _INT64 = range(-(2**63), 2**64)
 
 
-class SendOptions(msgspec.Struct, frozen=True):
-    """Checked options of a message, often shared by many."""
+class Send(msgspec.Struct, frozen=True):
+    """Messages that can be stored, with the checked options that they share, in the order of their sends.
+
+    A message with a key, an id or a large body is alone.
+    """
 
     priority: int = DEFAULT_PRIORITY
     delay: int = 0  # microseconds from now
@@ -68,18 +68,43 @@ class SendOptions(msgspec.Struct, frozen=True):
     dedupe_key: str | None = None
     unique_key: str | None = None
     on_conflict: OnConflict = "keep"
-    group: str = ""  # "": none
+    group: str = ""  # with its lane once that is chosen; "": none
     id: MessageId | None = None
     attempt: Attempt | None = None
     ttl: int | None = None  # microseconds from the due time
+    items: Sequence[Any] = ()  # as they were given; none while only options are checked
+    bodies: Sequence[bytes] = ()
+    large: LargeBody | None = None  # instead of the body, which is empty then
 
     def moment(self, now: int) -> int:
         """The due time; never in the past."""
         return now + self.delay if self.due is None else max(now, self.due)
 
-    def expiry(self, due: int) -> int | None:
-        """The moment of expiry of a message that is due then; None: it never expires."""
-        return expiry_of(due, self.ttl)
+    def each(self) -> list[Send]:
+        """Its messages, one by one."""
+        return [
+            msgspec.structs.replace(self, items=[item], bodies=[body])
+            for item, body in zip(self.items, self.bodies, strict=True)
+        ]
+
+    def described(self, item: Any) -> OutgoingMessage:
+        """A message as hooks see it: as it was given, with the options that hold for it."""
+        return item if isinstance(item, OutgoingMessage) else self.outgoing(item)
+
+    def outgoing(self, item: Any) -> OutgoingMessage:
+        """A message with the options as they were checked."""
+        return OutgoingMessage(
+            body=item.body if isinstance(item, OutgoingMessage) else item,
+            priority=self.priority,
+            delay=seconds(self.delay),
+            due=None if self.due is None else to_datetime(self.due),
+            headers=self.headers,
+            dedupe_key=self.dedupe_key,
+            ttl=None if self.ttl is None else seconds(self.ttl),
+            group=group_of(self.group),
+            unique_key=self.unique_key,
+            on_conflict=self.on_conflict,
+        )
 
 
 def expiry_of(due: int, ttl: int | None) -> int | None:
@@ -87,36 +112,9 @@ def expiry_of(due: int, ttl: int | None) -> int | None:
     return None if ttl is None else min(due + ttl, LAST_MOMENT)
 
 
-class PreparedMessage(msgspec.Struct, frozen=True):
-    """A message that can be stored."""
-
-    body: bytes
-    options: SendOptions
-    large: LargeBody | None = None  # instead of the body, which is empty then
-
-
-class Alike(Sequence[PreparedMessage]):
-    """Messages that share their options."""
-
-    def __init__(self, bodies: Sequence[bytes], options: SendOptions) -> None:
-        self.bodies, self.options = bodies, options
-
-    def __len__(self) -> int:
-        return len(self.bodies)
-
-    @overload
-    def __getitem__(self, index: int) -> PreparedMessage: ...
-    @overload
-    def __getitem__(self, index: slice) -> Alike: ...
-    def __getitem__(self, index: int | slice) -> PreparedMessage | Alike:
-        if isinstance(index, slice):
-            return Alike(self.bodies[index], self.options)
-        return PreparedMessage(self.bodies[index], self.options)
-
-
-def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
+def prepare_options(message: OutgoingMessage, queue: str) -> Send:
     """Check everything but the body; raises InvalidMessage, naming what is wrong."""
-    return SendOptions(
+    return Send(
         DEFAULT_PRIORITY if message.priority is DEFAULT_PRIORITY else check_priority(message.priority),
         0 if type(message.delay) is float and not message.delay else check_delay(message.delay),
         None if message.due is None else _check_due(message.due, message.delay),
@@ -128,25 +126,6 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         None if message.id is None else MessageId.parse(message.id, queue),
         None if message.attempt is None else _check_attempt(message.attempt),
         None if message.ttl is None else _check_ttl(message.ttl),
-    )
-
-
-def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
-    """A message as hooks see it: as it was given, with the options that hold for it."""
-    if isinstance(item, OutgoingMessage):
-        return item
-    options = message.options
-    return OutgoingMessage(
-        body=item,
-        priority=options.priority,
-        delay=seconds(options.delay),
-        due=None if options.due is None else to_datetime(options.due),
-        headers=options.headers,
-        dedupe_key=options.dedupe_key,
-        ttl=None if options.ttl is None else seconds(options.ttl),
-        group=options.group or None,
-        unique_key=options.unique_key,
-        on_conflict=options.on_conflict,
     )
 
 

@@ -2,147 +2,61 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any, overload
 
 import msgspec
 
-from shardq.clock import seconds, to_datetime
-from shardq.codec import BYTES, Codec
+from shardq.clock import to_datetime
+from shardq.codec import BYTES
+from shardq.context.joining import Joining, Pending, for_another_thread
 from shardq.context.queue_context import QueueContext
-from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.large.body import LargeBody
-from shardq.outgoing_message import Attempt, OutgoingMessage
-from shardq.receipt import MessageId
-from shardq.sending.doors import SEND, admit, append, check_age
-from shardq.sending.lanes import in_lanes
+from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
+from shardq.outgoing_message import OutgoingMessage
+from shardq.receipt import BundleIdRun, MessageId
+from shardq.sending.dedupe_keys import ONCE, confirm, reserve
+from shardq.sending.doors import SEND, Door, admit, append, check_age, prepare
 from shardq.sending.planned_bundles import (
     PlannedBundle,
-    Reservation,
-    confirm,
     grouped_by_shard,
+    in_lanes,
     parts_by_unique_key,
+    plan_bundle,
     plan_bundles,
-    reserve,
 )
-from shardq.sending.prepared import PreparedMessage, SendOptions, describe, size_of
+from shardq.sending.prepared import Send, prepare_options
 from shardq.sending.unique_sends import UniqueSend
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 
 __all__ = [
-    "BundleIdRun",
-    "PlannedSend",
-    "SentIds",
     "Written",
-    "plan_send",
-    "prepare",
-    "store_send",
+    "joined_sends",
+    "plan_sends",
+    "send_once",
+    "store_sends",
     "tell_stored",
-    "unsent",
 ]
 
-_UNIQUE_KEY = attrgetter("unique_key")
-
-
-class _MadeIds(Sequence[str]):
-    """Ids that are made when they are asked for."""
-
-    __slots__ = ()
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self._at(position) for position in range(len(self))[index]]
-        return self._at(range(len(self))[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._at, range(len(self)))
-
-    @abstractmethod
-    def _at(self, position: int) -> str:
-        """The id at a position, which is in range."""
-
-
-class BundleIdRun(_MadeIds):
-    """The ids of a bundle's messages, in order."""
-
-    __slots__ = ("_bundle_id", "_count", "_shard")
-
-    def __init__(self, shard: Shard, bundle_id: bytes, count: int) -> None:
-        self._shard, self._bundle_id, self._count = shard, bundle_id, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def _at(self, position: int) -> str:
-        return str(MessageId(self._shard, self._bundle_id, position))
-
-
-class SentIds(_MadeIds):
-    """The ids of the messages of a bulk send, in the order in which they were given.
-
-    A sequence that makes each id when it is asked for: a million messages take about a hundred kilobytes.
-    """
-
-    def __init__(self) -> None:
-        self._runs: list[Sequence[str]] = []
-        self._starts: list[int] = []
-        self._length = 0
-
-    def extend(self, run: Sequence[str]) -> None:
-        """Add the ids of further messages."""
-        if count := len(run):
-            self._runs.append(run)
-            self._starts.append(self._length)
-            self._length += count
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[str]:
-        for run in self._runs:
-            yield from run
-
-    def _at(self, position: int) -> str:
-        run = bisect_right(self._starts, position) - 1
-        return self._runs[run][position - self._starts[run]]
-
-    def __repr__(self) -> str:
-        return f"<SentIds of {self._length} messages>"
-
-
-class PlannedSend(msgspec.Struct, frozen=True):
-    """Messages that are stored together: as they were given, as they were checked, and the bundles that they make."""
-
-    items: Sequence[Any]
-    messages: Sequence[PreparedMessage]
-    bundles: Sequence[PlannedBundle]
-
-    @property
-    def exclusive(self) -> set[object]:
-        """The shards and keys that no other send in flight may have: this keeps their order."""
-        keys = {(planned.key, planned.unique_key) for planned in self.bundles}
-        return {planned.shard for planned in self.bundles} | (keys - {(None, None)})
-
-    def described(self) -> list[OutgoingMessage]:
-        """The messages as hooks see them."""
-        return [describe(item, message) for item, message in zip(self.items, self.messages, strict=True)]
+_ITEM, _UNIQUE_KEY = attrgetter("item"), attrgetter("unique_key")
 
 
 class Written(msgspec.Struct, frozen=True):
     """The result of storing messages: their ids by place, and the error that stopped it, if any."""
 
+    bundles: Sequence[PlannedBundle]  # of all of them
     ids: Sequence[str | None]  # None: not confirmed
     error: BaseException | None = None
     pending: tuple[PlannedBundle, ...] = ()  # the bundles that were not confirmed
     doubtful: Collection[bytes] = ()  # those of them, by id, that may be stored all the same
+    duplicates: int = 0  # that are not stored, as other messages have their keys
+
+    @classmethod
+    def failed(
+        cls, bundles: Sequence[PlannedBundle], error: BaseException, doubtful: Collection[bytes] = ()
+    ) -> Written:
+        """The result when nothing is confirmed."""
+        return cls(bundles, [None] * _count(bundles), error, tuple(bundles), doubtful)
 
     @property
     def stored(self) -> Sequence[str]:
@@ -151,181 +65,171 @@ class Written(msgspec.Struct, frozen=True):
             return self.ids  # type: ignore[return-value]
         return [identity for identity in self.ids if identity is not None]
 
+    def unsent(self) -> Iterator[tuple[int, OutgoingMessage]]:
+        """The messages that were not confirmed, by place. One that may be stored is sent again by its id."""
+        for planned in self.pending:
+            doubtful = planned.id in self.doubtful
+            attempt = planned.attempt if doubtful and planned.count > 1 else None
+            for (place, identity), (send, item) in zip(planned.ids(), planned.given(), strict=True):
+                message = send.outgoing(item)
+                yield (
+                    place,
+                    msgspec.structs.replace(
+                        message,
+                        priority=planned.priority,
+                        delay=0.0,
+                        due=to_datetime(planned.due),
+                        group=planned.group or None if doubtful else message.group,
+                        id=str(identity) if doubtful else None,
+                        attempt=attempt,
+                    ),
+                )
 
-def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
-    """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
-    large = body if isinstance(body, LargeBody) else None
-    is_plain = type(body) is bytes and codec is BYTES
-    encoded = body if is_plain else b"" if large is not None else codec.encode(body)
-    size = len(encoded) if options.headers is None else len(encoded) + size_of(options.headers)
-    live = context.live
-    if live.timer() > live.read_again_at:
-        live.refresh()
-    if size > live.lets_in:
-        admit(context, SEND, size)
-    return PreparedMessage(encoded, options, large)
 
-
-def plan_send(
-    context: QueueContext, items: Sequence[Any], messages: Sequence[PreparedMessage]
-) -> PlannedSend:
+def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBundle]:
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
-    The caller has just looked at the settings. A pause is asked for before a hook is told; the door asks in any case.
+    Several sends have one message each. The caller has just looked at the settings. A pause is asked for before a hook
+    is told; the door asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
     if context.hooks is not None:
         admit(context, SEND)
     lanes = context.live.known.group_concurrency
-    planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
-    bundles = plan_bundles(context, planned_as, context.store.now())
+    if lanes > 1:
+        sends = in_lanes(sends, lanes, context.lane_turns)
+    now = context.store.now()
+    if len(sends) == 1:
+        bundles = [plan_bundle(context, sends, range(len(sends[0].bodies)), now)]
+    else:
+        bundles = plan_bundles(context, sends, now)
     for planned in bundles:
         if planned.again and planned.key is None:
-            check_age(context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
-    send = PlannedSend(items, messages, bundles)
+            check_age(context, planned.shard, planned.id, made_at(planned.id))
     if context.hooks is not None:
-        context.hooks.before_send(context.name, send.described())
-    return send
+        context.hooks.before_send(context.name, _described(bundles))
+    return bundles
 
 
-def store_send(context: QueueContext, send: PlannedSend) -> Written:
-    """Store what was planned; returns when the store has confirmed it, or could not.
+def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door = SEND) -> Written:
+    """Store all that was planned together; returns when the store has confirmed it, or could not.
 
     An error is in the answer, not raised, whatever its kind.
     """
-    bundles, count = send.bundles, len(send.messages)
+    first = bundles[0]
     if any(map(_UNIQUE_KEY, bundles)):
-        return _store_unique(context, send)
-    if len(bundles) > 1 or bundles[0].key is not None:
-        return _store(context, bundles, count)
+        return _store_unique(context, bundles, door)
+    if len(bundles) > 1 or first.key is not None:
+        return _store(context, bundles, _count(bundles), door)
     try:
-        append(context, SEND, bundles)
+        append(context, door, bundles)
     except BaseException as error:
-        return Written([None] * count, error, tuple(bundles), _doubtful(bundles, error))
+        return Written.failed(bundles, error, _doubtful(bundles, error))
+    count = len(first.places)
     if count == 1:
-        return Written([str(MessageId(bundles[0].shard, bundles[0].bundle.id, bundles[0].positions[0]))])
-    return Written(_ids(bundles, {}, count))
+        return Written(bundles, [str(MessageId(first.shard, first.id, first.positions[0]))])
+    return Written(bundles, _ids(bundles, {}, count))
 
 
-def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
+def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int, door: Door) -> Written:
     """Store bundles of a send of so many messages, of which some may have a dedupe key."""
-    doubtful = {planned.bundle.id for planned in bundles if planned.again}
+    doubtful = {planned.id for planned in bundles if planned.again}
     try:
         reservation = reserve(context, bundles)
     except BaseException as error:
-        return Written([None] * count, error, tuple(bundles), doubtful)
+        return Written(bundles, [None] * count, error, tuple(bundles), doubtful)
     stored: list[PlannedBundle] = []
-    failure = _append(context, reservation.bundles, reservation.read_at, stored, doubtful)
-    if failure is None:
-        failure = _confirm(context, reservation)
+    some: list[PlannedBundle] = []
+    failure: BaseException | None = None
+    try:
+        for some in grouped_by_shard(reservation.bundles):
+            append(context, door, some, keys_read_at=reservation.read_at)
+            stored += some
+        try:
+            confirm(context, reservation)
+        except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
+            if door is not SEND:  # a run is repeated, and finds them stored
+                raise
+    except BaseException as error:
+        failure = error
+        doubtful |= _doubtful(some, error)
     holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
     repeated = {
         planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders
     }
     duplicates = reservation.duplicates | repeated
+    others = 0  # an earlier attempt may have stored the message itself
     if duplicates:
         context.counters.add(deduplicated=len(duplicates))
-    done = {planned.bundle.id for planned in stored}
-    pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
+        own = {(planned.places[0], str(planned.message_id(0))) for planned in bundles if planned.places}
+        others = len(duplicates.items() - own)
+    done = {planned.id for planned in stored}
+    pending = [planned for planned in reservation.bundles if planned.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
-    return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+    return Written(bundles, _ids(stored, duplicates, count), failure, tuple(pending), doubtful, others)
 
 
-def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
+def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
-    conflicts = {place: message.options.on_conflict for place, message in enumerate(send.messages)}
-    unique = UniqueSend(context, conflicts)
-    ids: list[str | None] = [None] * len(send.messages)
+    unique = UniqueSend(context, door)
+    duplicates = 0
+    ids: list[str | None] = [None] * _count(bundles)
     pending: list[PlannedBundle] = []
     doubtful: set[bytes] = set()
-    for is_unique, part in parts_by_unique_key(send.bundles):
+    for is_unique, part in parts_by_unique_key(bundles):
         if is_unique:
             unique.run(part)
         elif unique.error is not None:
             pending += part
-            doubtful |= {planned.bundle.id for planned in part if planned.again}
+            doubtful |= {planned.id for planned in part if planned.again}
         else:
-            written = _store(context, part, len(ids))
-            unique.error = written.error
+            written = _store(context, part, len(ids), door)
+            unique.error, duplicates = written.error, duplicates + written.duplicates
             pending += written.pending
             doubtful.update(written.doubtful)
             ids = [identity or known for identity, known in zip(written.ids, ids, strict=True)]
     ids = [unique.ids.get(place, identity) for place, identity in enumerate(ids)]
-    return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
+    pending += unique.pending
+    doubtful |= unique.doubtful
+    return Written(bundles, ids, unique.error, tuple(pending), doubtful, duplicates + unique.duplicates)
 
 
-def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
+def tell_stored(context: QueueContext, written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
     if context.hooks is None:
         return
-    stored = [pair for pair in zip(send.described(), written.ids, strict=True) if pair[1] is not None]
-    if stored:
-        context.hooks.after_send(context.name, [message for message, _ in stored], written.stored)
+    pairs = zip(_described(written.bundles), written.ids, strict=True)
+    if stored := [message for message, identity in pairs if identity is not None]:
+        context.hooks.after_send(context.name, stored, written.stored)
 
 
-def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
-    """The messages that were not confirmed, by place. One that may be stored has its id, to be sent again under it."""
-    for planned in written.pending:
-        doubtful = planned.bundle.id in written.doubtful
-        for place, identity in planned.ids():
-            item, options = send.items[place], send.messages[place].options
-            yield (
-                place,
-                OutgoingMessage(
-                    body=item.body if isinstance(item, OutgoingMessage) else item,
-                    priority=planned.bundle.priority,
-                    due=to_datetime(planned.bundle.due),
-                    headers=options.headers,
-                    dedupe_key=options.dedupe_key,
-                    ttl=None if options.ttl is None else seconds(options.ttl),
-                    group=(planned.bundle.group if doubtful else options.group) or None,
-                    unique_key=options.unique_key,
-                    on_conflict=options.on_conflict,
-                    id=str(identity) if doubtful else None,
-                    attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
-                ),
-            )
+def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
+    """The messages as hooks see them, as they are in the input."""
+    found = {
+        place: send.described(item)
+        for planned in bundles
+        for place, (send, item) in zip(planned.places, planned.given(), strict=True)
+    }
+    return [found[place] for place in sorted(found)]
 
 
-def _append(
-    context: QueueContext,
-    bundles: Sequence[PlannedBundle],
-    read_at: int,
-    stored: list[PlannedBundle],
-    doubtful: set[bytes],
-) -> BaseException | None:
-    for group in grouped_by_shard(bundles):
-        try:
-            append(context, SEND, group, keys_read_at=read_at)
-        except BaseException as error:
-            doubtful |= _doubtful(group, error)
-            return error
-        stored.extend(group)
-    return None
+def _count(bundles: Iterable[PlannedBundle]) -> int:
+    """How many places the input has, as far as bundles name theirs."""
+    return max((planned.places[-1] for planned in bundles if planned.places), default=-1) + 1
 
 
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
     """Those bundles that may be stored although this kept them from being confirmed."""
     is_refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)
-    return {planned.bundle.id for planned in bundles if planned.again or not is_refused}
-
-
-def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
-    try:
-        confirm(context, reservation)
-    except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
-        return None
-    except BaseException as error:
-        return error
-    return None
+    return {planned.id for planned in bundles if planned.again or not is_refused}
 
 
 def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
     if len(stored) == 1:
-        shard, bundle, positions = stored[0].shard, stored[0].bundle, stored[0].positions
-        if bundle.count == count and positions == range(count):
-            return BundleIdRun(shard, bundle.id, count)
+        only = stored[0]
+        if only.count == count and only.positions == range(count):
+            return BundleIdRun(only.shard, only.id, count)
     ids: list[str | None] = [None] * count
     for planned in stored:
         for place, identity in planned.ids():
@@ -333,3 +237,106 @@ def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int
     for place, holder in duplicates.items():
         ids[place] = holder
     return ids
+
+
+def send_alone(context: QueueContext, send: Send) -> str:
+    """Store one message; returns its id, or raises what kept it from being stored."""
+    written = store_sends(context, plan_sends(context, (send,)))
+    if context.hooks is not None:
+        tell_stored(context, written)
+    error = written.error
+    if error is not None:
+        if isinstance(error, OutcomeUnknown):
+            error.unsent = tuple([each for _, each in written.unsent()])
+        raise error
+    (identity,) = written.ids
+    assert identity is not None
+    return identity
+
+
+def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
+    """Store a message of bytes unless one was sent under the key within 7 days; returns the id of that or of this one.
+
+    For what shardq sends by itself: users have dedupe keys, for the time that the queue says. Raises what sends raise.
+    """
+    options = msgspec.structs.replace(prepare_options(message, context.name), dedupe_key=ONCE + key)
+    return send_alone(context, prepare(context, message, message.body, options, BYTES))
+
+
+def joined_sends(context: QueueContext, *, linger: float, limit: int, max_bytes: int) -> Joining[Send, str]:
+    """What stores single messages: together, up to so many and so many bytes, where several threads submit them."""
+    return Joining(
+        partial(send_alone, context),
+        partial(_send_several, context),
+        partial(_fitting, limit, max_bytes),
+        linger=linger,
+        enough=limit,
+    )
+
+
+def _fitting(limit: int, max_bytes: int, sends: Sequence[Send]) -> int:
+    """How many of the first messages make a bundle."""
+    count = size = 0
+    while count < min(len(sends), limit) and (size < max_bytes or not count):
+        size += len(sends[count].bodies[0])
+        count += 1
+    return count
+
+
+def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> None:
+    """What is planned may be stored from then on, however this ends: everybody is told under which id.
+
+    If one of several is refused, each is stored alone, so that nobody meets the error of another.
+    """
+    several = len(sends) > 1
+    try:
+        context.live.current()
+        bundles = plan_sends(context, list(map(_ITEM, sends)))
+    except Exception as error:
+        if not several or (isinstance(error, ShardqError) and error.retryable):
+            raise
+        _send_each(context, sends)
+        return
+    is_refused = False
+    try:
+        written = store_sends(context, bundles)
+        tell_stored(context, written)
+        is_refused = several and _is_refused(written)
+        if not is_refused:
+            _tell(sends, written)
+    except BaseException as error:
+        _tell(sends, Written.failed(bundles, error, {planned.id for planned in bundles}))
+        raise
+    if is_refused:
+        _send_each(context, sends)
+    elif written.error is not None and not isinstance(written.error, Exception):
+        raise written.error
+
+
+def _send_each(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> None:
+    for each in sends:
+        try:
+            _send_several(context, [each])
+        except Exception as error:
+            each.error = error
+
+
+def _is_refused(written: Written) -> bool:
+    """True when nothing was stored, nor may be, for a reason that need not be one of every message.
+
+    A queue that has no room for all of them may have some for the first.
+    """
+    error = written.error
+    is_told = isinstance(error, QueueFull) or (isinstance(error, ShardqError) and not error.retryable)
+    return is_told and not any(written.ids)
+
+
+def _tell(sends: Sequence[Pending[Send, str]], written: Written) -> None:
+    """Give each caller that has no answer yet its id, or the error that kept its message from being stored."""
+    if written.error is not None:
+        for place, message in written.unsent():
+            if not sends[place].done:
+                sends[place].error = for_another_thread(written.error, (message,))
+    for send, identity in zip(sends, written.ids, strict=True):
+        if not send.done:
+            send.result = identity

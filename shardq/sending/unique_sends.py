@@ -8,7 +8,7 @@ for its key, and removes what it stored: nobody has received it (:mod:`shardq.co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -39,14 +39,8 @@ _PATIENCE = 1.0  # seconds for which such a message is waited for, and how old i
 class UniqueSend:
     """Stores messages, each in a bundle of its own, and tells what became of each."""
 
-    def __init__(
-        self,
-        context: QueueContext,
-        conflicts: Mapping[int, OnConflict],  # by place in the input
-        door: Door = SEND,
-    ) -> None:
-        self._door = door
-        self._context, self._keys, self._conflicts = context, UniqueKeys(context), conflicts
+    def __init__(self, context: QueueContext, door: Door = SEND) -> None:
+        self._context, self._keys, self._door = context, UniqueKeys(context), door
         self.ids: dict[int, str] = {}  # by place in the input
         self.duplicates = 0  # that were not stored, as another message has their key
         # The first one, or one after which some may be stored; nothing is stored after it
@@ -82,11 +76,11 @@ class UniqueSend:
         held_up: set[str] = set()
         for planned, entry in zip(bundles, found, strict=True):
             own = planned.again or _is_for(entry, planned)
-            if own and planned.bundle.group not in held_up:
+            if own and planned.group not in held_up:
                 together.append(planned)
                 continue
             others.append((planned, entry, own))
-            held_up.update({planned.bundle.group} - {""})
+            held_up.update({planned.group} - {""})
         self._store_own(together)
         for planned, entry, own in others:
             if own:
@@ -128,14 +122,14 @@ class UniqueSend:
 
     def _owner(self, planned: PlannedBundle, entry: Holder | None) -> Owner:
         """Who has the key. One that is to be replaced, by nobody else yet, is looked at when that is entered."""
-        if entry == Holder(entry.current if entry else "") and self._conflict(planned) == "replace":
+        if entry == Holder(entry.current if entry else "") and _conflict(planned) == "replace":
             return Owner(entry, entry.current)
         return self._keys.owner_of(_key(planned), entry)
 
     def _is_refused(self, planned: PlannedBundle, owner: Owner) -> bool:
         """True when the id of the message that has the key is the answer; raises UniqueKeyTaken."""
         assert owner.message is not None
-        conflict = self._conflict(planned)
+        conflict = _conflict(planned)
         in_flight = owner.message.state is EntryState.IN_FLIGHT
         if conflict == "raise" or (conflict == "replace" and in_flight):
             raise self._taken(_key(planned), owner.id, in_flight=in_flight)
@@ -157,9 +151,6 @@ class UniqueSend:
             self._keys.exchange(key, entry, Holder(entry.current))
             raise self._taken(key, entry.current, in_flight=True)
         return entry
-
-    def _conflict(self, planned: PlannedBundle) -> OnConflict:
-        return self._conflicts[planned.places[0]]
 
     def _store(self, bundles: Sequence[PlannedBundle], entry: Holder | None = None) -> list[PlannedBundle]:
         """Store messages for which keys are entered; returns those that lost theirs meanwhile, and were removed.
@@ -193,7 +184,7 @@ class UniqueSend:
         try:
             if self._keys.find(_id(planned)) is not None and self._keys.remove(_id(planned)):
                 return True
-            check_age(self._context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
+            check_age(self._context, planned.shard, planned.id, made_at(planned.id))
         except BaseException as error:
             self._fail([planned], _unknown(error), doubtful=True)
         else:
@@ -203,8 +194,7 @@ class UniqueSend:
     def _renamed(self, planned: PlannedBundle) -> PlannedBundle:
         """The message under another id: what was removed is not stored again."""
         identity = self._context.ids.new(self._context.store.now())
-        bundle = msgspec.structs.replace(planned.bundle, id=identity)
-        return msgspec.structs.replace(planned, bundle=bundle, again=False)
+        return msgspec.structs.replace(planned, id=identity, again=False)
 
     def _is_awaited(self, entry: Holder | None, until: float) -> bool:
         """True while another message that gets the key may be on its way."""
@@ -228,12 +218,16 @@ class UniqueSend:
         for planned in bundles:
             self.pending.append(planned)
             if doubtful or planned.again:
-                self.doubtful.add(planned.bundle.id)
+                self.doubtful.add(planned.id)
 
 
 def _key(planned: PlannedBundle) -> str:
     assert planned.unique_key is not None
     return planned.unique_key
+
+
+def _conflict(planned: PlannedBundle) -> OnConflict:
+    return planned.sends[0].on_conflict if planned.sends else "keep"
 
 
 def _id(planned: PlannedBundle) -> str:

@@ -22,8 +22,7 @@ from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
 from shardq.sending.doors import Door, admit, admitted, moved_bundle, room_for
-from shardq.sending.lanes import lane_among
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.settling.dead_letters import (
     dead_letter_context,
     dead_letter_headers,
@@ -155,8 +154,7 @@ class Move:
         return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
-        bundle = moved_bundle(self._door, moved.bundle, identity, due, moved.messages)
-        return PlannedBundle(shard, bundle, large=moved.messages.large)
+        return moved_bundle(self._door, shard, moved.bundle, identity, due, moved.messages)
 
     def group(self, selection: Selection) -> str:
         """The group in which they are to be in the target, in one of its lanes."""

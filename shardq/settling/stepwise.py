@@ -25,8 +25,8 @@ from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
 from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.receipt import MessageId
+from shardq.sending.dedupe_keys import Place, place_of
 from shardq.sending.doors import Door, append, moved_bundle
-from shardq.sending.place import Place, place_of
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.settling.dead_letters import group_of_letters
 from shardq.settling.settle import settle, spans_of
@@ -156,8 +156,7 @@ class _Copy(msgspec.Struct, frozen=True):
         common = msgspec.structs.replace(
             self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
         )
-        bundle = moved_bundle(door, common, place.id.bundle_id, place.due, carried)
-        return PlannedBundle(place.id.shard, bundle, self.key, large=self.message.large)
+        return moved_bundle(door, place.id.shard, common, place.id.bundle_id, place.due, carried, self.key)
 
 
 def _store(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +21,8 @@ from shardq.sending.prepared import (
 )
 from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
-from shardq.spark.publishing import with_subject
 from shardq.spark.roles import columns_by_role
+from shardq.topics.filters import SUBJECT, check_subject
 from shardq.unreadable import UNREADABLE
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
@@ -162,7 +162,7 @@ class Columns(msgspec.Struct, frozen=True):
         elif self.subject is None:
             return None
         if self.subject is not None:
-            made = list(map(with_subject, made, _texts(batch, self.subject)))
+            made = list(map(_with_subject, made, _texts(batch, self.subject)))
         return _packed([one or None for one in made])
 
     def _seconds(self, batch: pa.RecordBatch, role: str) -> Any:
@@ -273,3 +273,9 @@ def _dictionaries(column: pa.MapArray, name: str) -> list[dict[str, Any] | None]
 
 def _unpacked(column: pa.Array) -> list[dict[str, Any] | None]:
     return [headers_of(packed) if packed else None for packed in objects(column)]
+
+
+def _with_subject(headers: Mapping[str, Any] | None, subject: str | None) -> dict[str, Any] | None:
+    """Return the headers of a message with its subject among them; raises InvalidMessage for one that is none."""
+    checked = check_subject(subject)
+    return dict(headers or {}) if checked is None else {**(headers or {}), SUBJECT: checked}

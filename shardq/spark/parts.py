@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardq.sending.run_parts import RunPart
 from shardq.spark.columns import NOTHING, Columns, Rows, headers_of, names_of
 from shardq.spark.identities import numbers_of, with_different_ids
 from shardq.spark.options import SendOptions
+from shardq.spark.run_parts import RunPart
 from shardq.spark.spool import Spool, cut
 
 __all__ = ["parts_of"]

@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
 from shardq.clock import microseconds
-from shardq.sending.run_parts import RunPart
-from shardq.sending.runs import Run
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
 from shardq.spark.lifeline import check_lifeline
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
-from shardq.spark.publishing import in_envelopes
+from shardq.spark.run_parts import RunPart
+from shardq.spark.runs import Run
 from shardq.spark.throttle import Throttle
+from shardq.topics.envelopes import packed
 
 __all__ = ["send_partition"]
 
@@ -72,7 +73,16 @@ def _at_once(_: int) -> None:
 def _publish(run: Run, throttle: Throttle, part: RunPart) -> int:
     """Store a part in the log of a topic; returns how many rows were stored now."""
     throttle.pass_through(len(part.bodies))
-    return len(part.bodies) if run.send(in_envelopes(part)) else 0
+    return len(part.bodies) if run.send(_in_envelopes(part)) else 0
+
+
+def _in_envelopes(part: RunPart) -> RunPart:
+    """Return the part as messages of a topic's log, the same ones in every attempt; raises MessageTooLarge."""
+    headers = part.headers or [None] * len(part.bodies)
+    made = list(packed(zip(part.bodies, headers, strict=True)))
+    return msgspec.structs.replace(
+        part, bodies=[each.body for each in made], headers=[each.headers for each in made]
+    )
 
 
 def _send_all(send: Callable[[RunPart], int], parts: Iterator[RunPart], in_flight: int) -> tuple[int, int]:

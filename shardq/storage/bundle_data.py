@@ -7,8 +7,8 @@ in parts, or nil. The last three may be missing: they came later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -59,8 +59,13 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
     large: LargeBody | None = None
 
 
-encode_bundle: Callable[[BundleData], bytes] = msgspec.msgpack.Encoder().encode
-"""The messages as bytes."""
+Fields: TypeAlias = """tuple[
+    Sequence[bytes], Sequence[dict[str, Any] | None] | None, Sequence[str | None] | None, str | None, str | None,
+    LargeBody | None,
+]"""  # fmt: skip
+
+encode_bundle: Callable[[BundleData | Fields], bytes] = msgspec.msgpack.Encoder().encode
+"""The messages, or the fields of :class:`BundleData`, as bytes."""
 
 _decoder = msgspec.msgpack.Decoder(BundleData)
 read_keys = msgspec.msgpack.Decoder(BundleKeys).decode

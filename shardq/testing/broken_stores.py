@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
@@ -65,6 +66,14 @@ class LosesTheLastOfABulk(WrappedStore):
 
     def append(self, request: Append) -> None:
         super().append(replace(request, bundles=request.bundles[: max(1, len(request.bundles) - 1)]))
+
+
+class KeepsTheNotesOfSenders(WrappedStore):
+    """Writes bundles with all that they have, in place of the fields that are to be stored."""
+
+    def append(self, request: Append) -> None:
+        msgspec.msgpack.encode(request.bundles)
+        super().append(request)
 
 
 class LosesTheRestOfASplit(WrappedStore):
@@ -260,6 +269,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,
+    KeepsTheNotesOfSenders,
     LosesTheRestOfASplit,
     TakesMoreThanAsked,
     ClaimsInDisorder,

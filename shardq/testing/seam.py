@@ -117,7 +117,7 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
     joining: Joining[Any, Any] = (
-        opened._contexts.joiner.joining if isinstance(opened, Client) else opened._coalescer.joining
+        opened._contexts.joiner.joining if isinstance(opened, Client) else opened._joining
     )
     return joining.waiting()
 

@@ -75,7 +75,7 @@ class Place(msgspec.Struct, frozen=True):
             raise StoreUnavailable(
                 f"messages for {self.queue!r} were held up for too long: they are copied again"
             )
-        append(context, RELAY, [PlannedBundle(self.shard, bundle) for bundle in bundles])
+        append(context, RELAY, [PlannedBundle.of(self.shard, bundle) for bundle in bundles])
 
     def unmark(self, context: QueueContext) -> None:
         """Remove the marker of a round that is over."""

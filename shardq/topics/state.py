@@ -228,7 +228,7 @@ def ensure_state(client: Client, topic: str) -> None:
     ]
     if client.now() - began > _SAME_ID:
         raise StoreUnavailable(f"topic {topic!r} was not made, as that took too long: try again")
-    append(context, RELAY, [PlannedBundle(shard, bundle) for bundle in bundles])
+    append(context, RELAY, [PlannedBundle.of(shard, bundle) for bundle in bundles])
 
 
 def _state_queue(client: Client, topic: str) -> Queue:

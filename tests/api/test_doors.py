@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import shardq
-from shardq.sending.copies import begin_copy, copy_shard
-from shardq.sending.run_parts import RunPart
-from shardq.sending.runs import Run
+from shardq.spark.jobs.copies import begin_copy, copy_shard
+from shardq.spark.run_parts import RunPart
+from shardq.spark.runs import Run
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -215,6 +216,29 @@ def test_a_bulk_send_is_not_repeated_when_the_store_may_have_forgotten_the_first
     with pytest.raises(shardq.RepeatTooLate):
         queue.producer().send_many(caught.value.unsent)
     assert work(queue) == [b"1", b"2"]
+
+
+class _Calls:
+    """A codec of what cannot be pickled."""
+
+    def encode(self, value: Callable[[], bytes]) -> bytes:
+        return value()
+
+    def decode(self, body: bytes) -> bytes:
+        return body
+
+
+def test_an_attempt_can_be_pickled_whatever_the_bodies_were_made_of(url: str, clock: ManualClock) -> None:
+    queue = failing(url, clock, FaultKind.LOST_RESPONSE).create_queue("q")
+    with pytest.raises(shardq.PartialSend) as caught:
+        queue.producer(codec=_Calls()).send_many([lambda: b"a", lambda: b"b"])
+    kept = [pickle.loads(pickle.dumps(message.attempt)) for message in caught.value.unsent]
+    again = [
+        msgspec.structs.replace(message, attempt=attempt)
+        for message, attempt in zip(caught.value.unsent, kept, strict=True)
+    ]
+    queue.producer(codec=_Calls()).send_many(again)
+    assert work(queue) == [b"a", b"b"]
 
 
 def test_what_was_not_stored_for_certain_can_be_sent_at_any_time(url: str, clock: ManualClock) -> None:

@@ -7,7 +7,7 @@ import pytest
 import shardq
 from shardq import browsing
 from shardq.context.queue_context import QueueContext
-from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
+from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.storage.requests import Append, Peek, PeekPage
 from shardq.testing import ManualClock
 from shardq.testing.seam import context_of, store_of

@@ -12,8 +12,8 @@ from shardq.held import HeldSlice
 from shardq.receiving.claim_entries import ClaimName
 from shardq.receiving.named_claims import NamedClaims
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import Shard, group_shard
+from shardq.spark.jobs.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer

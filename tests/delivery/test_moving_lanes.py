@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import group_shards
+from shardq.spark.jobs.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
 from shardq.testing.seam import context_of

@@ -10,8 +10,8 @@ import pytest
 
 import shardq
 from shardq.context.decision_log import DecisionLog
-from shardq.sending.run_parts import RunPart
-from shardq.sending.runs import Run
+from shardq.spark.run_parts import RunPart
+from shardq.spark.runs import Run
 from shardq.testing.seam import context_of, store_of
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
@@ -63,6 +63,24 @@ def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, 
     assert 0 < queue.counts().ready < 1_000
     clock.advance(60)
     assert run(queue).send(PART) == 1_000
+    assert sorted(received(queue)) == sorted(PART.bodies)
+
+
+def test_a_part_is_repeated_until_the_keys_of_its_messages_are_confirmed(queue, monkeypatch) -> None:
+    part = msgspec.structs.replace(PART, dedupe_keys=[*"abc", *[None] * 997])
+    confirm, told = store_of(queue).confirm_keys, []
+
+    def fail_at_the_first(name, entries) -> None:
+        told.append(entries)
+        if len(told) == 1:
+            raise shardq.QueueNotFound("the process died here")
+        confirm(name, entries)
+
+    monkeypatch.setattr(store_of(queue), "confirm_keys", fail_at_the_first)
+    with pytest.raises(shardq.QueueNotFound):
+        run(queue).send(part)
+    assert run(queue).send(part) == 1_000
+    assert {entry.key for entries in told[1:] for entry in entries} >= set("abc")
     assert sorted(received(queue)) == sorted(PART.bodies)
 
 

@@ -393,7 +393,7 @@ def test_a_send_that_was_not_answered_is_sent_again_with_what_is_stored(
 def test_a_copy_in_another_store_has_a_body_of_its_own(
     client: shardq.Client, queue: shardq.Queue, tmp_path: Path, clock: ManualClock, send: Callable[..., str]
 ) -> None:
-    from shardq.sending.copies import begin_copy, copy_shard
+    from shardq.spark.jobs.copies import begin_copy, copy_shard
 
     identity = shardq.MessageId.parse(send())
     with shardq.connect(f"sqlite:///{tmp_path}/other.db", clock=clock) as other:

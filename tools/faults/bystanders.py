@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import shardq
 from shardq.clock import microseconds
-from shardq.sending.run_parts import RunPart
-from shardq.sending.runs import Run
+from shardq.spark.run_parts import RunPart
+from shardq.spark.runs import Run
 
 from .schedule import Step
 

@@ -3,10 +3,11 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shardq.errors import QueueNotFound
-from shardq.storage.requests import Append, ShardCounts
+from shardq.storage.requests import Append, Bundle, ShardCounts
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
 from shardq.testing.messages import of_bundle, of_bundles
@@ -14,6 +15,10 @@ from shardq.testing.messages import of_bundle, of_bundles
 __all__ = ["AppendContract"]
 
 MIB = 1024 * 1024
+
+
+class _Noted(Bundle, frozen=True, kw_only=True):
+    note: object
 
 
 class AppendContract(Contract):
@@ -31,6 +36,12 @@ class AppendContract(Contract):
         (claimed,) = taken.slices
         assert claimed.bundle == bundle
         assert (claimed.first, claimed.count, claimed.deliveries) == (0, 3, 1)
+
+    def test_what_a_sender_notes_in_a_bundle_is_not_stored(self, bench: Bench) -> None:
+        bundle = bench.make(2, priority=4)
+        bench.append(_Noted(*msgspec.structs.astuple(bundle), note=object()))
+        (claimed,) = bench.claim(by=bench.other).slices
+        assert claimed.bundle == bundle
 
     @pytest.mark.parametrize(
         "data",

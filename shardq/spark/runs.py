@@ -31,15 +31,14 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.outgoing_message import Headers
 from shardq.sending.doors import RUN, admit
-from shardq.sending.keyed_appends import append_keyed
 from shardq.sending.planned_bundles import PlannedBundle, check_groups
 from shardq.sending.prepared import expiry_of, size_of
-from shardq.sending.run_parts import Common, RunPart, commons_of
+from shardq.sending.storing import store_sends
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shard
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.spark.run_parts import Common, RunPart, commons_of
+from shardq.storage.bundle_data import encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
-from shardq.storage.requests import Bundle
 
 __all__ = ["Run"]
 
@@ -144,7 +143,10 @@ class Run:
         duplicates = 0
         for some in _by_shard(bundles):
             self._pace(sum(planned.messages for planned in some))
-            duplicates += append_keyed(self._context, RUN, some)
+            written = store_sends(self._context, some, RUN)
+            if written.error is not None:
+                raise written.error
+            duplicates += written.duplicates
         self._decisions.finish(part.name, entry.value)
         return len(part.bodies) - duplicates
 
@@ -172,7 +174,7 @@ class Run:
     def _is_missing(self, planned: PlannedBundle) -> bool:
         """True unless an earlier attempt stored it. A queue with bounds would make room for it again."""
         find = self._context.store.find
-        return self._context.retry(find, planned.shard, planned.bundle.id, 0) is None
+        return self._context.retry(find, planned.shard, planned.id, 0) is None
 
     def _check(self, part: RunPart) -> None:
         headers = part.headers or [None] * len(part.bodies)
@@ -231,26 +233,22 @@ def _planned(
     unique_key = None if part.unique_keys is None else part.unique_keys[places[0]]
     bodies = list(_picked(part.bodies, places))
     headers = None if part.headers is None else list(_picked(part.headers, places))
-    data = BundleData(
-        bodies,
-        headers if headers and any(headers) else None,
-        None if dedupe_key is None else [dedupe_key],
-        unique_key=unique_key,
-    )
-    bundle = Bundle(
-        id=identity,
-        priority=common.priority,
-        due=common.due,
-        enqueued_at=moment,
-        count=len(places),
-        data=encode_bundle(data),
-        expires_at=expiry_of(common.due, common.ttl),
-        group=common.group,
-    )
-    if dedupe_key is None and unique_key is None:
-        return PlannedBundle(shard, bundle)
+    keys = None if dedupe_key is None else [dedupe_key]
+    is_keyed = dedupe_key is not None or unique_key is not None
     return PlannedBundle(
-        shard, bundle, dedupe_key, places=places[:1], positions=range(1), unique_key=unique_key
+        identity,
+        common.priority,
+        common.due,
+        moment,
+        len(places),
+        encode_bundle((bodies, headers if headers and any(headers) else None, keys, None, unique_key, None)),
+        expiry_of(common.due, common.ttl),
+        common.group,
+        shard=shard,
+        key=dedupe_key,
+        places=places[:1] if is_keyed else (),
+        positions=range(is_keyed),
+        unique_key=unique_key,
     )
 
 
@@ -268,7 +266,7 @@ def _by_shard(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]
     for planned in bundles:
         shard = planned.shard
         waiting.setdefault(shard, []).append(planned)
-        sizes[shard] = sizes.get(shard, 0) + len(planned.bundle.data)
+        sizes[shard] = sizes.get(shard, 0) + len(planned.data)
         is_full = planned.has_key and len(waiting[shard]) >= APPEND_KEYS
         if is_full or sizes[shard] >= APPEND_BYTES:
             yield waiting.pop(shard)

@@ -1,4 +1,4 @@
-"""Copies of what is stored in a shard, made in another queue, and of processed messages, sent again.
+"""Copies of what is stored in a shard, made in another queue.
 
 A shard is copied as it is, to another queue of the same store or another one. Bodies, headers, dedupe keys, priority,
 due time and order are kept; the copies are new messages, which were never delivered. The id of a copy's bundle follows
@@ -17,23 +17,20 @@ from itertools import count, islice
 
 import msgspec
 
-from shardq.browsing import history_slices, slices, slices_within
+from shardq.browsing import slices, slices_within
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
-from shardq.large.writing import carry_body
 from shardq.outgoing_message import group_of
-from shardq.receipt import MessageId
-from shardq.sending.doors import COPY, REPLAY, admit, append
-from shardq.sending.lanes import lane_among
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, sizes
+from shardq.sending.doors import COPY, admit, append
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, lane_among, sizes
+from shardq.sending.replays import carried, messages_of
 from shardq.sharding.shard import Shard
-from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
-from shardq.storage.requests import Bundle, EntryState, Peek, StoredSlice
-from shardq.storage.writing import telling_done
+from shardq.storage.requests import EntryState, Peek, StoredSlice
 
-__all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "replay", "resume_copy"]
+__all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "resume_copy"]
 
 PAGE_MESSAGES = 2_000
 FIRST_PAGE = 64  # messages, with their bodies
@@ -96,8 +93,8 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     while some := list(islice(stored, APPEND_BUNDLES)):
         copies = []
         for piece in some:
-            data = _messages(shard, piece)
-            copies.append(_copy(piece, _carried(source, target, shard, piece, data), target, int(lanes or 1)))
+            data = messages_of(shard, piece)
+            copies.append(_copy(piece, carried(source, target, shard, piece, data), target, int(lanes or 1)))
             total += _hashed(piece, data)
             copied += _cut(piece)
         for group in grouped_by_shard(copies):
@@ -111,35 +108,8 @@ def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
     for piece in slices_within(context, Peek(shard, FIRST_PAGE)):
-        total += _hashed(piece, _messages(shard, piece))
+        total += _hashed(piece, messages_of(shard, piece))
     return total
-
-
-def replay(source: QueueContext, target: QueueContext, since: int, until: int) -> int:
-    """Send copies of processed messages to a queue; returns how many.
-
-    Raises QueuePaused or MessageTooLarge, and OutcomeUnknown when the store fails after some copies; those that were
-    sent before stay sent.
-    """
-    admit(target, REPLAY)
-    run, lanes = secrets.token_hex(8), target.settings.group_concurrency
-    sent = 0
-    with telling_done(lambda: f"{sent} copies are sent: a second call sends these, too" if sent else ""):
-        for origin, piece in history_slices(source, since, until):
-            data = _carried(source, target, origin, piece, _messages(origin, piece))
-            append(target, REPLAY, [_replayed(target, piece, data, run, lanes)])
-            sent += piece.count
-    return sent
-
-
-def _replayed(
-    target: QueueContext, piece: StoredSlice, data: BundleData, run: str, lanes: int
-) -> PlannedBundle:
-    now, group = target.store.now(), lane_among(piece.bundle.group, lanes)
-    identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
-    shard = choose_shard(target, now, piece.count, group)
-    bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data), group=group)
-    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
 def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
@@ -149,24 +119,8 @@ def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
     )
 
 
-def _messages(shard: Shard, piece: StoredSlice) -> BundleData:
-    """The messages of a slice as a bundle of their own, which was not moved. A copy has no unique key."""
-    first = MessageId(shard, piece.bundle.id, piece.first)
-    data = decode_bundle(piece.bundle.data, first).slice(piece.first, piece.count)
-    return msgspec.structs.replace(data, move_key=None, unique_key=None)
-
-
-def _carried(
-    source: QueueContext, target: QueueContext, shard: Shard, piece: StoredSlice, data: BundleData
-) -> BundleData:
-    """The messages with a large body that is in the target's store."""
-    if data.large is None:
-        return data
-    identity = MessageId(shard, piece.bundle.id, piece.first)
-    return msgspec.structs.replace(data, large=carry_body(source, target, data.large, str(identity)))
-
-
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int) -> PlannedBundle:
+    admit(target, COPY, max(sizes(data)))
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
     shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
@@ -174,7 +128,7 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int
         shard = choose_shard(target, due, piece.count, group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
     bundle = msgspec.structs.replace(source, **changes, group=group)
-    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
+    return PlannedBundle.of(shard, bundle, large=data.large)
 
 
 def _cut(piece: StoredSlice) -> int:
