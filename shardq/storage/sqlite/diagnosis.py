@@ -11,7 +11,7 @@ from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
-from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release
+from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release, find_damage
 from shardq.storage.sqlite.log import log_of
 
 __all__ = ["diagnose"]
@@ -93,11 +93,11 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding(
         "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"
     )
-    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0]).replace("\n", " ")
+    found = find_damage(sql)
     yield Finding(
         "integrity",
-        check == "ok",
-        check,
+        found is None,
+        "ok" if found is None else " ".join(found.split()),
         "put a backup in its place with `shardq restore BACKUP`, or rescue it with `sqlite3 FILE .recover`",
     )
     yield _writable(sql)
