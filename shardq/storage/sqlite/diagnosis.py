@@ -13,6 +13,7 @@ from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
 from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release, find_damage
 from shardq.storage.sqlite.log import log_of
+from shardq.storage.sqlite.session import Patience
 
 __all__ = ["diagnose"]
 
@@ -27,7 +28,7 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     try:
         findings += _around(path)
         if path.exists():
-            findings += _inside(path)
+            findings += Patience(_PATIENCE_MS / 1000)(_inside, path)
     except OSError as error:
         findings.append(Finding("file", False, str(translate_os(error, path))))
     except sqlite3.Error as error:
@@ -74,10 +75,10 @@ def _log(path: Path) -> Finding:
     return Finding("write-ahead log", size < _LARGE_LOG, _megabytes(size), remedy)
 
 
-def _inside(path: Path) -> Iterator[Finding]:
+def _inside(path: Path) -> list[Finding]:
     connection = Connection.open(path)
     try:
-        yield from _state(connection.sql)
+        return list(_state(connection.sql))
     finally:
         connection.close()
 
