@@ -5,14 +5,16 @@
     .venv/bin/python tools/scaling/compare.py --store sqlite --url sqlite:///queue.db
 
 The queue has the layout of the plan, and as many producers and consumers as it says. Microseconds of processor time for
-each message are compared, the lowest of the repetitions: what else the machine does makes them more. The exit code is 1
-when one is off by more than --most.
+each message are compared, the lowest of the repetitions: what else the machine does makes them more, so run it when the
+machine is quiet. The exit code is 1 when one is off by more than --most.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 
 from loads import Meter, Paced, Taken, run_paced
 from measure import warm_up
@@ -44,6 +46,8 @@ def main() -> None:
                     print(
                         f"  {side:9} predicted {cost:7.2f} us, measured {measured:7.2f} us: off by {off:.2f}"
                     )
+    waiting = os.getloadavg()[1]
+    print(f"{waiting:.0f} processes shared {os.cpu_count()} cores: the more do, the more each message takes")
     sys.exit(worst > options.most)
 
 
@@ -75,10 +79,18 @@ def _round(url: str, found: Plan, seconds: float) -> dict[str, float]:
     load = Paced(
         found.wanted.rate, found.wanted.size, bundle, producers=producers, consumers=consumers, layout=layout
     )
+    (few, *_), short = _served(url, load, 1.0)
+    (sent, received), long = _served(url, load, 1.0 + seconds)
+    # To make and delete the queue, and to begin and end, costs the same in both.
+    idle = Meter().of(lambda: time.sleep(seconds))
+    server = max(0.0, long - short - idle) / max(1, sent.every - few.every)
+    return {"producers": sent.of_message, "consumers": received.of_message, "servers": server}
+
+
+def _served(url: str, load: Paced, seconds: float) -> tuple[list[Taken], float]:
+    """Run a load: what its producers and consumers took, and what the servers took in the whole time."""
     told: list[Taken] = []
-    server = Meter().of(lambda: told.extend(run_paced(url, load, seconds)))
-    sent, received = told
-    return {"producers": sent.of_message, "consumers": received.of_message, "servers": server / sent.every}
+    return told, Meter().of(lambda: told.extend(run_paced(url, load, seconds)))
 
 
 def _options() -> argparse.Namespace:
