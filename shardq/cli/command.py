@@ -7,13 +7,14 @@ import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 if TYPE_CHECKING:
     from shardq.client import Client
     from shardq.queue import Queue
+    from shardq.storage.abilities import SavedStore
     from shardq.storage.store import Store
 
 __all__ = [
@@ -39,6 +40,9 @@ T = TypeVar("T")
 LOOK_SECONDS = 4.0
 """For which a command that only reads repeats what fails. With an attempt to connect before and after, that is 8."""
 
+CHECKED_BYTES = 64_000_000
+"""Of a store's file that a command that only reads checks: that takes up to a fifth of a second."""
+
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
 """What somebody may call a command that is not similar to it, while another one is."""
 
@@ -57,13 +61,30 @@ class ExampleCommand(click.Command):
 
 
 class LookCommand(ExampleCommand):
-    """A command that only reads, and gives up soon where the store is unreachable: somebody waits for what it shows."""
+    """A command that only reads.
+
+    It gives up soon where the store is unreachable: somebody waits for what it shows. It shows what it can read of a
+    damaged file, and fails then, unless it ``reports_damage`` itself.
+    """
+
+    def __init__(self, *arguments: Any, reports_damage: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.reports_damage = reports_damage
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, whose store is asked less patiently."""
-        if (session := ctx.find_object(Session)) is not None:
-            session.looks = True
-        return super().invoke(ctx)
+        """Run the command, whose store is asked less patiently, and then check the store's file."""
+        session = ctx.ensure_object(Session)
+        session.looks = True
+        try:
+            result = super().invoke(ctx)
+        except Exception as error:
+            # Something that was not found may be damaged. A store that is busy or away is not asked again.
+            if not (self.reports_damage or getattr(error, "retryable", False)):
+                session.check_integrity()
+            raise
+        if not self.reports_damage:
+            session.check_integrity()
+        return result
 
 
 class ExampleGroup(click.Group):
@@ -182,6 +203,11 @@ class Session:
         for finding in self.store.diagnose():
             if finding.name == "file" and not finding.ok:
                 raise StoreMissing(f"{finding.value}: {finding.remedy}")
+
+    def check_integrity(self) -> None:
+        """Raise StoreUnavailable if the file that a command has only read is damaged. A large one is not read."""
+        if self.looks and "store" in vars(self) and not self.store.capabilities.backup_tools:
+            cast("SavedStore", self.store).check_integrity(most_bytes=CHECKED_BYTES)
 
     def close(self) -> None:
         """Close the client and the store, if they were opened."""

@@ -74,6 +74,17 @@ class Load(msgspec.Struct, frozen=True):
         return sum(self._of_message(side) for side in sides) * self.wanted.copies
 
     @property
+    def receiving(self) -> float:
+        """What all consumers take in a second. Each takes a little while it waits."""
+        return self.wanted.rate * self.receive_cost + self.consumers * self.costs.waiting_client
+
+    @property
+    def serving(self) -> float:
+        """What all nodes take in a second. Every copy counts in full."""
+        waiting = self.consumers * self.costs.waiting_server * self.wanted.copies
+        return self.wanted.rate * self.server_cost + waiting
+
+    @property
     def bytes_a_second(self) -> float:
         """The bytes of all bodies that are sent in a second."""
         return self.wanted.rate * self.wanted.size
@@ -96,17 +107,21 @@ def load(wanted: Wanted, costs: UnitCosts) -> Load:
     """Find a bundle size and a claim size that fit the load.
 
     Large bundles cost little, so they need few processes. But the more processes there are, the fewer messages each
-    gets within the latency. So the search begins with the largest sizes and lowers them until they are filled.
+    gets within the latency. So the search begins with the largest sizes and lowers them until they are filled. A
+    consumer that keeps up claims each bundle as it comes; it claims more at a time only when it would be too busy.
     """
     bundle = min(BUNDLE_MESSAGES, max(1, BUNDLE_BYTES // wanted.size))
-    per_claim = max(bundle, _CLAIM_MESSAGES)
+    most = max(bundle, _CLAIM_MESSAGES)
     while True:
-        found = _with_processes(Load(wanted, costs, bundle, per_claim, 1, 1))
-        filled = max(1, int(wanted.rate * wanted.latency * _WAITING / found.producers))
-        come = max(1, int(wanted.rate * wanted.latency * _WAITING / found.consumers))
-        if bundle <= filled and per_claim <= come:
-            return found
-        bundle, per_claim = min(bundle, filled), min(per_claim, come)
+        found = _with_processes(Load(wanted, costs, bundle, most, 1, 1))
+        filled, come = (
+            max(1, int(wanted.rate * wanted.latency * _WAITING / processes))
+            for processes in (found.producers, found.consumers)
+        )
+        if bundle <= filled and most <= max(bundle, come):
+            return _keeping_up(found)
+        bundle = min(bundle, filled)
+        most = max(bundle, min(most, come))
 
 
 def _with_processes(one: Load) -> Load:
@@ -114,9 +129,17 @@ def _with_processes(one: Load) -> Load:
     return msgspec.structs.replace(
         one,
         producers=_processes(wanted.rate * one.send_cost),
-        consumers=wanted.consumers or _processes(wanted.rate * one.receive_cost),
+        consumers=wanted.consumers or _processes(wanted.rate * one.receive_cost, one.costs.waiting_client),
     )
 
 
-def _processes(microseconds_a_second: float) -> int:
-    return max(1, math.ceil(microseconds_a_second / 1e6 / PLANNED))
+def _keeping_up(found: Load) -> Load:
+    """Lower the messages of a claim to those of a bundle, or to what leaves the consumers as idle as planned."""
+    lower = msgspec.structs.replace(found, per_claim=found.bundle)
+    while lower.per_claim < found.per_claim and lower.receiving > 1e6 * PLANNED * lower.consumers:
+        lower = msgspec.structs.replace(lower, per_claim=min(found.per_claim, 2 * lower.per_claim))
+    return lower
+
+
+def _processes(microseconds_a_second: float, waiting: float = 0.0) -> int:
+    return max(1, math.ceil(microseconds_a_second / (1e6 * PLANNED - waiting)))

@@ -11,7 +11,13 @@ from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, W
 from shardq.planning.unit_costs import UnitCosts, unit_costs
 from shardq.wording import shown
 
-__all__ = ["Choice", "Plan", "Use", "plan"]
+__all__ = ["CONDITIONS", "Choice", "Plan", "Use", "plan"]
+
+CONDITIONS = (
+    "whole bundles in one send_many at a steady rate, batches that are read and acked whole by consumers that keep up; "
+    "no groups, keys, history, results or handlers; processes that share their cores with others"
+)
+"""Under which the unit costs were measured. Under others a message costs more."""
 
 _SHARD_BYTES = 128_000_000  # of a partition; more of them makes compaction and repair slow
 _CROSSABLE = 100_000  # tombstones; the server refuses a read that crosses more
@@ -50,6 +56,11 @@ class Plan(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...]
     uses: tuple[Use, ...]  # the greatest first
     source: str  # of the unit costs
+
+    @property
+    def conditions(self) -> str:
+        """Under which the unit costs were measured, and hold."""
+        return CONDITIONS
 
     @property
     def limit(self) -> Use:
@@ -105,7 +116,7 @@ def _sizes(found: Load) -> tuple[Choice, ...]:
     asked = " (as given)" if found.wanted.consumers else ""
     return (
         Choice("bundle_messages", found.bundle, reason),
-        Choice("claim_messages", found.per_claim, f"no more than what comes to a consumer {part}"),
+        Choice("claim_messages", found.per_claim, _claimed(found)),
         Choice("producers", found.producers, f"{found.send_cost:.3g} us of a core a message, {cores}"),
         Choice(
             "consumers", found.consumers, f"{found.receive_cost:.3g} us of a core a message, {cores}{asked}"
@@ -113,9 +124,15 @@ def _sizes(found: Load) -> tuple[Choice, ...]:
     )
 
 
+def _claimed(found: Load) -> str:
+    if found.per_claim == found.bundle:
+        return "a bundle: consumers that keep up claim each as it comes"
+    return "what comes to a consumer while it is at work"
+
+
 def _nodes(found: Load) -> Choice:
     wanted = found.wanted
-    needed = math.ceil(wanted.rate * found.server_cost / 1e6 / (wanted.cores * PLANNED))
+    needed = math.ceil(found.serving / 1e6 / (wanted.cores * PLANNED))
     if needed <= wanted.copies:
         return Choice("nodes", wanted.copies, "one for each copy")
     reason = f"{found.server_cost:.3g} us of a core a message with {wanted.copies} copies"
@@ -171,7 +188,7 @@ def _client_uses(found: Load) -> tuple[Use, ...]:
     rate = found.wanted.rate
     return (
         _processors("producers' processors", rate * found.send_cost, found.producers),
-        _processors("consumers' processors", rate * found.receive_cost, found.consumers),
+        _processors("consumers' processors", found.receiving, found.consumers),
     )
 
 
@@ -188,16 +205,14 @@ def _store_uses(found: Load, nodes: float, shards: float, turn: float) -> tuple[
         return (Use("the file's one writer", appends + rounds, "appends, claims and acks follow each other"),)
     if wanted.store in _ONE_PRIMARY:
         return (
-            _processors(
-                "the primary's processors", wanted.rate * found.server_cost / wanted.copies, wanted.cores
-            ),
+            _processors("the primary's processors", found.serving / wanted.copies, wanted.cores),
             Use("rounds of a shard", rounds / shards, "its claims and acks follow each other"),
         )
     cores = int(nodes * wanted.cores)
     crossed = found.tombstones_a_second * _CROSSED_SECONDS / shards / _CROSSABLE
     written = found.bytes_a_second * turn / shards / _SHARD_BYTES
     return (
-        _processors("servers' processors", wanted.rate * found.server_cost, cores),
+        _processors("servers' processors", found.serving, cores),
         Use("rounds of a shard", rounds / shards, "its claims and acks follow each other"),
         Use("tombstones of a read", crossed, f"the server refuses one that crosses {_CROSSABLE:,}"),
         Use(

@@ -39,6 +39,8 @@ class UnitCosts(msgspec.Struct, frozen=True):
     receive: Sides  # and ack
     append_ms: float  # by the clock, when nothing is in the way
     claim_and_ack_ms: float
+    waiting_client: float  # microseconds a second of a consumer that waits
+    waiting_server: float  # and of the servers meanwhile
     source: str
 
 

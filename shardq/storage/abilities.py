@@ -90,6 +90,10 @@ class SavedStore(Store, Protocol):
         """Put a copy of a backup in the place of the store's file. Nothing of what was there MUST be left."""
         ...
 
+    def check_integrity(self, *, most_bytes: int) -> None:
+        """Raise StoreUnavailable if the file exists and is damaged. One above ``most_bytes`` MUST NOT be read."""
+        ...
+
 
 def this_thread() -> tuple[int, int]:
     """What tells this thread from every other one, also from itself in a forked child."""

@@ -176,6 +176,10 @@ class WrappedStore:
     def restore(self, backup: str) -> SavedFile:
         return self.call("restore", cast("SavedStore", self.inner).restore, backup)
 
+    def check_integrity(self, *, most_bytes: int) -> None:
+        inner = cast("SavedStore", self.inner)
+        self.call("check_integrity", inner.check_integrity, most_bytes=most_bytes)
+
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         return self.call("seen_consumers", self.inner.seen_consumers, queue)
 

@@ -13,8 +13,9 @@ def test_a_plan_names_its_numbers_with_reasons_and_the_limit(shell) -> None:
         "shards",
         "time shard seconds",
         "nodes",
-        "the limit: bytes of a shard",
+        "the limit: ",
         "tools/scaling/measure.py",
+        "conditions: whole bundles",
     ):
         assert words in text
 

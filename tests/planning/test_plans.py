@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,8 +42,32 @@ def test_its_settings_are_those_of_a_queue_on_that_store(wanted: Wanted) -> None
 def test_a_bundle_and_a_claim_are_filled_within_the_latency(wanted: Wanted) -> None:
     found = plan(wanted)
     for size, processes in (("bundle_messages", "producers"), ("claim_messages", "consumers")):
-        if found.value(size) > 1:
+        if found.value(size) > (found.value("bundle_messages") if processes == "consumers" else 1):
             assert found.value(size) * found.value(processes) / wanted.rate <= wanted.latency
+
+
+@given(LOADS)
+def test_a_claim_takes_no_part_of_a_bundle(wanted: Wanted) -> None:
+    found = plan(wanted)
+    bundle = found.value("bundle_messages")
+    assert bundle <= found.value("claim_messages") <= max(500, bundle)
+
+
+def test_consumers_that_keep_up_claim_one_bundle_and_busy_ones_more() -> None:
+    idle = plan(Wanted(1_000, 1_000, store="sqlite"))
+    assert idle.value("claim_messages") == idle.value("bundle_messages")
+    busy = plan(Wanted(20_000, 100, 0.005, store="sqlite", consumers=1))
+    assert busy.value("claim_messages") > busy.value("bundle_messages")
+
+
+def test_what_consumers_take_while_they_wait_is_planned_for() -> None:
+    wanted, costs = Wanted(1e6, 100, store="cassandra"), unit_costs("cassandra")
+    busy = plan(wanted, msgspec.structs.replace(costs, waiting_client=0.0, waiting_server=0.0))
+    polling = plan(wanted, msgspec.structs.replace(costs, waiting_client=1e5, waiting_server=1e6))
+    for name in ("consumers", "nodes"):
+        assert polling.value(name) > busy.value(name)
+    few = plan(Wanted(1.0, 1), msgspec.structs.replace(costs, waiting_client=1e5))
+    assert share(few, "consumers' processors") > 0.1
 
 
 @given(LOADS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -104,6 +105,20 @@ def test_in_order_all_is_well_but_what_lies_outside(store: SqliteStore) -> None:
     ill = {name for name, finding in findings(store).items() if not finding.ok}
     assert ill <= {"sqlite", "file system", "free space"}
     assert findings(store)["locking"].value == "normal"
+
+
+def test_a_file_that_is_locked_for_a_moment_is_in_order(path: Path, store: SqliteStore) -> None:
+    """As it is when the last client of a file closes it, or the first one finds the log of a killed process."""
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as locked:
+        locked.execute("PRAGMA locking_mode = EXCLUSIVE")
+        locked.execute("BEGIN EXCLUSIVE")
+        freed = threading.Timer(0.2, locked.close)
+        freed.start()
+        found = findings(store)
+        freed.join()
+    assert "database" not in found
+    assert found["writable"].ok
 
 
 def test_a_file_that_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:

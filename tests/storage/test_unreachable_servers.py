@@ -13,6 +13,7 @@ import shardq
 from shardq.cli.command import LOOK_SECONDS
 from shardq.cli.main import main
 from shardq.errors import InvalidSetting, StoreUnavailable
+from tests.cli.test_damaged_files import READING
 
 SCHEMES = ["mongodb", "cassandra"]
 GENEROUS = 9.0
@@ -81,3 +82,18 @@ def test_a_command_that_only_reads_gives_up_soon(
     assert time.monotonic() - begun < GENEROUS
     assert told.exit_code == 4
     assert "cannot be reached" in told.output
+
+
+@pytest.mark.parametrize("command", READING)
+def test_every_command_that_only_reads_asks_for_a_short_time(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def open_store(_url: str, _clock: object, *, retry_seconds: float) -> None:
+        asked.append(retry_seconds)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr("shardq.storage.opening.open_store", open_store)
+    told = CliRunner().invoke(main, [*command.split(), *READING[command]])
+    assert (told.exit_code, asked) == (4, [LOOK_SECONDS])

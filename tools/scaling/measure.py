@@ -4,9 +4,11 @@
     python tools/servers/mongodb.py run -- .venv/bin/python tools/scaling/measure.py --store mongodb --url {url}
     .venv/bin/python tools/scaling/measure.py --store sqlite --url sqlite:///queue.db
 
-Processor time is counted instead of the clock, so that a busy machine changes the figures little. Sends and receives of
-several sizes are repeated in turn; unit costs are the non-negative least squares over all of them. The result replaces
-the store's part of shardq/planning/unit_costs.json.
+Processor time is counted instead of the clock. Producers and consumers at work beside each other (loads.py) give what
+clients take when consumers keep up. Queues that are filled and then emptied give what servers take, and what a claim of
+several bundles takes. Of repetitions the lowest counts: what else the machine does makes them more. Unit costs are the
+non-negative least squares over all sizes. They replace the store's part of shardq/planning/unit_costs.json. compare.py
+says how well they predict.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -24,90 +25,131 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import psutil
+from loads import Meter, Paced, run_paced, run_waiting
 
 import shardq
 
 COSTS = Path(__file__).parents[2] / "shardq" / "planning" / "unit_costs.json"
-SIZES = (100, 1_000, 4_000)  # bytes of a body
-BUNDLES = (50, 250)  # messages of a bundle
-MESSAGES = 10_000
-ROUNDS = 3
+SIZES = ((1, 100), (20, 100), (60, 4_000), (250, 1_000), (500, 100))
+"""Messages of a bundle, and bytes of a body."""
+BUNDLES_A_SECOND = 20
+SECONDS = 3.0
+DRAINED = ((1, 100), (60, 4_000), (250, 1_000), (500, 100))
+DRAINED_BUNDLES = 80
+WARM_UPS = 5
 PER_CLAIM = 500
-PROBES = 40  # claims of which the time by the clock is taken
+LAYOUT: dict[str, float] = {"shards": 8, "time_shards": 10}
+PROBES = 1_000  # claims of which the time by the clock is taken
+SEND, RECEIVE = ("bundle", "message", "kilobyte"), ("claim", "bundle", "message", "kilobyte")
 
 
 class Sample(NamedTuple):
-    """What something cost: microseconds of processor time of client and server, for so many of each unit."""
+    """Microseconds of processor time, for so many of each unit."""
 
     units: tuple[float, ...]
-    client: float
-    server: float
-
-
-class Meter:
-    """Processor time of this process and of the servers."""
-
-    def __init__(self) -> None:
-        self._servers = _servers()
-
-    def of(self, do: Callable[[], object]) -> tuple[float, float]:
-        client, server = time.process_time(), self._server()
-        do()
-        return 1e6 * (time.process_time() - client), 1e6 * (self._server() - server)
-
-    def _server(self) -> float:
-        times = [process.cpu_times() for process in self._servers]
-        return float(sum(each.user + each.system for each in times))
+    cost: float
 
 
 def main() -> None:
     options = _options()
     meter = Meter()
-    client = shardq.connect(options.url)
-    sends, receives = [], []
-    for number in range(ROUNDS + 1):  # the first round warms up
-        for size in SIZES:
-            for bundle in BUNDLES:
-                sent, received = _once(client, meter, size, bundle)
-                if number:
-                    sends.append(sent)
-                    receives.append(received)
-        print("round", number, "of", ROUNDS, flush=True)
+    sent: dict[str, list[Sample]] = {"client": [], "server": []}
+    received: dict[str, list[Sample]] = {"client": [], "server": []}
+    with shardq.connect(options.url) as client:
+        warm_up(client, meter)
+        clocked = _clocked(client)
+        for bundle, size in DRAINED:
+            _drain(client, meter, bundle, size, sent, received, options.repeats)
+    waits = [run_waiting(options.url, meter, LAYOUT, SECONDS) for _ in range(options.repeats)]
+    waiting_client, waiting_server = (round(min(each)) for each in zip(*waits, strict=True))
+    for bundle, size in SIZES:
+        _pace(options.url, bundle, size, waiting_client, sent, received, options.repeats)
+        print(f"{bundle} messages of {size} bytes", flush=True)
     found = {
-        "send": _fit(("bundle", "message", "kilobyte"), sends),
-        "receive": _fit(("claim", "bundle", "message", "kilobyte"), receives),
-        **_clocked(client),
+        "send": {side: _fit(SEND, samples) for side, samples in sent.items()},
+        "receive": {side: _fit(RECEIVE, samples) for side, samples in received.items()},
+        **clocked,
+        "waiting_client": waiting_client,
+        "waiting_server": waiting_server,
         "source": _source(options),
     }
     _keep(options.store, found)
 
 
-def _once(client: shardq.Client, meter: Meter, size: int, bundle: int) -> tuple[Sample, Sample]:
-    queue = client.create_queue(f"m{os.urandom(6).hex()}", shards=4, time_shards=1)
-    body = os.urandom(size)
-    with queue.producer(bundle_messages=bundle, bundle_bytes=2**22) as producer:
-        sent = meter.of(lambda: producer.send_many(body for _ in range(MESSAGES)))
-    claims = 0
+def warm_up(client: shardq.Client, meter: Meter) -> None:
+    """Send and receive for a while, as a server that was just started takes several times as long."""
+    for bundle, size in DRAINED * WARM_UPS:
+        _filled_and_emptied(client, meter, bundle, size)
 
-    def receive() -> None:
-        nonlocal claims
-        with queue.consumer() as consumer:
+
+def _pace(
+    url: str,
+    bundle: int,
+    size: int,
+    waiting: float,
+    sent: dict[str, list[Sample]],
+    received: dict[str, list[Sample]],
+    repeats: int,
+) -> None:
+    """Add what clients take beside each other."""
+    load = Paced(bundle * BUNDLES_A_SECOND, size, bundle, PER_CLAIM, layout=LAYOUT)
+    rounds = [run_paced(url, load, SECONDS) for _ in range(repeats)]
+    producer, consumer = (min(each, key=lambda taken: taken.of_message) for each in zip(*rounds, strict=True))
+    kilobytes = bundle * size / 1000
+    sent["client"].append(Sample((1, bundle, kilobytes), producer.of_message * bundle))
+    claims = consumer.turns * bundle / max(1, consumer.messages)
+    of_bundle = max(1.0, consumer.of_message * bundle - waiting / BUNDLES_A_SECOND)
+    received["client"].append(Sample((claims, 1, bundle, kilobytes), of_bundle))
+
+
+def _drain(
+    client: shardq.Client,
+    meter: Meter,
+    bundle: int,
+    size: int,
+    sent: dict[str, list[Sample]],
+    received: dict[str, list[Sample]],
+    repeats: int,
+) -> None:
+    """Add what the servers take, and what a consumer takes that finds several bundles at a time."""
+    rounds = [
+        _filled_and_emptied(client, meter, bundle, size) for _ in range(repeats + 1)
+    ]  # the first warms up
+    sending, consuming, receiving, claims = (
+        min(each) / DRAINED_BUNDLES for each in zip(*rounds[1:], strict=True)
+    )
+    kilobytes = bundle * size / 1000
+    sent["server"].append(Sample((1, bundle, kilobytes), sending))
+    received["server"].append(Sample((claims, 1, bundle, kilobytes), receiving))
+    received["client"].append(Sample((claims, 1, bundle, kilobytes), consuming))
+
+
+def _filled_and_emptied(
+    client: shardq.Client, meter: Meter, bundle: int, size: int
+) -> tuple[float, float, float, int]:
+    """Microseconds of the servers for the sends, of the consumer, of the servers for it, and its claims."""
+    queue = client.create_queue(f"m{os.urandom(6).hex()}", **LAYOUT)  # type: ignore[arg-type]
+    bodies = [os.urandom(size) for _ in range(bundle)]
+    claims = 0
+    with queue.producer(bundle_messages=bundle, bundle_bytes=2**22) as producer, queue.consumer() as consumer:
+
+        def receive() -> None:
+            nonlocal claims
             for batch in consumer.batches(PER_CLAIM, wait=0):
+                assert all(message.body for message in batch)
                 batch.ack()
                 claims += 1
 
-    received = meter.of(receive)
+        sending = meter.of(lambda: [producer.send_many(bodies) for _ in range(DRAINED_BUNDLES)])
+        before = time.process_time()
+        receiving = meter.of(receive)
+        consuming = 1e6 * (time.process_time() - before)
     client.delete_queue(queue.name)
-    bundles, kilobytes = MESSAGES / bundle, MESSAGES * size / 1000
-    return (
-        Sample((bundles, MESSAGES, kilobytes), *sent),
-        Sample((claims, bundles, MESSAGES, kilobytes), *received),
-    )
+    return sending, consuming, receiving, claims
 
 
 def _clocked(client: shardq.Client) -> dict[str, float]:
-    """Milliseconds of an append of 100 messages, and of a claim of them with its ack, the fastest tenth of each.
+    """Milliseconds of an append of 100 messages, and of a claim of them with its ack, the fastest of each.
 
     That is what they take when nothing else is in the way.
     """
@@ -117,8 +159,7 @@ def _clocked(client: shardq.Client) -> dict[str, float]:
         appends = [_milliseconds(lambda: producer.send_many(bodies)) for _ in range(PROBES)]
         claims = [_milliseconds(lambda: consumer.receive(100).ack()) for _ in range(PROBES)]
     client.delete_queue(queue.name)
-    fastest = [statistics.quantiles(times, n=10)[0] for times in (appends, claims)]
-    return dict(zip(("append_ms", "claim_and_ack_ms"), (round(each, 2) for each in fastest), strict=True))
+    return {"append_ms": round(min(appends), 2), "claim_and_ack_ms": round(min(claims), 2)}
 
 
 def _milliseconds(do: Callable[[], object]) -> float:
@@ -127,14 +168,9 @@ def _milliseconds(do: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def _fit(units: Sequence[str], samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
+def _fit(units: Sequence[str], samples: Sequence[Sample]) -> dict[str, float]:
     matrix = np.array([sample.units for sample in samples])
-    return {
-        side: dict(
-            zip(units, _non_negative(matrix, np.array([getattr(s, side) for s in samples])), strict=True)
-        )
-        for side in ("client", "server")
-    }
+    return dict(zip(units, _non_negative(matrix, np.array([sample.cost for sample in samples])), strict=True))
 
 
 def _non_negative(matrix: np.ndarray, values: np.ndarray) -> list[float]:
@@ -155,17 +191,6 @@ def _non_negative(matrix: np.ndarray, values: np.ndarray) -> list[float]:
     return best
 
 
-def _servers() -> list[psutil.Process]:
-    """Those of the command that runs this: `tools/servers/cassandra.py run`, or that of mongodb.py."""
-    parent = psutil.Process().parent()
-    beside = parent.children() if parent is not None else []
-    return [
-        process
-        for process in beside
-        if any("CassandraDaemon" in word or Path(word).name == "mongod" for word in process.cmdline())
-    ]
-
-
 def _source(options: argparse.Namespace) -> str:
     return (
         f"tools/scaling/measure.py --store {options.store}, shardq {version('shardq')}, "
@@ -184,6 +209,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--store", required=True)
     parser.add_argument("--url", required=True)
+    parser.add_argument("--repeats", type=int, default=3)
     return parser.parse_args()
 
 

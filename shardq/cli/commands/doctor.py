@@ -33,7 +33,7 @@ MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
-@click.command(cls=LookCommand, example="shardq doctor orders")
+@click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
 @click.argument("queue", required=False)
 @click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
 @click.option(

@@ -85,7 +85,7 @@ def get(
         write_body(message, codec, output, lambda: queue.open(message.id))
 
 
-@click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
+@click.command(cls=LookCommand, example="shardq history orders --since 10m --replay --to orders-test")
 @queue_argument
 @since_option
 @until_option
@@ -116,6 +116,7 @@ def history(
         raise click.UsageError(
             "--replay sends all of them: choose them by --since and --until, not by --limit."
         )
+    session.looks = not replay
     found = session.queue(queue)
     if replay:
         _replay(found, since, until, target, as_json=as_json)

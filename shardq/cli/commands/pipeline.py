@@ -9,7 +9,14 @@ from typing import IO, Any
 
 import click
 
-from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, processes_option
+from shardq.cli.command import (
+    ExampleCommand,
+    ExampleGroup,
+    LookCommand,
+    Session,
+    json_option,
+    processes_option,
+)
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
@@ -90,7 +97,7 @@ def _facts(link: LinkReport) -> str:
 
 
 @pipeline.command(
-    cls=ExampleCommand,
+    cls=LookCommand,
     example="shardq pipeline show shop.flow:pipeline --depths --interval 5s --svg flow.svg",
 )
 @_argument

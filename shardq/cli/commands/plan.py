@@ -26,12 +26,13 @@ __all__ = ["plan"]
 def plan(as_json: bool, **numbers: object) -> None:
     """Propose a layout for a load, with its reasons.
 
-    The proposal follows from unit costs that were measured on one machine. The last line says how. Measure yours with
-    `shardq bench`. Exit code 1 means that the load is too high.
+    The proposal follows from unit costs that were measured on one machine. The last two lines say how, and for which
+    use they hold. Measure yours with `shardq bench`. Exit code 1 means that the load is too high.
     """
     found = lay_out(Wanted(**numbers))  # type: ignore[arg-type]
     if as_json:
-        print_json({**msgspec.structs.asdict(found), "limit": found.limit, "feasible": found.feasible})
+        more = {"conditions": found.conditions, "limit": found.limit, "feasible": found.feasible}
+        print_json({**msgspec.structs.asdict(found), **more})
     else:
         _print(found)
     if not found.feasible:
@@ -46,6 +47,7 @@ def _print(found: Plan) -> None:
     print_line("")
     print_line(f"the limit: {found.limit.resource}")
     print_line(f"unit costs: {found.source}")
+    print_line(f"conditions: {found.conditions}")
 
 
 def _number(value: float) -> int | float:

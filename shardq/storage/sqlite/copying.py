@@ -19,6 +19,7 @@ from shardq.storage.abilities import SavedFile
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import damage, is_busy, is_unreadable, is_unwritable, translate
+from shardq.storage.sqlite.guarantees import find_damage
 from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.session import Patience
 
@@ -164,9 +165,8 @@ def _copy(source: Path, part: Path, patience: Patience) -> None:
 def _examine(part: Path, source: Path, target: Path) -> SavedFile:
     try:
         with closing(sqlite3.connect(f"{part.as_uri()}?mode=ro&immutable=1", uri=True)) as sql:
-            (check,) = sql.execute("PRAGMA integrity_check(1)").fetchone()
-            if check != "ok":
-                raise damage(check)
+            if found := find_damage(sql):
+                raise damage(found)
             (queues,) = sql.execute("SELECT count(*) FROM queue").fetchone()
             return SavedFile(str(target), part.stat().st_size, schema.version(sql), queues)
     except sqlite3.Error as error:

@@ -11,8 +11,9 @@ from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate, translate_os
-from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release
+from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release, find_damage
 from shardq.storage.sqlite.log import log_of
+from shardq.storage.sqlite.session import Patience
 
 __all__ = ["diagnose"]
 
@@ -27,7 +28,7 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     try:
         findings += _around(path)
         if path.exists():
-            findings += _inside(path)
+            findings += Patience(_PATIENCE_MS / 1000)(_inside, path)
     except OSError as error:
         findings.append(Finding("file", False, str(translate_os(error, path))))
     except sqlite3.Error as error:
@@ -74,10 +75,10 @@ def _log(path: Path) -> Finding:
     return Finding("write-ahead log", size < _LARGE_LOG, _megabytes(size), remedy)
 
 
-def _inside(path: Path) -> Iterator[Finding]:
+def _inside(path: Path) -> list[Finding]:
     connection = Connection.open(path)
     try:
-        yield from _state(connection.sql)
+        return list(_state(connection.sql))
     finally:
         connection.close()
 
@@ -93,11 +94,11 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding(
         "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"
     )
-    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0]).replace("\n", " ")
+    found = find_damage(sql)
     yield Finding(
         "integrity",
-        check == "ok",
-        check,
+        found is None,
+        "ok" if found is None else " ".join(found.split()),
         "put a backup in its place with `shardq restore BACKUP`, or rescue it with `sqlite3 FILE .recover`",
     )
     yield _writable(sql)

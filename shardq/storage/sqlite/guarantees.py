@@ -1,8 +1,9 @@
-"""What a guarantee rests on: SQLite's release, the file system below the file, and who may change the file."""
+"""What a guarantee rests on: SQLite's release, the file system, who may change the file, and that it is whole."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,15 @@ import msgspec
 
 from shardq.storage.requests import Finding
 
-__all__ = ["Mount", "check_access", "check_file_system", "check_release", "has_reset_bug", "mount_of"]
+__all__ = [
+    "Mount",
+    "check_access",
+    "check_file_system",
+    "check_release",
+    "find_damage",
+    "has_reset_bug",
+    "mount_of",
+]
 
 _NETWORK = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone",
@@ -23,6 +32,7 @@ _UNSAFE = frozenset(["barrier=0", "local_lock=all", "nobarrier", "nolock", "nost
 _BROKEN, _FIXED, _BACK_PORTS = (3, 7, 0), (3, 51, 3), ((3, 44, 6), (3, 50, 7))
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPE = re.compile(r"\\(\d{3})")
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -121,6 +131,29 @@ def check_access(path: Path) -> Finding:
         value = "any user of this machine can read the messages"
         return Finding("access", True, value, f"chmod 600 {named}", warning=True)
     return Finding("access", True, "its user and group" if within & stat.S_IRWXG else "its user")
+
+
+def find_damage(sql: sqlite3.Connection) -> str | None:
+    """Return what is wrong with the file first, or None when its pages, tables and indexes fit together.
+
+    Raises SQLite's errors, which damage may be as well. Every page is read. SQLite keeps no checksums, so changed bytes
+    within a body are not found.
+    """
+    checks = [_check(sql, "1")]
+    if checks == [None]:
+        tables = [str(name).replace("'", "''") for (name,) in sql.execute(_TABLES)]
+        checks = [_check(sql, f"'{table}'") for table in tables]
+    return next((found for found in checks if found not in (None, "ok")), None)
+
+
+def _check(sql: sqlite3.Connection, part: str) -> str | None:
+    """Return SQLite's verdict; None when a table of the application uses what only its own connections know."""
+    try:
+        return str(sql.execute(f"PRAGMA integrity_check({part})").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+            return None
+        raise
 
 
 def _rights(*paths: Path) -> int:

@@ -59,8 +59,13 @@ def apply(connection: sqlite3.Connection) -> None:
 
 def recognise(connection: sqlite3.Connection) -> int:
     """Return the file's version, once it is certain that it is a file of shardq that this client knows."""
-    check_owner(connection)
+    tables = check_owner(connection)
     found, known = version(connection), len(migrations(_STORE))
+    if tables and not found:
+        raise SchemaMismatch(
+            f"SQLite file {_file(connection)} has tables of shardq and no schema version, so it is damaged: put a "
+            "backup in its place with `shardq restore BACKUP`"
+        )
     if found > known:
         raise SchemaMismatch(
             f"SQLite file {_file(connection)} has schema version {found}, this shardq knows up to {known}: "
@@ -69,16 +74,17 @@ def recognise(connection: sqlite3.Connection) -> int:
     return found
 
 
-def check_owner(connection: sqlite3.Connection) -> None:
-    """Raise SchemaMismatch for a file that another application has made."""
+def check_owner(connection: sqlite3.Connection) -> int:
+    """Return the number of its tables. Raises SchemaMismatch for a file that another application has made."""
     # The tables first: another process may be making the schema, and commits them with the application's id.
-    tables = connection.execute(_TABLES).fetchone()[0]
+    tables = int(connection.execute(_TABLES).fetchone()[0])
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
             f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own; "
             "an application may make its tables in that"
         )
+    return tables
 
 
 def _file(connection: sqlite3.Connection) -> str:

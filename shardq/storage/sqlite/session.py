@@ -16,8 +16,9 @@ from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
-from shardq.storage.sqlite.faults import is_busy, translate, without_folder
-from shardq.storage.sqlite.log import LogRoom
+from shardq.storage.sqlite.faults import damage, is_busy, translate, without_folder
+from shardq.storage.sqlite.guarantees import find_damage
+from shardq.storage.sqlite.log import LogRoom, log_of
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
@@ -125,6 +126,16 @@ class Session:
             raise without_folder(self.path)
         self.read(lambda sql: sql.execute("PRAGMA schema_version").fetchone())
 
+    def check_integrity(self, most_bytes: int) -> None:
+        """Raise StoreUnavailable if the file is damaged, or empty. A file above ``most_bytes`` is not read."""
+        if self.identity() is None:
+            return
+        size = _size(self.path)
+        if size + _size(log_of(self.path)) > most_bytes:
+            return
+        if found := self.read(find_damage) if size else "it has no byte":
+            raise translate(damage(found), self.path)
+
     def apply_schema(self) -> None:
         """Make the file, if there is none, and bring its schema up to date."""
         try:
@@ -202,6 +213,13 @@ def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
         return look(connection.sql)
     finally:
         connection.roll_back()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # a log ends with the last connection
+        return 0
 
 
 class Patience:

@@ -130,6 +130,10 @@ class SqliteStore(KeyMethods):
         self.close()
         return copy_file(check_path(backup), self.session.path, self.session.patience, overwrite=True)
 
+    def check_integrity(self, *, most_bytes: int) -> None:
+        """Raise StoreUnavailable if the file is damaged, or empty. A file above ``most_bytes`` is not read."""
+        self.session.check_integrity(most_bytes)
+
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
