@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
-import time
 
 from shardq.client import Client
 from shardq.clock import SystemClock
@@ -61,7 +58,6 @@ def play(assignment: Assignment, dial: Dial) -> None:
     """Play the role until its work is done, or a SIGTERM comes."""
     stopped = Flag()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     store: Store = open_store(assignment.url, SystemClock())
     if assignment.defect:
         store = DEFECTS[assignment.defect](ByShard(store))
@@ -75,10 +71,3 @@ def play(assignment: Assignment, dial: Dial) -> None:
             role.run()
         finally:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late one must not end the process
-
-
-def _follow(campaign: int) -> None:
-    """End with the campaign, however that ends."""
-    while os.getppid() == campaign:
-        time.sleep(1)
-    os._exit(1)
