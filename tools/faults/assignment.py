@@ -12,7 +12,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     # produce, work, keep, ahead, overlap, collect; of the side queue: supply, move, arrive; of the asked: ask, answer,
     # permit; of the topic: publish, subscribe; of the schedule: tick; of workflows: order, run; of large bodies: film,
-    # watch; of the pool: offer, pool, write-off
+    # watch; of the pool: offer, pool, write-off; of backups: save
     role: str
     name: str
     seed: int

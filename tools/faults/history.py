@@ -16,6 +16,7 @@ __all__ = [
     "Log",
     "Phase",
     "is_of_asked",
+    "is_of_backups",
     "is_of_built",
     "is_of_side",
     "read_history",
@@ -27,6 +28,7 @@ ASKED = frozenset({"ask", "answer", "finish", "block", "unblock", "take-permit",
 BUILT = frozenset(
     {"publish", "hear", "heard", "tick", "ended-tick", "ticked", "film", "watch", "view", "pass", "watched"}
 )
+SAVED = frozenset({"save", "restored"})
 POOLED = frozenset({"offer", "pool", "hold", "worked", "write-off"})
 FLOWS = frozenset({"order", "see-end", "seek-step", "take-step", "run-step", "end-flow"})
 
@@ -78,6 +80,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
     # the ids of steps), run-step, end-flow (notes what became of it)
     # of large bodies: film (send), watch (receive), view (read; notes whether whole), pass (move), watched (ack)
+    # of backups: save, restored (what is in one)
     # of the pool: offer (send), pool (it runs), hold (a process was given a batch), worked (by its handler), write-off
     # (receive of a dead letter)
     phase: Phase
@@ -107,6 +110,11 @@ def is_of_asked(event: Event) -> bool:
 def is_of_built(event: Event) -> bool:
     """It is about the topic, the schedule, workflows, large bodies, or the pool."""
     return event.verb in BUILT or event.verb in FLOWS or event.verb in POOLED
+
+
+def is_of_backups(event: Event) -> bool:
+    """It is about a backup."""
+    return event.verb in SAVED
 
 
 class Log:

@@ -13,7 +13,7 @@ from shardq.waits import Flag
 from .asking import Answering, Asking, Permitted
 from .assignment import Assignment
 from .away import Away
-from .defects import DEFECTS, ByShard
+from .defects import with_defect
 from .dial import Dial
 from .filming import Filming, Watching
 from .flowing import Ordering, Running
@@ -23,6 +23,7 @@ from .pooling import Offering, Pooling, WritingOff
 from .producing import Producing, Supplying
 from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
+from .saving import Saving
 from .stage import CONSUMERS
 from .ticking import Ticking
 
@@ -51,6 +52,7 @@ ROLES = {
     "offer": Offering,
     "pool": Pooling,
     "write-off": WritingOff,
+    "save": Saving,
 }
 
 
@@ -58,9 +60,7 @@ def play(assignment: Assignment, dial: Dial) -> None:
     """Play the role until its work is done, or a SIGTERM comes."""
     stopped = Flag()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    store: Store = open_store(assignment.url, SystemClock())
-    if assignment.defect:
-        store = DEFECTS[assignment.defect](ByShard(store))
+    store: Store = with_defect(assignment.defect, open_store(assignment.url, SystemClock()))
     store = Away(store, dial, assignment.queue)
     if assignment.role in CONSUMERS:
         store = LoggedClaims(store, assignment, dial)

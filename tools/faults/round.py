@@ -25,6 +25,7 @@ from .nemesis import Deed, Nemesis
 from .pooled import create_pooled, finish_pooled, pooled_queue, start_pool, wake_pool
 from .published import create_published, finish_published, start_publishers
 from .rules import Promise
+from .saved import audit_saved, start_saving
 from .schedule import Step
 from .side import create_side, finish_moves, side_queues, start_movers
 from .stage import CONSUMERS, SENDERS, Stage
@@ -105,7 +106,7 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
         nemesis = Nemesis(target, stage, client, plan.queue)
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
-            _start_clients(stage, client, plan)
+            _start_clients(stage, client, target, plan)
             stage.wait_until_at_work(BEGINNING)
             watch.lap("clients started")
             nemesis.run(steps, plan.seconds)
@@ -152,7 +153,7 @@ def _template(target: Target, plan: Plan) -> Assignment:
     )
 
 
-def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
+def _start_clients(stage: Stage, client: Client, target: Target, plan: Plan) -> None:
     share = plan.messages // PRODUCERS
     for number in range(1, PRODUCERS + 1):
         stage.start("produce", f"p{number}", messages=share)
@@ -170,6 +171,7 @@ def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
     start_flows(stage, plan.queue, plan.messages, plan.seconds)
     start_films(stage, plan.queue, plan.messages, plan.seconds)
     start_pool(stage, plan.queue, plan.messages, plan.seconds)
+    start_saving(stage, target, plan.seconds)
 
 
 def _finish(
@@ -225,6 +227,8 @@ def _finish(
     queues += [pooled_queue(plan.queue), f"{pooled_queue(plan.queue)}.dead"]
     problems += audit(target, queues) + audit_films(target, plan.queue, plan.defect)
     watch.lap("audited")
+    problems += audit_saved(target, stage, plan.queue)
+    watch.lap("backups restored")
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
     problems += _slow(liveness, target.patience)

@@ -30,6 +30,7 @@ SENDERS = (
     "order",
     "film",
     "offer",
+    "save",
 )  # roles that are done at some time
 CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
 AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch", "pool")
@@ -239,7 +240,7 @@ class Stage:
         used = (
             int(body.rpartition("-")[2])
             for each in read_history([Path(told.log)])
-            if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer")
+            if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer", "save")
             and each.phase is Phase.INVOKE
             for body in each.bodies
         )

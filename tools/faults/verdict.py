@@ -18,6 +18,7 @@ from .order import out_of_order
 from .pooled import judge_pooled
 from .published import judge_published
 from .rules import RULES, Promise, cause_of_return
+from .saved import judge_saved
 from .side import judge_moves
 from .ticks import judge_ticks
 
@@ -42,7 +43,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     found = [_offence(name, lives, promise) for name in RULES]
     found += [_order(lives, promise), *judge_moves(events), *judge_asked(events, promise.tolerance)]
     found += [*judge_published(events), *judge_ticks(events), *judge_flows(events), *judge_films(events)]
-    found += judge_pooled(events)
+    found += [*judge_pooled(events), *judge_saved(events, lives)]
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 
