@@ -24,6 +24,7 @@ from .producing import Producing, Supplying
 from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
 from .saving import Saving
+from .sparking import Sparking
 from .stage import CONSUMERS
 from .ticking import Ticking
 
@@ -31,6 +32,7 @@ __all__ = ["play"]
 
 ROLES = {
     "produce": Producing,
+    "spark": Sparking,
     "work": Working,
     "keep": Keeping,
     "ahead": Prefetching,

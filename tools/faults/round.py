@@ -28,7 +28,8 @@ from .rules import Promise
 from .saved import audit_saved, start_saving
 from .schedule import Step
 from .side import create_side, finish_moves, side_queues, start_movers
-from .stage import CONSUMERS, SENDERS, Stage
+from .sparking import start_spark
+from .stage import CONSUMERS, LASTING_SENDERS, SENDERS, Stage
 from .target import Target
 from .ticks import create_ticks, finish_ticks, start_ticks, ticked_queue
 from .verdict import Verdict, judge
@@ -40,7 +41,9 @@ PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
 BESIDE = ("dead", "bystander", "partly")  # queues of other purposes
 MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = 300.0  # seconds until all is sent, until it is drained, and until dead letters are read
-BEGINNING = 120.0  # seconds to create the queues, and until every client has connected, on a busy computer
+BEGINNING = (
+    300.0  # seconds to create the queues, and until Spark and every client have begun, on a busy computer
+)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -106,6 +109,8 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
         nemesis = Nemesis(target, stage, client, plan.queue)
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
+            start_spark(stage, plan.messages, plan.seconds)
+            stage.wait_until_at_work(BEGINNING)  # before the others, who would have sent everything meanwhile
             _start_clients(stage, client, target, plan)
             stage.wait_until_at_work(BEGINNING)
             watch.lap("clients started")
@@ -185,9 +190,11 @@ def _finish(
     stage.hurry()
     wake_pool(nemesis.client, plan.queue)
     problems = list(nemesis.problems)
-    if not stage.wait_for(*SENDERS, seconds=FINISHING):
+    if not stage.wait_for(*SENDERS, *LASTING_SENDERS, seconds=FINISHING):
         problems.append("producers did not finish")
-        stage.kill(*SENDERS)  # what is stored at the end must not be what they go on to send
+        stage.kill(
+            *SENDERS, *LASTING_SENDERS
+        )  # what is stored at the end must not be what they go on to send
     watch.lap("sent")
     problems += wait_until_empty(queue, FINISHING)
     watch.lap("drained")

@@ -63,6 +63,8 @@ def _figures(lives: Lives, events: Sequence[Event], promise: Promise) -> dict[st
     found = Counter[str]()
     for life in lives.by_body.values():
         found.update(_marks(life, promise))
+    if failed := sum(event.verb == "fail-task" for event in events):
+        found["tasks of Spark that failed"] = failed
     found["operations"] = sum(event.phase is Phase.INVOKE for event in events)
     names = ("sent", "send failed", "send unknown", "recovered", "delivered", "acked", "dead-lettered")
     return {name: found[name] for name in (*names, *sorted(found.keys() - set(names)))}
