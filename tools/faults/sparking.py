@@ -27,7 +27,7 @@ __all__ = ["Sparking", "start_spark"]
 SHARE = 40  # one row for so many messages of the others
 JOB, TASKS = 100, 2  # rows of a job, and into how many tasks they are cut
 BUNDLE = 10  # messages: a task has several requests, between which it can fail
-SAME = 5  # different ids of the rows of a job where they need not be different
+SAME = 3  # different ids in a job whose ids repeat: so few that rows of one id are in several bundles
 
 
 def start_spark(stage: Stage, messages: int, seconds: float) -> None:
