@@ -55,7 +55,7 @@ class FailsFirstAttempts(WrappedStore):
             return
         attempt = task.taskAttemptId()
         self._requests[attempt] += 1
-        dice = random.Random(f"{self._told.seed} {attempt}")
+        dice = random.Random(f"{self._told.seed} {task.stageId()} {task.partitionId()}")
         if self._requests[attempt] == dice.randint(1, MOST_REQUESTS):
             self._fail(by_kill=dice.random() < 0.5)
 

@@ -20,7 +20,7 @@ from .stage import Stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameWriter, SparkSession
 
 __all__ = ["Sparking", "start_spark"]
 
@@ -46,32 +46,37 @@ class Sparking(Role):
     def run(self) -> None:
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
         with _session(self.assignment) as spark:
+            self._job(spark, 0, 0).save()  # the first one takes seconds, and raises what is wrong with any
             while number < last and not self.stopped.is_set():
                 end = last if self.dial.hurry else min(last, number + JOB)
-                self.send(spark, number, end, has_ids=number // JOB % 2 == 1)
+                self._send(self._job(spark, number, end), number, end)
                 self.pause((end - number) / self.assignment.rate * self.dice.uniform(0.5, 1.5))
                 number = end
 
-    def send(self, spark: SparkSession, first: int, end: int, *, has_ids: bool) -> None:
-        """Send the rows with these numbers."""
-        name = self.assignment.name.partition(".")[0]
-        bodies = [f"{name}-{number}" for number in range(first, end)]
+    def _job(self, spark: SparkSession, first: int, end: int) -> DataFrameWriter:
+        """A job that sends the rows with these numbers."""
+        has_ids = first // JOB % 2 == 1
         identity = "id" if has_ids else f"id % {SAME}"
         rows = spark.range(first, end, 1, TASKS)
-        rows = rows.selectExpr(f"cast({identity} as string) as id", f"concat('{name}-', id) as body")
-        told: dict[str, bool | float | int | str | None] = {
-            "url": self.assignment.url,
-            "queue": self.assignment.queue,
-            "bundleMessages": BUNDLE,
-        }
-        job = rows.mapInArrow(_shuffled, rows.schema).write.format("shardq").options(**told)
+        rows = rows.selectExpr(f"cast({identity} as string) as id", f"concat('{self._place}-', id) as body")
+        job = rows.mapInArrow(_shuffled, rows.schema).write.format("shardq").mode("append")
+        job = job.option("url", self.assignment.url).option("queue", self.assignment.queue)
+        job = job.option("bundleMessages", BUNDLE)
+        return job.option("idColumn", "id") if has_ids else job
+
+    def _send(self, job: DataFrameWriter, first: int, end: int) -> None:
+        bodies = [f"{self._place}-{number}" for number in range(first, end)]
         self.record.invoke("send", bodies)
         try:
-            (job.option("idColumn", "id") if has_ids else job).mode("append").save()
+            job.save()
         except Exception as error:  # of Spark, whatever the cause
             self.record.outcome("send", Phase.UNKNOWN, bodies, note=error)
         else:
             self.record.outcome("send", Phase.OK, bodies)
+
+    @property
+    def _place(self) -> str:
+        return self.assignment.name.partition(".")[0]
 
 
 @contextmanager
