@@ -15,6 +15,7 @@ from tools.faults.round import Round
 
 pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
 
+ROWS = 200  # which Spark sends beside these, where there is Java
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,7 +42,7 @@ def promises(report: Round) -> Sequence[str]:
 def test_a_store_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     code, report = campaign(tmp_path)
     assert (code, promises(report), report.problems) == (0, [], ())
-    assert report.verdict.figures["sent"] + report.verdict.figures["send failed"] <= 4000
+    assert report.verdict.figures["sent"] + report.verdict.figures["send failed"] <= 4000 + ROWS
     assert report.verdict.figures["acked"] > 3000
     assert len(report.deeds) >= len(report.steps) > 5
 

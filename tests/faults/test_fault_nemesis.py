@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,6 +128,42 @@ def test_a_message_that_is_never_moved_is_a_problem_and_one_between_two_counts_i
     client: Any = SimpleNamespace(queue=lambda name: SimpleNamespace(counts=lambda: counts(name)))
     found = finish_moves(stage, client, "q", 0.3 if problem else 5)
     assert bool(found) is bool(problem) and problem in "".join(found)
+
+
+CAMPAIGN = """
+import sys, time
+from pathlib import Path
+import msgspec
+from tools.faults.assignment import Assignment
+from tools.faults.stage import Actor
+client = Actor(msgspec.json.decode(sys.argv[1], type=Assignment), Path(sys.argv[2]))
+while not client.has_begun:
+    time.sleep(0.01)
+print(client.process.pid, flush=True)
+time.sleep(600)
+"""
+"""Starts one client, and says so when it is at work."""
+
+
+def test_a_client_ends_with_the_campaign_that_was_killed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with Client(open_store(url, SystemClock())) as client:
+        client.create_queue("q")
+    log, dial = tmp_path / "w1.1.jsonl", str(tmp_path / "dial")
+    log.touch()
+    told = Assignment(role="work", name="w1.1", seed=1, url=url, queue="q", log=str(log), dial=dial)
+    command = [sys.executable, "-c", CAMPAIGN, msgspec.json.encode(told).decode(), str(tmp_path)]
+    with subprocess.Popen(command, cwd=stage.ROOT, stdout=subprocess.PIPE, text=True) as campaign:
+        assert campaign.stdout is not None
+        pid = int(campaign.stdout.readline())
+        assert not stage.has_ended(pid)
+        campaign.kill()
+    until = time.monotonic() + 60
+    while not stage.has_ended(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    if not stage.has_ended(pid):
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("the client goes on without its campaign")
 
 
 class Asleep(Actor):

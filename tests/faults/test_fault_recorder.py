@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from shardq.waits import Flag
 from tools.faults.assignment import Assignment
-from tools.faults.dial import Dial
+from tools.faults.dial import Dial, distort_time
 from tools.faults.history import Phase, read_history
 from tools.faults.logged_claims import LoggedClaims
 from tools.faults.producing import Supplying
@@ -106,6 +107,20 @@ def test_a_claim_that_was_interrupted_and_is_repeated_is_one_operation(tmp_path:
         (1, Phase.UNKNOWN),
         (1, Phase.OK),
     ]
+
+
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_only_the_clocks_of_a_machine_that_sleeps_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sleeps: bool
+) -> None:
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns"):
+        monkeypatch.setattr(time, name, getattr(time, name))  # so that the test puts it back
+    dial, day = Dial(tmp_path / "dial"), 86_400
+    dial.ahead, dial.asleep = 2 * day * 10**9, day * 10**9
+    moment, since = time.time(), time.monotonic()
+    distort_time(dial, sleeps=sleeps)
+    assert time.time() - moment > day
+    assert (time.monotonic() < since) is sleeps
 
 
 @pytest.mark.parametrize(("in_step", "raised"), [(True, 1), (False, 0)])

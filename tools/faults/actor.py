@@ -35,7 +35,7 @@ def surround(words: list[str]) -> tuple[Assignment, Dial]:
     """Let this process see the time and the network of its assignment."""
     assignment = msgspec.json.decode(words[0], type=Assignment)
     dial = Dial(Path(assignment.dial))
-    distort_time(dial)
+    distort_time(dial, sleeps=assignment.sleeps)
     install_detours(assignment.detours)
     return assignment, dial
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Sequence
 
@@ -10,13 +11,14 @@ import msgspec
 
 from shardq.large.layout import BODIES, is_owner
 from shardq.sharding.shard import Shard
+from shardq.storage.abilities import SavedFile
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
 from shardq.tasks.results import RESULTS
 from shardq.testing import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 
-__all__ = ["DEFECTS", "ByShard"]
+__all__ = ["DEFECTS", "with_defect"]
 
 RARE, FEW = 1_000, 15
 TOPICS, TICKS = "_shardq/topics/", ".ticks"  # how names of queues begin and end
@@ -127,6 +129,21 @@ class KeepsParts(WrappedStore):
         return super().remove(shard, bundle_id, position)
 
 
+class SavesAnEarlierState(WrappedStore):
+    """Gives a copy of the first backup for every later one."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._first: SavedFile | None = None
+
+    def back_up(self, target: str, *, overwrite: bool = False) -> SavedFile:
+        if self._first is None:
+            self._first = super().back_up(target, overwrite=overwrite)
+        else:
+            shutil.copyfile(self._first.path, target)
+        return self._first
+
+
 DEFECTS: dict[str, type[WrappedStore]] = {
     each.__name__: each
     for each in (
@@ -138,5 +155,11 @@ DEFECTS: dict[str, type[WrappedStore]] = {
         DropsOneEntryInFifteen,
         LosesParts,
         KeepsParts,
+        SavesAnEarlierState,
     )
 }
+
+
+def with_defect(name: str, store: Store) -> Store:
+    """Return the store with the defect of that name; as it is without one."""
+    return DEFECTS[name](ByShard(store)) if name else store

@@ -75,10 +75,11 @@ true_monotonic_ns = time.monotonic_ns
 """The monotonic clock of the machine that all clients are on: the one that histories go by."""
 
 
-def distort_time(dial: Dial) -> None:
+def distort_time(dial: Dial, *, sleeps: bool = True) -> None:
     """Let this process see the time of day and the sleep of its machine as the dial has them; before other imports.
 
-    The clock that goes on while a machine is suspended, CLOCK_BOOTTIME, is left as it is.
+    Without ``sleeps`` it runs on while the others sleep. The clock that goes on while a machine is suspended,
+    CLOCK_BOOTTIME, is left as it is.
     """
     nanoseconds = time.time_ns
 
@@ -87,6 +88,8 @@ def distort_time(dial: Dial) -> None:
 
     time.time_ns = time_ns
     time.time = lambda: time_ns() / 1e9
+    if not sleeps:
+        return
 
     def monotonic_ns() -> int:
         return true_monotonic_ns() - dial.asleep

@@ -23,6 +23,7 @@ from .dial import Dial, Loss
 from .partly import go_on_without_a_shard
 from .pooled import HANDLER_SECONDS
 from .proxy import Proxy
+from .saved import parts_in
 from .schedule import Step
 from .stage import AT_WORK, CONSUMERS, Actor, Stage, has_ended
 from .target import Target
@@ -31,6 +32,7 @@ __all__ = ["Faults", "Undo"]
 
 FIVE_MINUTES, THREE_HOURS = 300.0, 10_800.0
 ORPHAN_SECONDS = HANDLER_SECONDS + 30.0  # for what they do at the end, on a busy computer
+BACKUP_SECONDS, COPY_SECONDS = 5.0, 0.1  # until the next backup begins, and until one is complete, about
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
@@ -124,6 +126,15 @@ class Faults(Bystanders):
         if left:
             self.problems.append(f"{victim.name}: {len(left)} processes outlived the parent that was killed")
         return victim.name, None
+
+    def kill_saver(self, step: Step) -> tuple[str, None]:
+        """Kill the client that makes backups, at some moment of the next one if that begins soon."""
+        folder, until = self.stage.folder, time.monotonic() + BACKUP_SECONDS
+        while not parts_in(folder) and time.monotonic() < until and not self.over.is_set():
+            time.sleep(0.002)
+        time.sleep(step.strength * COPY_SECONDS)
+        name, _ = self._kill(step, "save")
+        return f"{name}, {len(parts_in(folder))} not complete", None
 
     def interrupt_client(self, step: Step) -> tuple[str, None]:
         """Interrupt what a client is at, again and again and at any moment."""

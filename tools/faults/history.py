@@ -15,20 +15,14 @@ __all__ = [
     "Event",
     "Log",
     "Phase",
-    "is_of_asked",
-    "is_of_built",
+    "is_of_messages",
     "is_of_side",
     "read_history",
 ]
 
 CLAIMS = "/claims"  # what follows a client's name where its claims are told
+OF_MESSAGES = frozenset({"send", "receive", "bury", "ack", "release", "extend", "take", "claim", "start"})
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
-ASKED = frozenset({"ask", "answer", "finish", "block", "unblock", "take-permit", "give-permit"})
-BUILT = frozenset(
-    {"publish", "hear", "heard", "tick", "ended-tick", "ticked", "film", "watch", "view", "pass", "watched"}
-)
-POOLED = frozenset({"offer", "pool", "hold", "worked", "write-off"})
-FLOWS = frozenset({"order", "see-end", "seek-step", "take-step", "run-step", "end-flow"})
 
 
 class Phase(Enum):
@@ -78,6 +72,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
     # the ids of steps), run-step, end-flow (notes what became of it)
     # of large bodies: film (send), watch (receive), view (read; notes whether whole), pass (move), watched (ack)
+    # of Spark's tasks: fail-task (after some of its rows were stored)
+    # of backups: save, restored (what is in one)
     # of the pool: offer (send), pool (it runs), hold (a process was given a batch), worked (by its handler), write-off
     # (receive of a dead letter)
     phase: Phase
@@ -94,19 +90,14 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.at + self.shift
 
 
+def is_of_messages(event: Event) -> bool:
+    """It is about the queue under test."""
+    return event.verb in OF_MESSAGES
+
+
 def is_of_side(event: Event) -> bool:
     """It is about the side queue, whose messages are only moved."""
     return event.verb in SIDE
-
-
-def is_of_asked(event: Event) -> bool:
-    """It is about the queue whose messages ask for something, or its semaphore."""
-    return event.verb in ASKED
-
-
-def is_of_built(event: Event) -> bool:
-    """It is about the topic, the schedule, workflows, large bodies, or the pool."""
-    return event.verb in BUILT or event.verb in FLOWS or event.verb in POOLED
 
 
 class Log:

@@ -15,6 +15,7 @@ _LANES = {
     "runners": "kill_runners",
     "roll": "roll_clients",
     "pool": "kill_pool",
+    "saver": "kill_saver",
     "interrupt": "interrupt_client",
     "machine": "suspend_machine",
     "layout": "change_layout",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .history import CLAIMS, Delivery, Event, Phase, is_of_asked, is_of_built, is_of_side
+from .history import CLAIMS, Delivery, Event, Phase, is_of_messages
 
 __all__ = ["Holding", "Life", "Lives", "Operation", "operations_of"]
 
@@ -99,7 +99,7 @@ class Lives:
         self._claims: dict[str, list[Operation]] = defaultdict(list)  # by message id, or by shard
         operations: dict[tuple[str, int], Operation] = {}
         for event in events:
-            if is_of_side(event) or is_of_asked(event) or is_of_built(event):
+            if not is_of_messages(event):
                 continue
             key = (event.actor, event.number)
             if event.phase is Phase.INVOKE:

@@ -77,6 +77,7 @@ class Nemesis:
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["suspend_machine", "shard_away", "recreate_bystander", "purge_many", "purge_huge"]
         found += ["fill_disk"] if self.target.disk else []
+        found += ["kill_saver"] if self.target.has_backups else []
         return found + (
             ["cut_connections", "delay_connections", "swallow_answers"] if self.target.proxies else []
         )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
-import time
 
 from shardq.client import Client
 from shardq.clock import SystemClock
@@ -16,7 +13,7 @@ from shardq.waits import Flag
 from .asking import Answering, Asking, Permitted
 from .assignment import Assignment
 from .away import Away
-from .defects import DEFECTS, ByShard
+from .defects import with_defect
 from .dial import Dial
 from .filming import Filming, Watching
 from .flowing import Ordering, Running
@@ -26,6 +23,8 @@ from .pooling import Offering, Pooling, WritingOff
 from .producing import Producing, Supplying
 from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
+from .saving import Saving
+from .sparking import Sparking
 from .stage import CONSUMERS
 from .ticking import Ticking
 
@@ -33,6 +32,7 @@ __all__ = ["play"]
 
 ROLES = {
     "produce": Producing,
+    "spark": Sparking,
     "work": Working,
     "keep": Keeping,
     "ahead": Prefetching,
@@ -54,6 +54,7 @@ ROLES = {
     "offer": Offering,
     "pool": Pooling,
     "write-off": WritingOff,
+    "save": Saving,
 }
 
 
@@ -61,10 +62,7 @@ def play(assignment: Assignment, dial: Dial) -> None:
     """Play the role until its work is done, or a SIGTERM comes."""
     stopped = Flag()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-    store: Store = open_store(assignment.url, SystemClock())
-    if assignment.defect:
-        store = DEFECTS[assignment.defect](ByShard(store))
+    store: Store = with_defect(assignment.defect, open_store(assignment.url, SystemClock()))
     store = Away(store, dial, assignment.queue)
     if assignment.role in CONSUMERS:
         store = LoggedClaims(store, assignment, dial)
@@ -75,10 +73,3 @@ def play(assignment: Assignment, dial: Dial) -> None:
             role.run()
         finally:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late one must not end the process
-
-
-def _follow(campaign: int) -> None:
-    """End with the campaign, however that ends."""
-    while os.getppid() == campaign:
-        time.sleep(1)
-    os._exit(1)

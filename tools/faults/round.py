@@ -25,9 +25,11 @@ from .nemesis import Deed, Nemesis
 from .pooled import create_pooled, finish_pooled, pooled_queue, start_pool, wake_pool
 from .published import create_published, finish_published, start_publishers
 from .rules import Promise
+from .saved import audit_saved, start_saving
 from .schedule import Step
 from .side import create_side, finish_moves, side_queues, start_movers
-from .stage import CONSUMERS, SENDERS, Stage
+from .sparking import start_spark
+from .stage import CONSUMERS, LASTING_SENDERS, SENDERS, Stage
 from .target import Target
 from .ticks import create_ticks, finish_ticks, start_ticks, ticked_queue
 from .verdict import Verdict, judge
@@ -39,7 +41,9 @@ PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
 BESIDE = ("dead", "bystander", "partly")  # queues of other purposes
 MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = 300.0  # seconds until all is sent, until it is drained, and until dead letters are read
-BEGINNING = 120.0  # seconds to create the queues, and until every client has connected, on a busy computer
+BEGINNING = (
+    300.0  # seconds to create the queues, and until Spark and every client have begun, on a busy computer
+)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -105,7 +109,9 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
         nemesis = Nemesis(target, stage, client, plan.queue)
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
-            _start_clients(stage, client, plan)
+            start_spark(stage, plan.messages, plan.seconds)
+            stage.wait_until_at_work(BEGINNING)  # before the others, who would have sent everything meanwhile
+            _start_clients(stage, client, target, plan)
             stage.wait_until_at_work(BEGINNING)
             watch.lap("clients started")
             nemesis.run(steps, plan.seconds)
@@ -152,7 +158,7 @@ def _template(target: Target, plan: Plan) -> Assignment:
     )
 
 
-def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
+def _start_clients(stage: Stage, client: Client, target: Target, plan: Plan) -> None:
     share = plan.messages // PRODUCERS
     for number in range(1, PRODUCERS + 1):
         stage.start("produce", f"p{number}", messages=share)
@@ -170,6 +176,7 @@ def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
     start_flows(stage, plan.queue, plan.messages, plan.seconds)
     start_films(stage, plan.queue, plan.messages, plan.seconds)
     start_pool(stage, plan.queue, plan.messages, plan.seconds)
+    start_saving(stage, target, plan.seconds)
 
 
 def _finish(
@@ -183,9 +190,11 @@ def _finish(
     stage.hurry()
     wake_pool(nemesis.client, plan.queue)
     problems = list(nemesis.problems)
-    if not stage.wait_for(*SENDERS, seconds=FINISHING):
+    if not stage.wait_for(*SENDERS, *LASTING_SENDERS, seconds=FINISHING):
         problems.append("producers did not finish")
-        stage.kill(*SENDERS)  # what is stored at the end must not be what they go on to send
+        stage.kill(
+            *SENDERS, *LASTING_SENDERS
+        )  # what is stored at the end must not be what they go on to send
     watch.lap("sent")
     problems += wait_until_empty(queue, FINISHING)
     watch.lap("drained")
@@ -225,6 +234,8 @@ def _finish(
     queues += [pooled_queue(plan.queue), f"{pooled_queue(plan.queue)}.dead"]
     problems += audit(target, queues) + audit_films(target, plan.queue, plan.defect)
     watch.lap("audited")
+    problems += audit_saved(target, stage, plan.queue)
+    watch.lap("backups restored")
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
     problems += _slow(liveness, target.patience)

@@ -15,6 +15,7 @@ from tools.audit.mongodb_documents import read_mongodb
 
 from .disk import Disk
 from .proxy import Proxy
+from .target import Target
 
 __all__ = ["CassandraTarget", "MongodbTarget"]
 
@@ -36,6 +37,7 @@ class _ServerTarget:
     lasting = 4.0
     tolerance = 0.5
     goes_by_client_clock = False
+    has_backups = False
     disk: Disk | None = None
 
     def __init__(self, folder: Path) -> None:
@@ -71,6 +73,9 @@ class _ServerTarget:
     def pid(self, node: int) -> int:
         host = list(self.detours)[node]
         return int((self._folder / self._folder_of(host) / "pid").read_text())
+
+    def beside(self, folder: Path) -> Target:
+        raise NotImplementedError("the servers have their own backups")
 
     @property
     def _database(self) -> str:

@@ -38,6 +38,7 @@ class SqliteTarget:
     rest = 0.0
     tolerance = 0.05
     goes_by_client_clock = True
+    has_backups = True
     proxies: tuple[Proxy, ...] = ()
 
     def __init__(self, folder: Path) -> None:
@@ -66,3 +67,8 @@ class SqliteTarget:
 
     def read(self, queue: str) -> RawQueue:
         return read_sqlite(self._folder / "queue.db", queue)
+
+    def beside(self, folder: Path) -> SqliteTarget:
+        other = SqliteTarget(folder)
+        other._folder.mkdir(parents=True, exist_ok=True)
+        return other

@@ -18,7 +18,7 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage", "has_ended"]
+__all__ = ["AT_WORK", "CONSUMERS", "LASTING_SENDERS", "SENDERS", "Actor", "Stage", "has_ended"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
@@ -30,7 +30,9 @@ SENDERS = (
     "order",
     "film",
     "offer",
+    "save",
 )  # roles that are done at some time
+LASTING_SENDERS = ("spark",)  # the same, but never stopped or replaced: they take seconds to start
 CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
 AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch", "pool")
 
@@ -156,6 +158,7 @@ class Stage:
             first=first,
             messages=messages,
             rate=rate or self._template.rate,
+            sleeps=role not in LASTING_SENDERS,
             retry_seconds=dice.choice([0.0, 2.0, 15.0]),
         )
         Path(assignment.log).touch()
@@ -239,7 +242,7 @@ class Stage:
         used = (
             int(body.rpartition("-")[2])
             for each in read_history([Path(told.log)])
-            if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer")
+            if each.verb in ("send", "supply", "ask", "publish", "order", "film", "offer", "save")
             and each.phase is Phase.INVOKE
             for body in each.bodies
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from shardq.testing import RawQueue
@@ -28,6 +29,7 @@ class Target(Protocol):
     rest: float  # seconds between the end of a node's fault and the next one of a node
     tolerance: float  # seconds by which the clocks of two clients may differ
     goes_by_client_clock: bool  # the store's time is its clients'
+    has_backups: bool  # that shardq itself makes and restores
     detours: dict[str, tuple[str, int]]  # the nodes' addresses, and those of their proxies
 
     @property
@@ -62,4 +64,8 @@ class Target(Protocol):
 
     def read(self, queue: str) -> RawQueue:
         """Read everything that is stored for a queue, without the code under test."""
+        ...
+
+    def beside(self, folder: Path) -> Target:
+        """Return a store of the same kind in another folder, into which a backup can be restored."""
         ...

@@ -18,6 +18,7 @@ from .order import out_of_order
 from .pooled import judge_pooled
 from .published import judge_published
 from .rules import RULES, Promise, cause_of_return
+from .saved import judge_saved
 from .side import judge_moves
 from .ticks import judge_ticks
 
@@ -42,7 +43,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     found = [_offence(name, lives, promise) for name in RULES]
     found += [_order(lives, promise), *judge_moves(events), *judge_asked(events, promise.tolerance)]
     found += [*judge_published(events), *judge_ticks(events), *judge_flows(events), *judge_films(events)]
-    found += judge_pooled(events)
+    found += [*judge_pooled(events), *judge_saved(events, lives)]
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 
@@ -62,6 +63,8 @@ def _figures(lives: Lives, events: Sequence[Event], promise: Promise) -> dict[st
     found = Counter[str]()
     for life in lives.by_body.values():
         found.update(_marks(life, promise))
+    if failed := sum(event.verb == "fail-task" for event in events):
+        found["tasks of Spark that failed"] = failed
     found["operations"] = sum(event.phase is Phase.INVOKE for event in events)
     names = ("sent", "send failed", "send unknown", "recovered", "delivered", "acked", "dead-lettered")
     return {name: found[name] for name in (*names, *sorted(found.keys() - set(names)))}

@@ -28,7 +28,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DRIVER_ERRORS", "confirmed", "translate", "write_error"]
+__all__ = ["DRIVER_ERRORS", "confirmed", "spoils_client", "translate", "write_error"]
 
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
 _TOO_LARGE = frozenset((10334, 17280, 17419, 257))  # the last one is a transaction
@@ -51,6 +51,11 @@ _REMEDIES = {
     14031: "is short of disk space: free some",
 }
 _TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\)")  # the driver repeats them for each host
+_NO_SESSIONS = "Sessions are not supported"
+"""What the driver says of a connection to a member that was neither primary nor secondary when it was made.
+
+It says so of every later request on it, also when the member is the primary.
+"""
 _OTHER_SET = ("does not have a replicaSet", "replica set name", "setName")
 
 
@@ -68,6 +73,15 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
     if writing:
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
     return StoreUnavailable(f"{where} did not answer: try again, or check the network ({_name(error)})")
+
+
+def spoils_client(error: BaseException) -> str:
+    """Return why the driver's client would go on to raise an error, whatever the server does; empty if it would not."""
+    if isinstance(error, WaitQueueTimeoutError):
+        return "no connection came free"
+    if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
+        return "a connection was made to a member that was no primary"
+    return ""
 
 
 def write_error(detail: Mapping[str, Any], where: str) -> ShardqError:
@@ -134,6 +148,8 @@ def _too_large(text: str, where: str) -> ShardqError:
 
 
 def _misused(text: str, where: str) -> ShardqError:
+    if _NO_SESSIONS in text:
+        return _no_primary(text, where)
     return InvalidSetting(f"{where} cannot be used as the URL says ({text}): correct the URL")
 
 

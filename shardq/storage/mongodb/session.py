@@ -23,7 +23,6 @@ from pymongo.errors import (
     AutoReconnect,
     ConfigurationError,
     ServerSelectionTimeoutError,
-    WaitQueueTimeoutError,
 )
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
@@ -31,7 +30,7 @@ from pymongo.read_preferences import ReadPreference
 from shardq.errors import InvalidSetting
 from shardq.storage.clocks import uptime
 from shardq.storage.mongodb.documents import Document
-from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+from shardq.storage.mongodb.faults import DRIVER_ERRORS, spoils_client, translate
 from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.opening import without_secrets
 from shardq.storage.per_process import PerProcess
@@ -215,8 +214,8 @@ class Session:
         """Raise shardq's errors instead of the driver's."""
         return _Translated(self.address, writing, self._replace_client)
 
-    def _replace_client(self) -> None:
-        """Let the next request connect anew, as the driver has had no connection to give for ten seconds.
+    def _replace_client(self, reason: str) -> None:
+        """Let the next request connect anew, as the driver's client does not recover.
 
         A thread that is interrupted within the driver may leave a connection counted as used for ever. What is under
         way on the client is not cut off.
@@ -225,9 +224,7 @@ class Session:
         if connected is None or time.monotonic() - connected.since < _YOUNG:
             return
         if (taken := self._connected.take()) is not None:
-            _log.warning(
-                "%s no connection came free: another client takes the place of this one", self.address
-            )
+            _log.warning("%s %s: another client takes the place of this one", self.address, reason)
             threading.Thread(target=taken.client.close, name="shardq-close", daemon=True).start()
 
 
@@ -236,7 +233,7 @@ class _Translated(msgspec.Struct, frozen=True):
 
     address: Address
     writing: bool
-    exhausted: Callable[[], None]
+    replace_client: Callable[[str], None]
 
     def __enter__(self) -> None:
         pass
@@ -244,9 +241,9 @@ class _Translated(msgspec.Struct, frozen=True):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, WaitQueueTimeoutError):
-            self.exhausted()
         if isinstance(error, DRIVER_ERRORS):
+            if reason := spoils_client(error):
+                self.replace_client(reason)
             raise translate(error, str(self.address), writing=self.writing) from error
 
 
