@@ -6,16 +6,20 @@ Moments and durations are integer microseconds, moments since 1970-01-01 UTC by 
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
+from shardq.clock import from_datetime
 from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
 
 __all__ = [
+    "BLOCKED",
+    "BLOCKED_AFTER",
     "Acknowledge",
     "Append",
     "Bundle",
@@ -43,6 +47,14 @@ __all__ = [
     "expired",
     "in_queue_since",
 ]
+
+BLOCKED = b"shardq: blocked!"
+"""The token under which messages are held that block their groups, whichever claim held them before."""
+
+BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
+"""A store MAY keep them under the token of that claim by a lease that ends later than this, as no other one does."""
+
+_NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
 class EntryState(Enum):
@@ -150,7 +162,11 @@ class Extend(msgspec.Struct, frozen=True):
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
     starts: bool = False  # count the delivery of what was claimed without `started`
-    alone: bool = False  # of a group, give back uncounted what is held behind them
+    blocks: bool = False  # under `BLOCKED`, without end; of a group, what is held behind them is given back
+
+    def until(self, now: int) -> int:
+        """When the lease ends that is to be stored."""
+        return _NEVER if self.blocks else now + self.lease
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -197,8 +213,13 @@ class StoredSlice(msgspec.Struct, frozen=True):
     deliveries: int
     state: EntryState
     due: int  # READY, DELAYED: deliverable from; IN_FLIGHT: end of the lease; PROCESSED: when it was acked
-    token: bytes | None = None  # of the claim that holds it; None: it is not IN_FLIGHT
+    token: bytes | None = None  # of the claim that holds it, or BLOCKED; None: it is not IN_FLIGHT
     started: bool = True  # False: the delivery to who holds it does not count yet
+
+    @property
+    def blocks(self) -> bool:
+        """True while it blocks its group, until somebody decides about it."""
+        return self.token == BLOCKED
 
 
 class PeekPage(msgspec.Struct, frozen=True):
