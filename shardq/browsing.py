@@ -11,7 +11,7 @@ import msgspec
 
 from shardq.clock import from_datetime, is_aware, microseconds, to_datetime
 from shardq.codec import Codec
-from shardq.context.blocked import is_blocked, why_blocked
+from shardq.context.blocked import why_blocked
 from shardq.context.events import Entry
 from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
@@ -25,7 +25,6 @@ from shardq.storage.requests import Peek, Span, StoredSlice
 from shardq.wording import shown
 
 __all__ = [
-    "blocked_in",
     "blocked_slices",
     "browse",
     "browse_blocked",
@@ -78,12 +77,8 @@ def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]
     """The slices of such messages."""
     for shard in context.retry(context.store.shards, context.name):
         if shard.is_grouped:
-            yield from ((shard, piece) for piece in blocked_in(context, shard))
-
-
-def blocked_in(context: QueueContext, shard: Shard, *, bodies: bool = True) -> Iterator[StoredSlice]:
-    """Those of one shard."""
-    return filter(is_blocked, slices(context, Peek(shard, PAGE_MESSAGES, bodies=bodies, held=True)))
+            held = slices(context, Peek(shard, PAGE_MESSAGES, held=True))
+            yield from ((shard, piece) for piece in held if piece.blocks)
 
 
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
@@ -210,7 +205,7 @@ class _Holders:
         """The message with the consumer that holds it, or with the reason why it blocks its group."""
         if piece.token is None:
             return message
-        if is_blocked(piece):
+        if piece.blocks:
             return msgspec.structs.replace(message, blocked=why_blocked(self._context, message.id))
         return msgspec.structs.replace(message, owner=self._name_of(piece.token))
 

@@ -10,7 +10,6 @@ import msgspec
 
 from shardq.browsing import PAGE_MESSAGES, slices
 from shardq.clock import microseconds, to_datetime
-from shardq.context.blocked import is_blocked
 from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
@@ -125,7 +124,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
 def _in_flight(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False, held=True)):
-            if not is_blocked(piece):
+            if not piece.blocks:
                 yield shard, piece
 
 

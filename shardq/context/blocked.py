@@ -1,24 +1,18 @@
 """Blocked groups: where a queue asks for it, a message that is given up stays where it is, and its group waits.
 
-It is held under the claim of its last delivery, by a lease that does not end. A group waits for what is held of it, so
-that no store has to know more. Why it was given up stands in a decision log.
+Nobody holds it then: it is lost to the claim of its last delivery. Why it was given up stands in a decision log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from shardq.clock import from_datetime
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import StoredSlice
 
-__all__ = ["BLOCKED_UNTIL", "enter_reason", "is_blocked", "may_block", "why_blocked"]
+__all__ = ["enter_reason", "may_block", "why_blocked"]
 
-BLOCKED_UNTIL = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
-_LATER_THAN_ANY_LEASE = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
 _REMEMBERED = 365 * 86_400_000_000
 _LONGEST = 500
 _PREFIX = "shardq-blocked:"
@@ -27,11 +21,6 @@ _PREFIX = "shardq-blocked:"
 def may_block(context: QueueContext, shard: Shard) -> bool:
     """True when messages of a shard are to stay where they are, and hold up their group, if they are given up."""
     return shard.is_grouped and context.settings.on_dead_letter == "block"
-
-
-def is_blocked(piece: StoredSlice) -> bool:
-    """True for messages that hold up their group until somebody decides about them."""
-    return piece.token is not None and piece.due > _LATER_THAN_ANY_LEASE
 
 
 def enter_reason(context: QueueContext, identities: Sequence[str], reason: str) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from shardq.browsing import blocked_in
-from shardq.context.blocked import may_block
-from shardq.context.queue_context import QueueContext
 from shardq.held import HeldSlice, Selection
 from shardq.receiving.claim_entries import Taken
 from shardq.storage.requests import Span
 
-__all__ = ["Place", "among", "blocking", "in_order", "neighbours", "parts", "places_of"]
+__all__ = ["Place", "among", "in_order", "neighbours", "parts", "places_of"]
 
 Place = tuple[bytes, int]
 
@@ -54,15 +51,3 @@ def parts(held: Iterable[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
             end = min(piece.first + piece.count, taken.first + taken.count)
             if start < end:
                 yield piece.part(start - piece.first, end - start)
-
-
-def blocking(context: QueueContext, selections: Sequence[Selection]) -> list[Selection]:
-    """Those of the messages that block their groups, in selections of the same slices."""
-    places = {
-        (piece.bundle.id, piece.first + place)
-        for shard in {each.held.shard for each in selections}
-        if may_block(context, shard)
-        for piece in blocked_in(context, shard, bodies=False)
-        for place in range(piece.count)
-    }
-    return [among(each.held, places, each.positions) for each in selections]

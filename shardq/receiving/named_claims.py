@@ -18,15 +18,14 @@ import msgspec
 
 from shardq.browsing import find_parts
 from shardq.codec import BYTES
-from shardq.context.blocked import is_blocked
 from shardq.context.decision_log import DecisionLog
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice, SettleState, count_of
+from shardq.held import HeldSlice, count_of
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, ClaimName, Runs, Taken
-from shardq.receiving.claim_places import Place, among, blocking, in_order, neighbours, parts, places_of
+from shardq.receiving.claim_places import Place, among, in_order, neighbours, parts, places_of
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.receiving.named_settling import NamedSettling
 from shardq.settling.dead_letters import EXHAUSTED
@@ -72,7 +71,7 @@ class NamedClaims:
         self.context.live.use()
         claimed = claim_patiently(self.context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
-        held, blocked = self._without_blocking(list(filter(_is_readable, found)))
+        held = list(filter(_is_readable, found))
         tell_claimed(self.context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self.context.settings)
@@ -81,14 +80,14 @@ class NamedClaims:
         if entry.taken != offered.taken:
             told = places_of(map(Taken.of, found))
             places = [place for place in in_order(entry.taken) if place not in told]
-            untold, more = self._untold(claim, places)
-            held, blocked = self._still_held([*held, *untold], entry.taken), blocked + more
+            held = self._still_held([*held, *self._untold(claim, places)], entry.taken)
         given_up: set[Place] = set()
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
         got = sum(taken.count for taken in entry.taken)
-        missing = got - len(given_up) - blocked - count_of(held)
-        if missing > 0:
+        if got > len(given_up) + count_of(held):
+            left_out = given_up | places_of(map(Taken.of, held))
+            missing = [place for place in in_order(entry.taken) if place not in left_out]
             self._tell_missing(claim, missing, strict=strict)
         self.context.counters.add(received=count_of(held))
         return Taking(held, got)
@@ -113,14 +112,6 @@ class NamedClaims:
         self.context.counters.add(lease_lost=lost)
         return lost
 
-    def _without_blocking(self, held: Sequence[HeldSlice]) -> tuple[list[HeldSlice], int]:
-        """What is held without what was given up by its receipt, and blocks its group; and how many messages do."""
-        count = 0
-        for each in blocking(self.context, [piece.select() for piece in held]):
-            each.held.mark(each.positions, SettleState.RELEASED)
-            count += len(each.positions)
-        return [part for piece in held for part in piece.held_parts], count
-
     def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
         """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""
         if not any(is_expired(self.context, piece.bundle) for piece in held):
@@ -140,32 +131,27 @@ class NamedClaims:
         self._give_back(held, kept)
         return kept
 
-    def _untold(self, claim: ClaimName, places: Sequence[Place]) -> tuple[list[HeldSlice], int]:
-        """What of the messages is held under the claim, though the store did not tell of it; and how many more block.
+    def _untold(self, claim: ClaimName, places: Sequence[Place]) -> list[HeldSlice]:
+        """What of the messages is held under the claim, though the store did not tell of it.
 
         A store may have forgotten a claim after a while, or others got ahead of each of its looks. It is given out too,
         as an ack finishes it.
         """
         if not places:
-            return [], 0
+            return []
         spans = tuple(neighbours(places, claim.token))
         fenced = settle(self.context, KEEP, claim.shard, spans, self._lease).value
         away = places_of((*fenced.lost, *fenced.gone))
         return self._read(claim, neighbours([place for place in places if place not in away], claim.token))
 
-    def _read(self, claim: ClaimName, spans: Sequence[Span]) -> tuple[list[HeldSlice], int]:
-        """The messages that the spans name, as far as they are held and can be read; and how many more block."""
+    def _read(self, claim: ClaimName, spans: Sequence[Span]) -> list[HeldSlice]:
+        """The messages that the spans name, as far as they are held and can be read."""
         held: list[HeldSlice] = []
-        blocked = 0
         for span, piece in find_parts(self.context, claim.shard, spans):
-            if piece.token != claim.token:
-                continue
-            taken = ClaimedSlice(piece.bundle, span.first, span.count, piece.deliveries)
-            if is_blocked(piece):
-                blocked += span.count
-            elif _is_readable(part := HeldSlice(claim.shard, taken, claim.token, piece.due)):
-                held.append(part)
-        return held, blocked
+            if piece.token == claim.token:
+                taken = ClaimedSlice(piece.bundle, span.first, span.count, piece.deliveries)
+                held.append(HeldSlice(claim.shard, taken, claim.token, piece.due))
+        return list(filter(_is_readable, held))
 
     def _delivered_again(
         self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
@@ -184,7 +170,12 @@ class NamedClaims:
             piece.deliveries += 1
         return left, given_up
 
-    def _tell_missing(self, claim: ClaimName, missing: int, *, strict: bool) -> None:
+    def _tell_missing(self, claim: ClaimName, places: Sequence[Place], *, strict: bool) -> None:
+        """Tell of messages that are held no longer; not of those that somebody let block their groups."""
+        found = find_parts(self.context, claim.shard, neighbours(places, claim.token))
+        missing = len(places) - sum(span.count for span, piece in found if piece.blocks)
+        if not missing:
+            return
         self.context.counters.add(lease_lost=missing)
         text = (
             f"{missing} messages of shard {claim.shard} that an earlier attempt had received are held no longer: they "

@@ -12,7 +12,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.held import Selection, held_unseen
 from shardq.receiving.claim_entries import ClaimEntry, ClaimName, Runs
-from shardq.receiving.claim_places import among, blocking, places_of
+from shardq.receiving.claim_places import among, places_of
 from shardq.settling.settle import Settling, by_shard, spans_of
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.storage.requests import EntryState, Span
@@ -59,10 +59,7 @@ class NamedSettling:
 
     def _settle_group(self, verb: Verb, duration: int, claims: _Group) -> _Settled:
         settling = Settling(self._context, verb, duration=duration, by_receipt=True)
-        got = self._got(claims)
-        if verb is ACK:
-            got = [each.without(left) for each, left in zip(got, blocking(self._context, got), strict=True)]
-        settling.run(got)
+        settling.run(self._got(claims))
         return settling.lost, settling.failures
 
     def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
@@ -83,12 +80,12 @@ class NamedSettling:
         return [s.without(among(s.held, given_up[s.held.token], s.positions)) for s in lost]
 
     def _count_stored(self, lost: Sequence[Selection]) -> int:
-        """How many of the messages are in the queue."""
+        """How many of the messages are in the queue and block no group."""
         return sum(
             span.count
             for shard, some in by_shard(lost).items()
             for span, piece in find_parts(self._context, shard, spans_of(some))
-            if piece.state is not EntryState.PROCESSED
+            if piece.state is not EntryState.PROCESSED and not piece.blocks
         )
 
 

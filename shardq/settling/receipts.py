@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from shardq.browsing import find_slice
 from shardq.codec import BYTES, Codec
-from shardq.context.blocked import is_blocked, may_block
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState, held_unseen
+from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.receipt import Receipt
 from shardq.settler import check_results
 from shardq.settling.settlement import Settlement
@@ -38,13 +37,7 @@ def ack_receipts(
     values = _values(context, parsed, results or {})
     read = [each for each in parsed if each in values or context.hooks is not None]
     found, failures = _read(context, read)
-    for each in found:
-        if each.blocks:
-            each.selection.held.mark([0], SettleState.LOST)
-    unread, others = _unread(
-        context, [] if context.hooks else [each for each in parsed if each not in values]
-    )
-    failures.take_over(others)
+    unread = _unread([] if context.hooks else [each for each in parsed if each not in values])
     selections = [each.selection for each in found] + unread
     kept = [
         (each.selection, values[each.receipt])
@@ -57,14 +50,12 @@ def ack_receipts(
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
     """Give messages back, deliverable again after so many seconds."""
-    settlement = _settlement(context)
-    _settle(context, receipts, lambda selections: settlement.release(selections, delay), "released")
+    _settlement(context).release(_unread(_parsed(context, receipts)), delay)
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
     """Hold messages for so many seconds from now on."""
-    settlement = _settlement(context)
-    _settle(context, receipts, lambda selections: settlement.extend(selections, seconds), "extended")
+    _settlement(context).extend(_unread(_parsed(context, receipts)), seconds)
 
 
 def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
@@ -82,15 +73,6 @@ def _settlement(context: QueueContext) -> Settlement:
     return Settlement(context, BYTES, by_receipt=True)
 
 
-def _settle(
-    context: QueueContext, receipts: Iterable[str], act: Callable[[Sequence[Selection]], None], done: str
-) -> None:
-    """Settle messages that need not be read; where one may block its group, that is looked at."""
-    selections, failures = _unread(context, _parsed(context, receipts))
-    with _telling_unread(failures, context, done):
-        act(selections)
-
-
 @contextmanager
 def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
     """Raise after the block what could not be read, also in place of its LeaseLost."""
@@ -105,17 +87,9 @@ def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Ite
         )
 
 
-def _unread(context: QueueContext, receipts: Sequence[Receipt]) -> tuple[list[Selection], Failures]:
-    """The messages, and the shards that could not be read. What blocks its group is lost to who gave it up."""
-    looked_at = {receipt for receipt in receipts if may_block(context, receipt.id.shard)}
-    found, failures = _read(context, looked_at)
-    selections = [Selection(_unseen(receipt), [0]) for receipt in receipts if receipt not in looked_at]
-    for each in found:
-        held = _unseen(each.receipt)
-        if each.blocks:
-            held.mark([0], SettleState.LOST)
-        selections.append(Selection(held, [0]))
-    return selections, failures
+def _unread(receipts: Iterable[Receipt]) -> list[Selection]:
+    """The messages, of which no more is known than the receipts tell."""
+    return [Selection(_unseen(receipt), [0]) for receipt in receipts]
 
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
@@ -140,7 +114,6 @@ class _Found(NamedTuple):
     receipt: Receipt
     selection: Selection
     may_be_held: bool  # under the receipt's claim; when the lease is over only an ack shows it
-    blocks: bool = False  # its group: nobody holds it any more
 
 
 def _read(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[_Found], Failures]:
@@ -164,8 +137,7 @@ def _stored(context: QueueContext, receipt: Receipt) -> _Found:
     claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
     held = HeldSlice(place.shard, claimed, receipt.token, found.due)
     mine = found.token in (None, receipt.token) and found.state is not EntryState.PROCESSED
-    blocks = is_blocked(found)
-    return _Found(receipt, Selection(held, [0]), may_be_held=mine and not blocks, blocks=blocks)
+    return _Found(receipt, Selection(held, [0]), may_be_held=mine)
 
 
 def _unseen(receipt: Receipt) -> HeldSlice:

@@ -60,7 +60,7 @@ def settle(
     """
     if verb.holds:
         request: Settle = Extend(
-            shard, spans, duration, shorten=verb.shortens, starts=verb.starts, alone=verb.alone
+            shard, spans, duration, shorten=verb.shortens, starts=verb.starts, blocks=verb.blocks
         )
     elif verb.state is SettleState.RELEASED and verb.door is None:
         request = Release(shard, spans, duration, started=not verb.unseen)
@@ -280,6 +280,9 @@ class Settling(msgspec.Struct, eq=False):
         if self.verb.gives_back and selection.held.shard.is_grouped:
             # Of what was given back before its lease was over an earlier message of its group was.
             selection = selection.over(self.context.store.now())
+        if self.verb.blocks:  # what an earlier attempt or somebody else let block is as it should be
+            found = find_parts(self.context, selection.held.shard, spans_of([selection]))
+            return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
         explained = self.verb.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
 

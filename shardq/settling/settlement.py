@@ -15,7 +15,7 @@ from typing import Any
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
-from shardq.context.blocked import BLOCKED_UNTIL, enter_reason, may_block
+from shardq.context.blocked import enter_reason, may_block
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import LeaseLost, ShardqError
@@ -248,21 +248,15 @@ class Settlement:
 
     def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
         untils: dict[Shard, int] = {}
-        # Where nothing is shortened: it may be a block that another thread has begun.
-        kept: set[Shard] = set()
 
         def extend(shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
             untils[shard] = self._context.store.now() + lease
-            if verb.shortens and may_block(self._context, shard):
-                kept.add(shard)
-            careful = KEEP if shard in kept else verb
-            return settle(self._context, careful, shard, spans_of(group), lease)
+            return settle(self._context, verb, shard, spans_of(group), lease)
 
         settling = self._settle(selections, verb, extend, duration=lease)
         for selection in settling.done:  # not of what is lost: an ack of it must raise LeaseLost too
-            held, until = selection.held, untils[selection.held.shard]
-            shortens = verb.shortens and held.shard not in kept
-            held.extended(selection.positions, until, shortens=shortens)
+            held = selection.held
+            held.extended(selection.positions, untils[held.shard], shortens=verb.shortens)
             held.started = held.started or verb.starts
         self._raise_if_any(settling, verb)
 
@@ -312,10 +306,10 @@ class Settlement:
 
 
 def _block(context: QueueContext, reason: str, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
-    """Hold selected messages of a shard from now on, so that they block their groups."""
+    """Let selected messages of a shard block their groups, once it is noted why."""
     ids = [str(each.held.message_id(position)) for each in group for position in each.positions]
     enter_reason(context, ids, reason)
-    return settle(context, BLOCK, shard, spans_of(group), BLOCKED_UNTIL - context.store.now())
+    return settle(context, BLOCK, shard, spans_of(group))
 
 
 def _why(lost: Sequence[Selection]) -> str:

@@ -27,7 +27,7 @@ class Verb(msgspec.Struct, frozen=True):
     holds: bool = False  # their leases are extended in the store, where nothing else becomes of them
     shortens: bool = False  # a lease that ends later than asked for is shortened
     starts: bool = False  # a delivery is counted
-    alone: bool = False  # what is held behind them in their groups is given back
+    blocks: bool = False  # they block their groups, under no lease
     unseen: bool = False  # a delivery is not counted
     door: Door | None = None  # the way into the queue that they are moved to; None: they are not moved
     in_place: bool = False  # what it moves keeps its place in its group
@@ -94,7 +94,7 @@ EXHAUST = Verb(
     "released", "dead_lettered", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
 )  # fmt: skip
-BLOCK = Verb("blocked", "dead_lettered", _RELEASED, holds=True, alone=True, repeatable=True, event="blocked")
+BLOCK = Verb("blocked", "dead_lettered", _RELEASED, holds=True, blocks=True, repeatable=True, event="blocked")
 REPLACE = Verb(
     "released", "released", _RELEASED,
     unanswered_explains_gone=True, door=doors.REPLACE, in_place=True, event="replaced",

@@ -1,10 +1,14 @@
-"""What a store keeps of the consumers of a queue."""
+"""What a store keeps of a queue and its consumers."""
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
-__all__ = ["REMEMBERED", "SeenConsumer"]
+from shardq.sharding.shard import Shard
+
+__all__ = ["REMEMBERED", "Enlisted", "QueueRecord", "SeenConsumer"]
 
 REMEMBERED = 12 * 3600 * 1_000_000
 """For how long a consumer is known that is live no longer and did not resign: it may still hold messages."""
@@ -15,3 +19,25 @@ class SeenConsumer(msgspec.Struct, frozen=True, order=True):
 
     consumer: str
     until: int  # it is live before this moment
+
+
+class QueueRecord(msgspec.Struct, frozen=True):
+    """A queue as the store knows it: a name, its settings as opaque bytes, and their version, 1 or more."""
+
+    name: str
+    settings: bytes
+    version: int
+
+    @classmethod
+    def new(cls, name: str, settings: bytes) -> QueueRecord:
+        """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
+        first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
+        return cls(name, settings, first)
+
+
+class Enlisted(msgspec.Struct, frozen=True):
+    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
+
+    record: QueueRecord
+    consumers: tuple[str, ...]  # the live ones, sorted
+    shards: tuple[Shard, ...]  # the shard directory

@@ -5,17 +5,21 @@ Moments and durations are integer microseconds, moments since 1970-01-01 UTC by 
 
 from __future__ import annotations
 
-import os
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
+from shardq.clock import from_datetime
 from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
+from shardq.storage.presence import Enlisted, QueueRecord
 
 __all__ = [
+    "BLOCKED",
+    "BLOCKED_AFTER",
     "Acknowledge",
     "Append",
     "Bundle",
@@ -43,6 +47,14 @@ __all__ = [
     "expired",
     "in_queue_since",
 ]
+
+BLOCKED = b"shardq: blocked!"
+"""The token under which messages are held that block their groups, whichever claim held them before."""
+
+BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
+"""A store MAY keep them under the token of that claim by a lease that ends later than this, as no other one does."""
+
+_NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
 class EntryState(Enum):
@@ -150,7 +162,11 @@ class Extend(msgspec.Struct, frozen=True):
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
     starts: bool = False  # count the delivery of what was claimed without `started`
-    alone: bool = False  # of a group, give back uncounted what is held behind them
+    blocks: bool = False  # under `BLOCKED`, without end; of a group, what is held behind them is given back
+
+    def until(self, now: int) -> int:
+        """When the lease ends that is to be stored."""
+        return _NEVER if self.blocks else now + self.lease
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -197,8 +213,13 @@ class StoredSlice(msgspec.Struct, frozen=True):
     deliveries: int
     state: EntryState
     due: int  # READY, DELAYED: deliverable from; IN_FLIGHT: end of the lease; PROCESSED: when it was acked
-    token: bytes | None = None  # of the claim that holds it; None: it is not IN_FLIGHT
+    token: bytes | None = None  # of the claim that holds it, or BLOCKED; None: it is not IN_FLIGHT
     started: bool = True  # False: the delivery to who holds it does not count yet
+
+    @property
+    def blocks(self) -> bool:
+        """True while it blocks its group, until somebody decides about it."""
+        return self.token == BLOCKED
 
 
 class PeekPage(msgspec.Struct, frozen=True):
@@ -240,28 +261,6 @@ class Sweep(msgspec.Struct, frozen=True):
 
     queue: str
     history_before: int
-
-
-class QueueRecord(msgspec.Struct, frozen=True):
-    """A queue as the store knows it: a name, its settings as opaque bytes, and their version, 1 or more."""
-
-    name: str
-    settings: bytes
-    version: int
-
-    @classmethod
-    def new(cls, name: str, settings: bytes) -> QueueRecord:
-        """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
-        first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
-        return cls(name, settings, first)
-
-
-class Enlisted(msgspec.Struct, frozen=True):
-    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
-
-    record: QueueRecord
-    consumers: tuple[str, ...]  # the live ones, sorted
-    shards: tuple[Shard, ...]  # the shard directory
 
 
 class DedupeEntry(msgspec.Struct, frozen=True):

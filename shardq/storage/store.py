@@ -177,9 +177,8 @@ class Store(KeyRegister, Protocol):
         extension that ``starts`` the slice counts it.
 
         Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were acked,
-        released or claimed by others since, without counting another delivery; only when there are none does it claim.
-        A store MAY forget a claim 15 minutes after it began; what is held under its token stays so.
-        In a shard of groups a lease that ends later MUST stay as it is.
+        released, blocked or claimed by others since, without counting another delivery; only when there are none does
+        it claim. A store MAY forget a claim 15 minutes after it began; what is held under its token stays so.
         The cost MUST NOT depend on the number of messages that wait or have been consumed.
 
         With ``finish`` it MAY finish what that covers, in the same step: the answer says of each slice whether it was
@@ -200,11 +199,15 @@ class Store(KeyRegister, Protocol):
         """
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held under each span's token until now + lease. A lease MAY end as late as the year 9000.
+        """Hide what is still held under each span's token until now + lease.
 
         Without ``shorten`` a lease that ends later MUST stay as it is. With ``starts`` the delivery of what was claimed
-        without ``started`` is counted: once, however often the call is repeated. With ``alone``, what is held of a
-        group behind the first message that is not named MUST be given back, as what is behind a release is.
+        without ``started`` is counted: once, however often the call is repeated.
+
+        With ``blocks``, in a shard of groups only, the messages MUST be held under `BLOCKED` from then on, without end,
+        and be lost to every other token, in a repetition too. Callers extend nothing under `BLOCKED`. What is held of a
+        group behind the first message that is not named MUST be given back, as what is behind a release is. A release
+        of an earlier message of the group gives back a blocked one, too.
         """
 
     def release(self, request: Release) -> Fenced:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
+    BLOCKED,
     Acknowledge,
     Append,
     Bundle,
@@ -138,24 +139,25 @@ class LeavesHeldWhatIsBehind(WrappedStore):
         return super().extend(Extend(request.shard, request.spans, request.delay))
 
 
-class HoldsWhatIsBehind(WrappedStore):
-    """Leaves to its holder what is behind a message that is to be held alone."""
+class BlocksWhatIsBehind(WrappedStore):
+    """Lets all that a claim holds of a shard block its groups, with the first message that does."""
 
     def extend(self, request: Extend) -> Fenced:
-        return super().extend(replace(request, alone=False))
+        tokens = {span.token for span in request.spans}
+        held = self.inner.peek(Peek(request.shard, 1000, held=True)).slices if request.blocks else ()
+        more = tuple(
+            Span(each.bundle.id, each.first, each.count, each.token) for each in held if each.token in tokens
+        )
+        return super().extend(replace(request, spans=(*request.spans, *more)))
 
 
-class ShortensWhatIsHeldAgain(WrappedStore):
-    """Ends every lease of a claim of groups that is repeated by the lease that it asks for."""
+class LeavesWhatBlocksToItsHolder(WrappedStore):
+    """Finishes what blocks its group for the claim that held it."""
 
-    def claim(self, request: Claim) -> Claimed:
-        claimed = super().claim(request)
-        if request.shard.is_grouped:
-            spans = tuple(
-                Span(each.bundle.id, each.first, each.count, request.token) for each in claimed.slices
-            )
-            super().extend(Extend(request.shard, spans, request.lease))
-        return claimed
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        fenced = super().acknowledge(request)
+        blocked = tuple(replace(span, token=BLOCKED) for span in fenced.lost)
+        return super().acknowledge(replace(request, spans=blocked)) if blocked else fenced
 
 
 class ReplacesAtTheEnd(WrappedStore):
@@ -189,8 +191,8 @@ BROKEN_GROUPS: tuple[type[WrappedStore], ...] = (
     OrdersGroupsByIds,
     LosesTheTailOfAGroup,
     LeavesHeldWhatIsBehind,
-    HoldsWhatIsBehind,
-    ShortensWhatIsHeldAgain,
+    BlocksWhatIsBehind,
+    LeavesWhatBlocksToItsHolder,
     ReplacesAtTheEnd,
     OffersWhatIsBehind,
 )

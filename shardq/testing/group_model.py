@@ -49,12 +49,12 @@ class GroupModel(ShardModel):
         *,
         now: int,
         starts: bool = False,
-        alone: bool = False,
+        blocks: bool = False,
     ) -> None:
-        """Hide the messages until then; give back what is held behind them, if they are to be alone."""
+        """Hide the messages until then; give back what is held behind them, if they block their groups."""
         named = list(messages)
-        super().extend(named, until, now=now, starts=starts)
-        for group in self.groups() if alone else ():
+        super().extend(named, until, now=now, starts=starts, blocks=blocks)
+        for group in self.groups() if blocks else ():
             held = [each for each in group if each.token is not None]
             behind = dropwhile(lambda each: each not in named, held)
             super().release(dropwhile(named.__contains__, behind), now, now=now, started=False)
@@ -92,11 +92,9 @@ class GroupModel(ShardModel):
     @staticmethod
     def _hold(taken: Iterable[ModelMessage], token: bytes, until: int, *, started: bool) -> None:
         for each in taken:
-            if each.token == token:
-                each.due = max(each.due, until)
-                continue
-            each.deliveries += started
-            each.unstarted = not started
+            if each.token != token:
+                each.deliveries += started
+                each.unstarted = not started
             each.token, each.due = token, until
 
     @staticmethod

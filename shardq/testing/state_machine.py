@@ -11,6 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
+    BLOCKED,
     Acknowledge,
     Append,
     Bundle,
@@ -169,17 +170,17 @@ class StoreStateMachine(StoreAgreement):
         client=CLIENT,
         lease=st.sampled_from([3, 25]),
         starts=st.booleans(),
-        alone=st.sampled_from([False, False, True]),
+        blocks=st.sampled_from([False, False, True]),
     )
-    def extend(self, pick: int, cut: int, client: int, lease: int, starts: bool, alone: bool) -> None:
-        """Extend a part of a claim of the past."""
+    def extend(self, pick: int, cut: int, client: int, lease: int, starts: bool, blocks: bool) -> None:
+        """Extend a part of a claim of the past, or let it block its groups."""
         self._pass()
         shard, spans, verdict = self._past(pick, cut, client)
-        request = Extend(shard, spans, self._duration(lease), starts=starts, alone=alone)
+        blocks = (blocks and shard.is_grouped) or spans[0].token == BLOCKED
+        request = Extend(shard, spans, self._duration(lease), starts=starts, blocks=blocks)
         self._agree(self.store.extend(request), verdict)
         now = self._moment()
-        until = now + self._duration(lease)
-        self.models[shard].extend(verdict.held, until, now=now, starts=starts, alone=alone)
+        self.models[shard].extend(verdict.held, request.until(now), now=now, starts=starts, blocks=blocks)
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, cut=PICK, client=CLIENT, delay=st.sampled_from([0, 0, 10]), started=st.booleans())
@@ -207,7 +208,7 @@ class StoreStateMachine(StoreAgreement):
             self.models[target].append(bundle)
 
     def _past(self, pick: int, cut: int, client: int) -> tuple[Shard, tuple[Span, ...], Verdict]:
-        """Choose a claim of the past, mostly one that still holds, and all of it or a part of one span."""
+        """Choose all or a part of a claim of the past, mostly of one that still holds, or of what blocks of it."""
         live = [past for past in self.claims if self.models[past.shard].held_by(past.token)]
         claims = live if live and pick % 4 else self.claims
         past = claims[pick % len(claims)]
@@ -218,6 +219,8 @@ class StoreStateMachine(StoreAgreement):
             first = cut % span.count
             count = 1 + (cut // 7) % (span.count - first)
             spans = (Span(span.bundle_id, span.first + first, count, span.token),)
+        if pick % 3 == 2 and self.models[past.shard].held_by(BLOCKED):
+            spans = tuple(msgspec.structs.replace(span, token=BLOCKED) for span in spans)
         return past.shard, spans, self.models[past.shard].judge(spans, self._moment())
 
     def _agree(self, fenced: Fenced, verdict: Verdict) -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from shardq.clock import microseconds
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import (
+    BLOCKED,
     Acknowledge,
     Claim,
     Claimed,
@@ -142,6 +143,10 @@ class StoreAgreement(RuleBasedStateMachine):
         if self.harness.real_time:
             self.store.purge(shard)
             return
+        blocked = model.held_by(BLOCKED)
+        spans = tuple(Span(each.bundle.id, each.position, 1, BLOCKED) for each in blocked)
+        assert self.store.acknowledge(Acknowledge(shard, spans)).lost == (), "what blocks is not held"
+        model.finish(blocked)
         self.harness.advance(HOUR)
         while True:
             token = os.urandom(16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shardq.storage.requests import Bundle, Span
+from shardq.storage.requests import BLOCKED, Bundle, Span
 from shardq.testing.messages import Message, of_bundle, of_spans
 
 __all__ = ["ModelMessage", "ShardModel", "Verdict"]
@@ -132,11 +132,12 @@ class ShardModel:
         *,
         now: int,  # noqa: ARG002 -- what is given back beside them is due then
         starts: bool = False,
-        alone: bool = False,  # noqa: ARG002 -- there is no order in which something could be behind them
+        blocks: bool = False,
     ) -> None:
         """Hide the messages until then."""
         for each in messages:
             each.due = until
+            each.token = BLOCKED if blocks else each.token
             if starts:
                 each.deliveries += each.unstarted
                 each.unstarted = False

@@ -6,7 +6,7 @@ import io
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 
@@ -16,13 +16,14 @@ from shardq.codec import BYTES
 from shardq.receipt import MessageId
 from shardq.receiving.claim_entries import ClaimName
 from shardq.receiving.named_claims import NamedClaims
+from shardq.settings import OnDeadLetter
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import group_shard
 from shardq.storage.abilities import Settle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Extend, Fenced, Forward
+from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
@@ -56,6 +57,14 @@ class Overtaken(WrappedStore):
         act, self.first = self.first, None
         if act is not None:
             act()
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        self._overtake()
+        return super().acknowledge(request)
+
+    def release(self, request: Release) -> Fenced:
+        self._overtake()
+        return super().release(request)
 
     def extend(self, request: Extend) -> Fenced:
         self._overtake()
@@ -316,8 +325,9 @@ def test_large_messages_that_block_their_group_are_redriven_however_many_they_ar
 
 
 @pytest.mark.parametrize("by_receipt", [True, False])
-def test_an_extension_that_comes_just_after_a_block_does_not_end_it(
-    blocking: shardq.Queue, url: str, clock: ManualClock, *, by_receipt: bool
+@pytest.mark.parametrize("late", ["ack", "release", "extend"])
+def test_what_comes_just_after_a_block_does_not_end_it(
+    blocking: shardq.Queue, url: str, clock: ManualClock, late: str, *, by_receipt: bool
 ) -> None:
     store = Overtaken(open_store(url, clock))
     with shardq.Client(store) as client, blocking.consumer() as consumer:
@@ -325,17 +335,54 @@ def test_an_extension_that_comes_just_after_a_block_does_not_end_it(
         held = queue.consumer().receive(1)
         (message,) = held if held[0].body == b"a1" else queue.consumer().receive(1)
         store.first = lambda: dead_letter_receipts(context_of(blocking), [message.receipt], "no")
-        if by_receipt:
-            queue.extend([message.receipt], 60)
-        else:
-            message.extend(60)
+        seconds = [60] if late == "extend" else []
+        released = (
+            late == "release" and not by_receipt
+        )  # of a group, a lost one was given back with an earlier one
+        with nullcontext() if released else pytest.raises(shardq.LeaseLost):
+            if by_receipt:
+                getattr(queue, late)([message.receipt], *seconds)
+            else:
+                getattr(message, late)(*seconds)
         clock.advance(61)
         assert [message.group for message in consumer.receive(10)] in (["b"], [])
         assert [body for body, _ in blocked(blocking)] == [b"a1"]
 
 
-def test_a_lease_may_be_shortened_where_nothing_blocks(client: shardq.Client, clock: ManualClock) -> None:
-    queue = client.create_queue("skipping", shards=1)
+def test_a_message_may_be_given_up_again_by_its_receipt(blocking: shardq.Queue, connect: Connect) -> None:
+    (message,) = blocking.consumer().receive(1)
+    for reason in ("no such account", "still none"):
+        dead_letter_receipts(context_of(connect().queue("orders")), [message.receipt], reason)
+    assert blocked(blocking) == [(message.body, "no such account")]
+
+
+def test_what_blocks_is_lost_to_its_holder_after_a_change_of_the_settings_too(blocking: shardq.Queue) -> None:
+    (message,) = blocking.consumer().receive(1)
+    dead_letter_receipts(context_of(blocking), [message.receipt], "no")
+    blocking.alter(on_dead_letter="skip")
+    with pytest.raises(shardq.LeaseLost):
+        blocking.ack([message.receipt])
+    assert len(blocked(blocking)) == 1
+
+
+def test_what_an_earlier_release_blocked_until_about_the_year_9000_blocks_still(
+    blocking: shardq.Queue, url: str
+) -> None:
+    (message,) = blocking.consumer().receive(1)
+    dead_letter_receipts(context_of(blocking), [message.receipt], "no")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE slice SET due = due - 3600000000 WHERE token IS NOT NULL")
+    with pytest.raises(shardq.LeaseLost):
+        blocking.ack([message.receipt])
+    assert len(blocked(blocking)) == 1
+    assert blocking.redrive() == 1
+
+
+@pytest.mark.parametrize("on_dead_letter", ["skip", "block"])
+def test_a_lease_may_be_shortened(
+    client: shardq.Client, clock: ManualClock, on_dead_letter: OnDeadLetter
+) -> None:
+    queue = client.create_queue("short", shards=1, on_dead_letter=on_dead_letter)
     fill(queue)
     queue.consumer().receive(10).extend(5)
     clock.advance(6)

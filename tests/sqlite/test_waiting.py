@@ -189,17 +189,36 @@ def test_one_watch_serves_all_who_wait_and_is_given_back_by_close(path: Path) ->
 def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    waiter = Waiter(store)
+    closed = threading.Event()
+    waiter = Waiter(store, closed.is_set)
     waiter.wait(["orders"], 0)
     kept = open_descriptors()
-    waiting = threading.Thread(target=waiter.wait, args=(["orders"], 0.5))
+    waiting = threading.Thread(target=waiter.wait, args=(["orders"], 60))
     waiting.start()
     while not store.signals.listening:
         time.sleep(0.001)
+    closed.set()
     store.signals.close()
-    waiting.join()
+    waiting.join(30)
     assert open_descriptors() == kept - 2
     store.close()
+
+
+def test_a_closed_store_that_is_used_again_is_told_at_once(
+    path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    woken = threading.Event()
+    listener = store.listen(woken.set)
+    listener.news(["orders"])
+    store.close()
+    while listener.news(["orders"]):
+        pass
+    woken.clear()
+    other = SqliteStore(str(path))
+    other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    assert woken.wait(30)
+    other.close()
 
 
 @pytest.mark.parametrize("is_held", [False, True])

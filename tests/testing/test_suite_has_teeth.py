@@ -83,6 +83,8 @@ CAUGHT_BY = {
     "OrdersGroupsByIds": "GroupContract",
     "LosesTheTailOfAGroup": "GroupContract",
     "LeavesHeldWhatIsBehind": "GroupLeaseContract",
+    "BlocksWhatIsBehind": "GroupLeaseContract",
+    "LeavesWhatBlocksToItsHolder": "GroupLeaseContract",
     "ReplacesAtTheEnd": "GroupStayContract",
     "OffersWhatIsBehind": "GroupStayContract",
     "Hinted": "HintContract",

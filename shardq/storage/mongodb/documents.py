@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from shardq.storage.requests import Bundle
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle
 from shardq.storage.slicing import Range, overlap
 
 __all__ = [
@@ -71,7 +71,7 @@ END: Document = {"_id": b"\xff" * 16, PRIORITY: 10, DUE: 0}
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """Messages ``first`` .. ``first + count - 1``, held while there is a token."""
+    """Messages ``first`` .. ``first + count - 1``, held while there is a token: that of a claim, or `BLOCKED`."""
 
     first: int
     count: int
@@ -185,8 +185,8 @@ def decode(raw: Document) -> Row:
         slices = tuple(_slice(each) for each in raw[SLICES])
     elif DUE in raw and COUNT in raw:  # which the end of the claim index has not
         own = raw[DUE] - (BEHIND if raw[DUE] >= BEHIND else 0)
-        held = raw.get(TOKEN), raw.get(UNSTARTED, False)
-        slices = (Slice(0, raw[COUNT], own, raw[DELIVERIES], *held),)
+        token = BLOCKED if own > BLOCKED_AFTER and TOKEN in raw else raw.get(TOKEN)
+        slices = (Slice(0, raw[COUNT], own, raw[DELIVERIES], token, raw.get(UNSTARTED, False)),)
     else:
         slices = ()
     if HISTORY not in raw and MOVED not in raw:
@@ -262,7 +262,8 @@ def processed(**moments: int) -> Document:
 
 
 def _slice(raw: Document) -> Slice:
-    return Slice(raw[FIRST], raw[SIZE], raw[DUE], raw[DELIVERIES], raw.get(TOKEN), raw.get(UNSTARTED, False))
+    token = BLOCKED if raw[DUE] > BLOCKED_AFTER and TOKEN in raw else raw.get(TOKEN)
+    return Slice(raw[FIRST], raw[SIZE], raw[DUE], raw[DELIVERIES], token, raw.get(UNSTARTED, False))
 
 
 def _encoded(piece: Slice) -> Document:

@@ -98,10 +98,7 @@ def take_as_seen(client: Client, request: Claim, pieces: Sequence[Piece], now: i
 def _prolong(groups: Groups, held: Sequence[Row], request: Claim, until: int) -> tuple[ClaimedSlice, ...]:
     mine = [(row, each) for row in held for each in row.slices if each.token == request.token]
     for row in groups.read(row.id for row in held).values():
-        longer = [
-            replace(each, due=max(until, each.due)) if each.token == request.token else each
-            for each in row.slices
-        ]
+        longer = [replace(each, due=until) if each.token == request.token else each for each in row.slices]
         groups.change(row, Change(tuple(longer), row.kept))
     mine.sort(key=lambda piece: piece[0].base + piece[1].first)
     return tuple(ClaimedSlice(row.bundle, each.first, each.count, each.told) for row, each in mine)

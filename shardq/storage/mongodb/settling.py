@@ -54,7 +54,7 @@ def acknowledge(client: Client, request: Acknowledge) -> Fenced:
 
 def extend(client: Client, request: Extend) -> Fenced:
     """Move the end of the lease; with ``starts`` count the delivery where it is not counted yet."""
-    until = client.clock.now() + request.lease
+    until = request.until(client.clock.now())
 
     def prolong(_: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         ends = [until if request.shorten else max(until, each.due) for each in held]
@@ -66,7 +66,7 @@ def extend(client: Client, request: Extend) -> Fenced:
     fenced = Fenced()
     if request.shard.is_grouped:
         decide = decision(request.spans, prolong)
-        if request.alone:
+        if request.blocks:
             return group_changes.leave_alone(client, request.shard, request.spans, decide)
         return group_changes.settle(client, request.shard, request.spans, decide, ends=False)
     if not _change_whole(rows, request.spans, partial(_prolonged, request, until)):

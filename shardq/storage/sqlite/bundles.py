@@ -13,7 +13,7 @@ from itertools import zip_longest
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Append, Span
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Append, Span
 from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.connections import BlobConnection
 
@@ -48,6 +48,12 @@ BEHIND = 1 << 61
 
 STILL_BEHIND = f"iif(due >= {BEHIND}, {BEHIND}, 0)"
 """What is added to a slice's new due time, so that it stays where it is in its group."""
+
+BLOCKS = f"(token IS NOT NULL AND due % {BEHIND} > {BLOCKED_AFTER})"
+"""Whether a slice blocks its group."""
+
+HOLDER = f"iif({BLOCKS}, x'{BLOCKED.hex()}', token)"
+"""The token under which a slice is held."""
 
 BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_at, message_group"
 """The columns of a slice's bundle, in the order of its fields."""

@@ -14,7 +14,7 @@ import msgspec
 from shardq.sharding.shard import GROUP_TIME_SHARD
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import bundles, directory, groups
-from shardq.storage.sqlite.bundles import BUNDLE, STILL_BEHIND, Change
+from shardq.storage.sqlite.bundles import BLOCKS, BUNDLE, STILL_BEHIND, Change
 from shardq.storage.sqlite.groups import Row
 from shardq.storage.sqlite.slicing import skip, split, split_off
 
@@ -22,15 +22,14 @@ __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
 SQL_HELD = f"""
     SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM slice INDEXED BY slice_by_token
-    WHERE shard_key = ? AND token = ? ORDER BY place, priority, sent_due, bundle_id, first
+    WHERE shard_key = ? AND token = ? AND NOT {BLOCKS} ORDER BY place, priority, sent_due, bundle_id, first
 """
 SQL_DELIVERABLE = f"""
     SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM slice INDEXED BY slice_by_due
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = Change("UPDATE slice SET due = ?2 WHERE {0}")
-_PROLONG_GROUPS = Change(f"UPDATE slice SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
+_PROLONG = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
 _TAKE = Change(f"""
     UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {{0}}
 """)
@@ -100,8 +99,7 @@ def take(sql: sqlite3.Connection, request: Claim, now: int, found: Taken | None 
     taken = found or _find(sql, request, now)
     until = now + request.lease
     if taken.held:
-        prolong = _PROLONG_GROUPS if request.shard.is_grouped else _PROLONG
-        prolong.run(sql, [row[0] for row in taken.rows], until)
+        _PROLONG.run(sql, [row[0] for row in taken.rows], until)
         return taken
     values = (until, request.token, int(not request.started))
     if whole := taken.whole():

@@ -14,7 +14,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
-from shardq.storage.sqlite.bundles import BEHIND, DATA
+from shardq.storage.sqlite.bundles import BEHIND, DATA, HOLDER
 
 __all__ = ["count", "find_many", "peek"]
 
@@ -59,7 +59,7 @@ def _view(statement: str, cursor: str, start: _Place, *, ends_in_text: bool = Fa
 
 _DUE = f"iif(due >= {BEHIND}, due - {BEHIND}, due)"
 _COLUMNS = f"""
-    first, count, deliveries, processed_at, {_DUE}, token, unstarted,
+    first, count, deliveries, processed_at, {_DUE}, {HOLDER}, unstarted,
     bundle_id, priority, sent_due, enqueued_at, sent_count,
 """
 _REST = "expires_at, message_group"

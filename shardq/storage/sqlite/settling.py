@@ -102,14 +102,14 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
     """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
 
-    With ``alone`` give back what is held behind them in their groups.
+    With ``blocks`` there is none, and what is held behind them in their groups is given back.
     """
     pieces = cut(sql, request.shard, request.spans, now)
     slices = pieces.slice_keys
-    (_HIDE if request.shorten else _HIDE_LONGER).run(sql, slices, now + request.lease)
+    (_HIDE if request.shorten else _HIDE_LONGER).run(sql, slices, request.until(now))
     if request.starts:
         _START.run(sql, slices)
-    if request.alone and pieces.shard_key is not None:
+    if request.blocks and pieces.shard_key is not None:
         groups.leave_alone(sql, pieces.shard_key, slices, now)
     return pieces.fenced
 

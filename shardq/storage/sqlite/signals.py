@@ -28,7 +28,6 @@ class Signals:
     def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
         self.numbers = numbers
         self._path, self._place = path, str(path)
-        self._closed = False
         self.sleeper: Sleeper | None = None
         self.thread: threading.Thread | None = None
         self._start()
@@ -45,11 +44,16 @@ class Signals:
         return _Listener(self, wake)
 
     def close(self) -> None:
-        """Give the watch back. Who listens afterwards has to look by itself."""
-        self._closed = True
-        self._wake_thread()
+        """Give the watch back, and wake who listens. Whoever listens afterwards has a new one made."""
+        with self._lock:
+            thread, listeners = self.thread, list(self.listening)
+            self._wake_thread()
+            self.thread = self.sleeper = None
+            self.listening.clear()
         self._changes.notify_all()
-        if (thread := self.thread) is not None:
+        for listener in listeners:
+            listener.wake()
+        if thread is not None:
             with suppress(RuntimeError):  # it is being started just now
                 thread.join(_LAST_LOOK_SECONDS)
 
@@ -57,13 +61,12 @@ class Signals:
         """Watch the file for one who listens."""
         new = None
         with self._lock:
-            if self._closed:
-                return
             self.listening[listener] = queues
             if is_over(self.thread):
-                self._end_watch()
                 self.sleeper = _make_sleeper(self._path)
-                new = self.thread = threading.Thread(target=self._watch, name="shardq-signals", daemon=True)
+                new = self.thread = threading.Thread(
+                    target=self._watch, args=(self.sleeper,), name="shardq-signals", daemon=True
+                )
         if new is None:
             self._changes.notify_all()
             return
@@ -102,36 +105,35 @@ class Signals:
 
     def _forget_thread(self) -> None:
         with self._lock:
+            sleeper, self.sleeper, self.thread = self.sleeper, None, None
             self.listening.clear()
-            self._end_watch()
-
-    def _end_watch(self) -> None:
-        sleeper, self.sleeper, self.thread = self.sleeper, None, None
         if sleeper is not None:
             sleeper.close()
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        while self._has_listeners():
-            assert self.sleeper is not None
-            self.sleeper.sleep(_LOOK_SECONDS)
-            if self._tell_news():
-                self.sleeper.found()
-            if not self.sleeper.lasting:
-                self._renew_sleeper()
+    def _watch(self, sleeper: Sleeper) -> None:
+        try:
+            while self._goes_on():
+                sleeper.sleep(_LOOK_SECONDS)
+                if self._tell_news():
+                    sleeper.found()
+                if not sleeper.lasting:
+                    sleeper = self._renewed(sleeper)
+        finally:
+            sleeper.close()
 
-    def _has_listeners(self) -> bool:
-        """Wait for somebody to listen; False when nobody came, and the watch was given back."""
-        self._changes.wait_for(lambda: self.listening or self._closed, _IDLE_SECONDS)
+    @property
+    def _is_at_work(self) -> bool:
+        return self.thread is threading.current_thread()
+
+    def _goes_on(self) -> bool:
+        """Wait for somebody to listen; False when nobody came, and another one is to be begun for who comes later."""
+        self._changes.wait_for(lambda: self.listening or not self._is_at_work, _IDLE_SECONDS)
         with self._lock:
-            if self.listening and not self._closed:
-                return True
-            listeners = list(self.listening)
-            self._forget_thread()
-        for listener in listeners:
-            listener.wake()
-        return False
+            if self._is_at_work and not self.listening:
+                self.thread = self.sleeper = None
+            return self._is_at_work
 
     def _tell_news(self) -> bool:
         """Wake those whose queues have other numbers than they were told of."""
@@ -149,14 +151,15 @@ class Signals:
             listener.wake()
         return bool(news)
 
-    def _renew_sleeper(self) -> None:
-        """Watch what is there now."""
+    def _renewed(self, sleeper: Sleeper) -> Sleeper:
+        """Watch what is there now, and look at what came until then."""
         new = _make_sleeper(self._path)
         with self._lock:
-            old, self.sleeper = self.sleeper, new
-        if old is not None:
-            old.close()
+            if self._is_at_work:
+                self.sleeper = new
+        sleeper.close()
         self._tell_news()
+        return new
 
 
 class _Listener:

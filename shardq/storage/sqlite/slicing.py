@@ -16,13 +16,13 @@ from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, fenced, uncovered
 from shardq.storage.sqlite import directory, queues
-from shardq.storage.sqlite.bundles import BEHIND
+from shardq.storage.sqlite.bundles import BEHIND, HOLDER
 
 __all__ = ["FEW", "MOVES_KNOWN", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
 # What begins within a span, and the last that begins before it, which may end before it too.
-SQL_COVERING = """
-    SELECT slice_key, first, count, token, processed_at FROM slice
+SQL_COVERING = f"""
+    SELECT slice_key, first, count, {HOLDER}, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
     AND first >= coalesce((SELECT max(first) FROM slice WHERE bundle_id = ?1 AND first <= ?2), 0)
     ORDER BY first
@@ -46,8 +46,8 @@ _SKIP = """
     WHERE slice_key = ?1
 """
 # A limit keeps what a claim holds from being read whole for some of it.
-SQL_HELD = """
-    SELECT bundle_id, first, count, token, slice_key FROM slice INDEXED BY slice_by_token
+SQL_HELD = f"""
+    SELECT bundle_id, first, count, {HOLDER}, slice_key FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
 _MOVED = """

@@ -62,11 +62,10 @@ Ts = TypeVarTuple("Ts")
 class SqliteStore(KeyMethods):
     """Queues in one SQLite file, for the threads and processes of one machine.
 
-    The file is made by :meth:`create_schema` and :meth:`create_queue`; until then everything reads as empty.
-    Appends, acks and removals are on the disk when they return; a power failure may undo the last claims,
-    extensions and releases, which at most redelivers. With ``synchronous="normal"`` it may undo the last
-    appends and acks too; the end of a process never undoes anything. ``busy_timeout`` is how many seconds to wait for
-    other processes' locks.
+    The file is made by :meth:`create_schema` and :meth:`create_queue`; until then everything reads as empty. Appends,
+    acks and removals are on the disk when they return; a power failure may undo the last claims, extensions and
+    releases, which at most redelivers. With ``synchronous="normal"`` it may undo the last appends and acks too; the
+    end of a process never undoes anything. ``busy_timeout`` is how many seconds to wait for other processes' locks.
 
     A closed store can be used again: it opens new connections.
     """

@@ -202,11 +202,11 @@ class Bench:
         lease: float = LONG,
         shorten: bool = True,
         starts: bool = False,
-        alone: bool = False,
+        blocks: bool = False,
         by: Store | None = None,
     ) -> Fenced:
         """Hold the messages for longer."""
-        request = Extend(self.shard, spans, self.duration(lease), shorten, starts, alone)
+        request = Extend(self.shard, spans, self.duration(lease), shorten, starts, blocks)
         return (by or self.store).extend(request)
 
     def release(

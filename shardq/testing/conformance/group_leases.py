@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
-from shardq.storage.requests import Acknowledge, Bundle, Claim, Fenced, Span
+from shardq.storage.requests import BLOCKED, Acknowledge, Bundle, Claim, Fenced, Span
 from shardq.storage.store import Store
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.groups import GroupedContract, many
@@ -56,39 +57,59 @@ class GroupLeaseContract(GroupedContract):
         again = grouped.claim(by=grouped.other)
         assert again.messages == [*of_bundle(first, 1), *of_bundles(middle, last)]
 
-    def test_the_group_waits_for_a_lease_of_thousands_of_years(self, grouped: Bench) -> None:
+    def test_a_group_waits_for_a_message_that_blocks_it(self, grouped: Bench) -> None:
         first, later = grouped.given(), grouped.given()
-        front, behind = grouped.claim().spans
-        assert grouped.extend(front, lease=6_900 * 366 * 86_400.0) == Fenced()
-        assert grouped.release(behind) == Fenced()
+        front, _ = grouped.claim().spans
+        assert grouped.extend(front, blocks=True) == Fenced()
         grouped.advance(60)
         assert grouped.claim(by=grouped.other).messages == []
-        assert grouped.held() == of_bundle(first)
-        assert grouped.ack(front) == Fenced()
+        assert [(each.bundle.id, each.blocks) for each in grouped.peek()] == [
+            (first.id, True),
+            (later.id, False),
+        ]
+        assert [(each.bundle.id, each.token) for each in grouped.peek(held=True)] == [(first.id, BLOCKED)]
+        assert grouped.ack(*_blocked(front)) == Fenced()
         assert grouped.claim(by=grouped.other).messages == of_bundle(later)
 
-    def test_a_repeated_claim_shortens_no_lease(self, grouped: Bench) -> None:
-        first, later = grouped.given(2), grouped.given()
-        other = grouped.given(group="b")
+    def test_what_blocks_a_group_is_lost_to_the_claim_that_held_it(self, grouped: Bench) -> None:
+        bundle, later = grouped.given(3), grouped.given()
+        taken = grouped.claim(2)
+        blocks = taken.span(1, 1)
+        assert grouped.extend(blocks, blocks=True) == Fenced()
+        for client in (grouped.store, grouped.other):
+            assert grouped.ack(blocks, by=client) == Fenced(lost=(blocks,))
+            assert grouped.release(blocks, by=client) == Fenced(lost=(blocks,))
+            assert grouped.extend(blocks, lease=1, by=client) == Fenced(lost=(blocks,))
+            assert grouped.extend(blocks, blocks=True, by=client) == Fenced(lost=(blocks,))
+        assert grouped.forward((blocks,), grouped.bundle(), in_place=True) == Fenced(lost=(blocks,))
+        assert grouped.ack(*taken.spans) == Fenced(lost=(blocks,))
+        assert grouped.held() == of_bundle(bundle, 1, 1)
+        instead = grouped.bundle()
+        assert grouped.forward(_blocked(blocks), instead, in_place=True) == Fenced()
+        assert grouped.forward(_blocked(blocks), instead, in_place=True) == Fenced(lost=_blocked(blocks))
+        again = grouped.claim(by=grouped.other)
+        assert again.messages == [*of_bundle(instead), *of_bundle(bundle, 2), *of_bundle(later)]
+
+    def test_a_repeated_claim_leaves_out_what_blocks_its_group(self, grouped: Bench) -> None:
+        first, other = grouped.given(3), grouped.given(group="b")
         taken = grouped.claim(lease=5)
-        long = taken.span(0, 1)
-        assert grouped.extend(long, lease=500, alone=True) == Fenced()
+        grouped.extend(taken.span(1, 1), blocks=True)
         again = grouped.claim(token=taken.token, lease=5)
         assert sorted(again.messages) == sorted([*of_bundle(first, 0, 1), *of_bundle(other)])
-        grouped.advance(30)
-        assert grouped.claim(by=grouped.other).messages == of_bundle(other)
-        assert grouped.ack(long) == Fenced()
-        assert grouped.claim(by=grouped.other).messages == [*of_bundle(first, 1), *of_bundle(later)]
+        grouped.ack(*again.spans)
+        new = grouped.given(group="b")
+        assert grouped.claim(token=taken.token, lease=5).messages == of_bundle(new)
+        grouped.advance(10)
+        assert grouped.claim(by=grouped.other).messages == of_bundle(new)
+        assert grouped.held() == sorted([*of_bundle(first, 1, 1), *of_bundle(new)])
 
     @pytest.mark.parametrize("starts", [True, False])
-    def test_a_message_that_is_held_alone_gives_back_what_is_held_behind(
-        self, grouped: Bench, starts: bool
-    ) -> None:
+    def test_a_message_that_blocks_gives_back_what_is_held_behind(self, grouped: Bench, starts: bool) -> None:
         first, middle, last = grouped.given(3), grouped.given(), grouped.given(2)
         other = grouped.given(group="b")
         taken = grouped.claim(started=not starts)
-        alone = taken.span(1, 1)
-        assert grouped.extend(alone, lease=500, starts=starts, alone=True) == Fenced()
+        blocks = taken.span(1, 1)
+        assert grouped.extend(blocks, starts=starts, blocks=True) == Fenced()
         assert grouped.held() == [*of_bundle(first, 0, 2), *of_bundle(other)]
         behind = [*of_bundle(first, 2), *of_bundles(middle, last)]
         later = [span for span in taken.spans if span.bundle_id in (middle.id, last.id)]
@@ -96,22 +117,27 @@ class GroupLeaseContract(GroupedContract):
             assert sorted(of_spans(use(taken.span(2, 1), *later).lost)) == behind
         grouped.advance(30)
         assert grouped.claim(by=grouped.other).messages == []
-        assert grouped.extend(alone, lease=500, alone=True) == Fenced()
-        assert grouped.ack(taken.span(0, 1), alone) == Fenced()
+        assert grouped.ack(taken.span(0, 1), *_blocked(blocks)) == Fenced()
         again = grouped.claim(by=grouped.other)
         assert (again.messages, again.deliveries) == (behind, {1})
 
-    def test_messages_that_are_held_alone_stay_together_up_to_the_first_other_one(
-        self, grouped: Bench
-    ) -> None:
+    def test_messages_that_block_together_stay_so_up_to_the_first_other_one(self, grouped: Bench) -> None:
         bundle, later = grouped.given(5), grouped.given()
         taken = grouped.claim()
         grouped.ack(taken.span(1, 1))
         kept = (taken.span(0, 1), taken.span(2, 1))
-        assert grouped.extend(*kept, taken.span(4, 1), lease=500, alone=True) == Fenced()
+        assert grouped.extend(*kept, taken.span(4, 1), blocks=True) == Fenced()
         assert grouped.held() == [*of_bundle(bundle, 0, 1), *of_bundle(bundle, 2, 1)]
-        assert grouped.ack(*kept) == Fenced()
+        assert grouped.ack(*_blocked(*kept)) == Fenced()
         assert grouped.claim(by=grouped.other).messages == [*of_bundle(bundle, 3), *of_bundle(later)]
+
+    def test_what_blocks_goes_back_with_what_is_before_it(self, grouped: Bench) -> None:
+        bundle = grouped.given(2)
+        taken = grouped.claim()
+        grouped.extend(taken.span(1, 1), blocks=True)
+        assert grouped.release(taken.span(0, 1)) == Fenced()
+        assert grouped.ack(*_blocked(taken.span(1, 1))) == Fenced(lost=_blocked(taken.span(1, 1)))
+        assert grouped.claim(by=grouped.other).messages == of_bundle(bundle)
 
     def test_what_is_given_back_from_behind_is_not_counted(self, grouped: Bench) -> None:
         first, later = grouped.given(), grouped.given(2)
@@ -260,3 +286,8 @@ class GroupLeaseContract(GroupedContract):
             list(pool.map(work, [grouped.store, grouped.other, grouped.store, grouped.other]))
         assert done == {group: [each.id for each in bundles] for group, bundles in sent.items()}
         assert grouped.leftovers() == {}
+
+
+def _blocked(*spans: Span) -> tuple[Span, ...]:
+    """The same messages, as what blocks their groups."""
+    return tuple(replace(span, token=BLOCKED) for span in spans)

@@ -153,7 +153,7 @@ class _Claimer:
         lapsed = [lease for lease in row.leases(due_row[0] for due_row in due_rows) if lease.due <= now]
         candidates = [*fronts, *(each for lease in lapsed for each in of_lease(lease))]
         mine = self._reader.groups(group for lease in own for group in lease.groups)
-        held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
+        held = {row_id: row for row_id, row in mine.items() if row.group.held_under(self._request.token)}
         whole = len(fronts) < self._fronts
         candidates.sort(key=attrgetter("rank"))
         return _Found(now, control, held, [*own, *lapsed], fronts, whole, candidates)
@@ -257,11 +257,12 @@ class _Claimer:
         until = draft.now + self._request.lease
         slices: list[Slice] = []
         for row_id, row in own.items():
-            group = row.group
+            group, token = row.group, self._request.token
+            slices += [each.slice for each in group.held_under(token)]
             held = [
-                Member(each.slice, max(until, each.due), each.place) for each in group.members[: group.held]
+                Member(each.slice, until, each.place) if group.holder(each) == token else each
+                for each in group.members[: group.held]
             ]
-            slices += [each.slice for each in held]
             draft.set(row_id, [*held, *group.waiting], len(held))
         bundles = self._reader.row.start_bundles(each.bundle_id for each in slices)
         if not draft.apply():

@@ -91,7 +91,7 @@ def _members(reader: GroupReader, row: GroupRow, since: int = 0) -> Iterator[tup
 
 def _window(row: GroupRow) -> Iterator[tuple[Member, bytes | None]]:
     for number, each in enumerate(row.group.members):
-        yield each, row.group.token if number < row.group.held else None
+        yield each, row.group.holder(each) if number < row.group.held else None
 
 
 def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:

@@ -29,6 +29,7 @@ from shardq.storage.cassandra.rows import (
     due_row_of,
     encode,
 )
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER
 
 __all__ = [
     "WINDOW",
@@ -80,7 +81,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
-    """The messages of a group. What is held is the front part, under one token."""
+    """The messages of a group. What is held is the front part, under one token but for what blocks the group."""
 
     name: str
     members: tuple[Member, ...] = ()
@@ -97,6 +98,14 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     def waiting(self) -> tuple[Member, ...]:
         """What is in the window and not held."""
         return self.members[self.held :]
+
+    def holder(self, each: Member) -> bytes:
+        """The token under which one of those is that are held."""
+        return BLOCKED if each.due > BLOCKED_AFTER else self.token
+
+    def held_under(self, token: bytes) -> list[Member]:
+        """What is held under a token."""
+        return [each for each in self.members[: self.held] if self.holder(each) == token]
 
     @property
     def lease_key(self) -> Key:

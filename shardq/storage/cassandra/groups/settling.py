@@ -74,7 +74,7 @@ def acknowledge(session: Session, known: KnownGroups, request: Acknowledge, now:
 
 
 def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -> Fenced:
-    """Hold the slices until now + lease; with ``alone`` give back what is held behind them."""
+    """Hold the slices until now + lease; with ``blocks`` without end, and give back what is held behind them."""
 
     def extended(each: Member, until: int) -> Member:
         one = each.slice
@@ -83,9 +83,9 @@ def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -
         return Member(one, until if request.shorten else max(until, each.due), each.place)
 
     def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
-        until = draft.now + request.lease
+        until = request.until(draft.now)
         for each in cuts:
-            count = each.end_of_named if request.alone else len(each.pieces)
+            count = each.end_of_named if request.blocks else len(each.pieces)
             held = [extended(one, until) if is_named else one for one, is_named in each.pieces[:count]]
             back = [_given_back(one, draft.now, 0, started=False) for one, _ in each.pieces[count:]]
             draft.set(each.group, [*held, *back, *each.waiting], count)
@@ -276,7 +276,7 @@ def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_C
     for row_id, row in rows.items():
         pieces: list[tuple[Member, bool]] = []
         for each in row.group.members[: row.group.held]:
-            whole, name = (each.slice.first, each.slice.end), (row.group.token, each.slice.bundle_id)
+            whole, name = (each.slice.first, each.slice.end), (row.group.holder(each), each.slice.bundle_id)
             held.setdefault(name, []).append(whole)
             named = [(part, True) for part in overlap(whole, wanted.get(name, ()))]
             rest = [(part, False) for part in gaps(whole, wanted.get(name, ()))]
