@@ -85,7 +85,11 @@ class Consumer(Closing):
         self._idling = Idling(first.store, first.retry, self._receiving, lambda: self._stopped)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
-            Prefetcher(contexts, self._receiving, self._settlement, prefetch, turns()) if prefetch else None
+            Prefetcher(
+                contexts, self._receiving, self._settlement, prefetch, turns(), leaves=lambda: self._stopped
+            )
+            if prefetch
+            else None
         )
         self._left: list[HeldSlice] = []  # acked, and still to be handed out
         # Of a pop that failed: the next one asks whether they are acked.
@@ -167,6 +171,8 @@ class Consumer(Closing):
         """End waiting and :meth:`batches`. For signal handlers and other threads."""
         self._stopped = True
         self._idling.wake()
+        if self._prefetcher is not None:
+            self._prefetcher.wake()
 
     def close(self) -> None:
         """Stop extending leases, release the messages that were claimed ahead, and leave the queue's consumers.

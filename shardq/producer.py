@@ -134,8 +134,7 @@ class Producer(Closing):
             alone = options.unique_key is not None or send.large is not None
             return self._joining.submit(object() if alone else None, send)
         except OutcomeUnknown as error:
-            again = error.unsent or (message,)  # none: it was not begun
-            error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)
+            error.unsent = error.unsent or (message,)  # none: it was not begun
             raise
 
     def send_file(self, path: str | PathLike[str], **options: Unpack[SendArguments]) -> str:

@@ -205,12 +205,13 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
 
 
 def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
-    """What sleeps until something may have come into the queue since its last call, for so many seconds at most.
+    """Return a function that sleeps until the queue may have news since its last call, for the given seconds at most.
 
-    For one thread. Where the store does not signal what other processes send, what they send does not end it.
+    It is for one thread. Sends of other processes end the sleep only where the store signals them.
     """
-    waiter, names = Waiter(queue._context.store), (queue.name,)
-    return lambda seconds: queue._context.retry(waiter.wait, names, seconds)
+    retry, names = queue._context.retry, (queue.name,)
+    waiter = Waiter(queue._context.store, lambda: retry.closed)
+    return lambda seconds: retry(waiter.wait, names, seconds)
 
 
 def use(queue: Queue) -> None:

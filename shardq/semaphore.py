@@ -88,7 +88,8 @@ class Semaphore:
         if timeout is not None:
             check_number("timeout", timeout, 0.0, _LONGEST_WAIT_SECONDS)
         deadline = time.monotonic() + (_LONGEST_WAIT_SECONDS if timeout is None else timeout)
-        pace, waiter = PermitPace(), Waiter(self._context.store)
+        retry = self._context.retry
+        pace, waiter = PermitPace(), Waiter(self._context.store, lambda: retry.closed)
         while not (taken := self._take()):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -96,7 +97,7 @@ class Semaphore:
                     f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
                 )
             left = min(left, pace.until_next_look(self._permits))
-            self._context.retry(waiter.wait, (self._permits.queue,), left)
+            retry(waiter.wait, (self._permits.queue,), left)
         self._keeper.get().keep(taken)
         return Permit(self.name, taken[0], self._context.store.now, self._give_back)
 

@@ -111,5 +111,14 @@ def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
 
 
 def is_over(thread: threading.Thread | None) -> bool:
-    """True when there is no thread, or it has ended. One that was not started yet is about to be."""
-    return thread is None or (thread.ident is not None and not thread.is_alive())
+    """True when there is no thread, or it has ended, or was not started for a second after it was seen here.
+
+    One that is noted is about to be started, unless the thread that noted it was interrupted just then.
+    """
+    if thread is None:
+        return True
+    if thread.ident is not None:
+        return not thread.is_alive()
+    now = time.monotonic()
+    noted_at: float = thread.__dict__.setdefault("noted_at", now)
+    return now - noted_at > _RECHECK_SECONDS

@@ -11,9 +11,9 @@ from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, W
 from shardq.planning.unit_costs import UnitCosts, unit_costs
 from shardq.wording import shown
 
-__all__ = ["CONDITIONS", "Choice", "Plan", "Use", "plan"]
+__all__ = ["Choice", "Plan", "Use", "plan"]
 
-CONDITIONS = (
+_CONDITIONS = (
     "whole bundles in one send_many at a steady rate, batches that are read and acked whole by consumers that keep up; "
     "no groups, keys, history, results or handlers; processes that share their cores with others"
 )
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def conditions(self) -> str:
         """Under which the unit costs were measured, and hold."""
-        return CONDITIONS
+        return _CONDITIONS
 
     @property
     def limit(self) -> Use:

@@ -39,9 +39,9 @@ class Idling:
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._store, self._retry, self._receiving = store, retry, receiving
-        self._waiter = Waiter(store, stopped)
+        self._waiter = Waiter(store, lambda: stopped() or retry.closed)
         self.wake = self._waiter.wake
-        """Ends a sleep. Called by who stops what receives; a stop without it is noticed within a second."""
+        """End a sleep. A stop that does not call this is noticed within a second."""
         self._lock = lock or nullcontext()  # of what receives, if other threads use it
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
@@ -64,7 +64,7 @@ class Idling:
             queues = self._receiving.waits_for
         self.has_slept = True
         signalled, self._signalled = self._signalled, ()
-        news = self._retry(self._waiter.wait, tuple(queues), until - time.monotonic())
+        news = self._retry(lambda: self._waiter.wait(tuple(queues), until - time.monotonic()))
         self._signalled = tuple(queues[name] for name in news if name in queues)
         self._woke = time.monotonic()
         if self._signalled:

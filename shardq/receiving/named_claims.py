@@ -86,8 +86,8 @@ class NamedClaims:
             held, given_up = self._delivered_again(claim, run, held)
         got = sum(taken.count for taken in entry.taken)
         if got > len(given_up) + count_of(held):
-            left_out = given_up | places_of(map(Taken.of, held))
-            missing = [place for place in in_order(entry.taken) if place not in left_out]
+            known = given_up | places_of(map(Taken.of, held))
+            missing = [place for place in in_order(entry.taken) if place not in known]
             self._tell_missing(claim, missing, strict=strict)
         self.context.counters.add(received=count_of(held))
         return Taking(held, got)

@@ -15,7 +15,7 @@ from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
 from shardq.storage.per_process import forks
-from shardq.waits import ChangeNotifier, start
+from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Overlap"]
 
@@ -137,12 +137,12 @@ class Overlap:
 
         def take() -> tuple[list[HeldSlice], ...]:
             """Take the claim under the lock, so that its thread does not give it back at the same time."""
-            if claim.held is None:
+            if claim.held is None and not is_over(self._thread):
                 return ()
             if self.claim is not claim:
                 return ([],)
             self.claim = None
-            return (claim.held,)
+            return (claim.held or [],)  # none: who began it was interrupted before its thread was started
 
         (taken,) = self._changes.wait_for(take)
         self._changes.notify_all()

@@ -17,10 +17,9 @@ from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.receiving.turns import Turns
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
-from shardq.waits import ChangeNotifier, start
+from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Prefetcher"]
-
 
 _log = logging.getLogger(__name__)
 
@@ -81,20 +80,19 @@ class Prefetcher:
         size: int,
         turns: Turns,
         timer: Callable[[], float] = time.monotonic,
+        leaves: Callable[[], bool] = lambda: False,
     ) -> None:
         self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
+        self._leaves = leaves  # nobody waits in `take` any more
         self._lock = threading.RLock()
         self._changes = ChangeNotifier(self._lock)
+        self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
         self._stopped = self._begun = False
         self._error: ShardqError | None = None
         self._idling = Idling(
-            contexts[0].store,
-            self._retry,
-            receiving,
-            lambda: self._is_over,
-            self._claiming,
+            contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
         )
         self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
@@ -107,7 +105,8 @@ class Prefetcher:
         """
         self._retry.check_open()  # the thread ends with the client
         with self._lock:
-            begins, self._begun = self._thread.ident is None and not self._begun, True
+            begins = self._thread.ident is None and (not self._begun or is_over(self._thread))
+            self._begun = True
         if begins:
             start(self._thread, self._forget_begin)
         error: ShardqError | None = None
@@ -277,8 +276,8 @@ class Prefetcher:
         def look() -> list[list[HeldSlice]]:
             """Find nothing to wait for longer, or what is taken."""
             waiting = self._waiting(closed)
-            is_over = waiting or self._error or self._stopped
-            return [self._take_first(waiting, limit, failing)] if is_over else []
+            is_ready = waiting or self._error or self._stopped or self._leaves()
+            return [self._take_first(waiting, limit, failing)] if is_ready else []
 
         found = self._changes.wait_for(look, seconds)
         if not found:

@@ -293,7 +293,7 @@ class InFlightAppends:
             self._threads.shutdown()
 
     def add(self, bundles: list[PlannedBundle]) -> Iterator[Written]:
-        """Send them on their way; returns those that had to be waited for, with what became of them."""
+        """Store the bundles, aside if the store takes several requests. Yield the results that had to be waited for."""
         if self._most == 1:
             yield _store(self._context, bundles)
             return
@@ -304,8 +304,7 @@ class InFlightAppends:
             yield self._oldest()
         if self._failure is not None:
             yield from self.rest()  # which was given before it
-            again = {planned.id for planned in bundles if planned.again}
-            yield Written.failed(bundles, self._failure, again)
+            yield Written.failed(bundles, self._failure)
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="shardq-send")

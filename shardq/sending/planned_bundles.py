@@ -49,9 +49,9 @@ _HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 
 
 class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
-    """A bundle that is about to be stored, as the store gets it, and what its sender has to know of it.
+    """A bundle before it is stored: the fields that the store keeps, and those that only its sender needs.
 
-    Unlike other bundles it can be part of a cycle: what was given may hold the error of its send.
+    The garbage collector tracks it: a message that was given may refer to the error of its own send.
     """
 
     shard: Shard
@@ -215,7 +215,7 @@ def plan_bundle(
         due,
         now,
         count,
-        encode_bundle((bodies, headers, keys, None, first.unique_key, first.large)),
+        encode_bundle(BundleData(bodies, headers, keys, unique_key=first.unique_key, large=first.large)),
         None if first.ttl is None else expiry_of(due, first.ttl),
         first.group,
         shard=shard,

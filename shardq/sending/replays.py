@@ -45,8 +45,17 @@ def _replayed(
     now, group = target.store.now(), lane_among(piece.bundle.group, lanes)
     identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
     shard = choose_shard(target, now, piece.count, group)
-    fields = identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data), None, group
-    return PlannedBundle(*fields, shard=shard, large=data.large)
+    return PlannedBundle(
+        identity,
+        piece.bundle.priority,
+        due=now,
+        enqueued_at=now,
+        count=piece.count,
+        data=encode_bundle(data),
+        group=group,
+        shard=shard,
+        large=data.large,
+    )
 
 
 def messages_of(shard: Shard, piece: StoredSlice) -> BundleData:

@@ -33,6 +33,7 @@ __all__ = [
     "Written",
     "joined_sends",
     "plan_sends",
+    "send_alone",
     "send_once",
     "store_sends",
     "tell_stored",
@@ -53,9 +54,11 @@ class Written(msgspec.Struct, frozen=True):
 
     @classmethod
     def failed(
-        cls, bundles: Sequence[PlannedBundle], error: BaseException, doubtful: Collection[bytes] = ()
+        cls, bundles: Sequence[PlannedBundle], error: BaseException, doubtful: Collection[bytes] | None = None
     ) -> Written:
-        """The result when nothing is confirmed."""
+        """The result when nothing is confirmed. Without ``doubtful``, what was sent before may be stored."""
+        if doubtful is None:
+            doubtful = {planned.id for planned in bundles if planned.again}
         return cls(bundles, [None] * _count(bundles), error, tuple(bundles), doubtful)
 
     @property
@@ -197,8 +200,7 @@ def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], door:
 
 def tell_stored(context: QueueContext, written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
-    if context.hooks is None:
-        return
+    assert context.hooks is not None
     pairs = zip(_described(written.bundles), written.ids, strict=True)
     if stored := [message for message, identity in pairs if identity is not None]:
         context.hooks.after_send(context.name, stored, written.stored)
@@ -215,7 +217,7 @@ def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
 
 
 def _count(bundles: Iterable[PlannedBundle]) -> int:
-    """How many places the input has, as far as bundles name theirs."""
+    """Return the number of places in the input. Bundles without places count as none."""
     return max((planned.places[-1] for planned in bundles if planned.places), default=-1) + 1
 
 
@@ -264,7 +266,7 @@ def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
 
 
 def joined_sends(context: QueueContext, *, linger: float, limit: int, max_bytes: int) -> Joining[Send, str]:
-    """What stores single messages: together, up to so many and so many bytes, where several threads submit them."""
+    """Return what stores single messages: alone, or up to ``limit`` messages and ``max_bytes`` together."""
     return Joining(
         partial(send_alone, context),
         partial(_send_several, context),
@@ -284,9 +286,10 @@ def _fitting(limit: int, max_bytes: int, sends: Sequence[Send]) -> int:
 
 
 def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> None:
-    """What is planned may be stored from then on, however this ends: everybody is told under which id.
+    """Store the messages of several threads together, and give each caller its id or error.
 
-    If one of several is refused, each is stored alone, so that nobody meets the error of another.
+    Planned messages may be stored even when this raises, so the errors carry their ids. If the store refuses them
+    together, each is stored alone, so that no caller gets the error of another.
     """
     several = len(sends) > 1
     try:
@@ -300,7 +303,8 @@ def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) ->
     is_refused = False
     try:
         written = store_sends(context, bundles)
-        tell_stored(context, written)
+        if context.hooks is not None:
+            tell_stored(context, written)
         is_refused = several and _is_refused(written)
         if not is_refused:
             _tell(sends, written)

@@ -280,7 +280,7 @@ class Settling(msgspec.Struct, eq=False):
         if self.verb.gives_back and selection.held.shard.is_grouped:
             # Of what was given back before its lease was over an earlier message of its group was.
             selection = selection.over(self.context.store.now())
-        if self.verb.blocks:  # what an earlier attempt or somebody else let block is as it should be
+        if self.verb.blocks:  # a message that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
             return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
         explained = self.verb.unanswered_explains_lost or moved

@@ -37,7 +37,7 @@ from shardq.sending.storing import store_sends
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shard
 from shardq.spark.run_parts import Common, RunPart, commons_of
-from shardq.storage.bundle_data import encode_bundle
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 
 __all__ = ["Run"]
@@ -241,13 +241,15 @@ def _planned(
         common.due,
         moment,
         len(places),
-        encode_bundle((bodies, headers if headers and any(headers) else None, keys, None, unique_key, None)),
+        encode_bundle(
+            BundleData(bodies, headers if headers and any(headers) else None, keys, unique_key=unique_key)
+        ),
         expiry_of(common.due, common.ttl),
         common.group,
         shard=shard,
         key=dedupe_key,
         places=places[:1] if is_keyed else (),
-        positions=range(is_keyed),
+        positions=range(1) if is_keyed else (),
         unique_key=unique_key,
     )
 

@@ -35,7 +35,7 @@ class CrossShardStore(Store, Protocol):
         Each answer MUST be what its own method would give at that point: a request sees what those before it have done.
         What a forward does not do, as something is lost or gone, keeps nothing else from being done. When it raises,
         nothing of any request MUST be done, but for OutcomeUnknown, after which all may be. It MUST be as durable as
-        each method by itself, and be news as that is.
+        each method alone, and wake listeners as that method does.
         """
         ...
 

@@ -8,7 +8,7 @@ in parts, or nil. The last three may be missing: they came later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -29,9 +29,9 @@ __all__ = [
 class BundleData(msgspec.Struct, array_like=True, frozen=True):
     """The messages of a bundle."""
 
-    bodies: list[bytes]
-    headers: list[dict[str, Any] | None] | None = None  # values as in HeaderValue
-    dedupe_keys: list[str | None] | None = None
+    bodies: Sequence[bytes]
+    headers: Sequence[dict[str, Any] | None] | None = None  # values as in HeaderValue
+    dedupe_keys: Sequence[str | None] | None = None
     move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
     unique_key: str | None = None  # of a message in a bundle of its own
     large: LargeBody | None = None  # in place of the body, of a message in a bundle of its own
@@ -59,13 +59,8 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
     large: LargeBody | None = None
 
 
-Fields: TypeAlias = """tuple[
-    Sequence[bytes], Sequence[dict[str, Any] | None] | None, Sequence[str | None] | None, str | None, str | None,
-    LargeBody | None,
-]"""  # fmt: skip
-
-encode_bundle: Callable[[BundleData | Fields], bytes] = msgspec.msgpack.Encoder().encode
-"""The messages, or the fields of :class:`BundleData`, as bytes."""
+encode_bundle: Callable[[BundleData], bytes] = msgspec.msgpack.Encoder().encode
+"""The messages as bytes."""
 
 _decoder = msgspec.msgpack.Decoder(BundleData)
 read_keys = msgspec.msgpack.Decoder(BundleKeys).decode

@@ -1,4 +1,4 @@
-"""Being told of news: of what may have become deliverable in some queues."""
+"""Notifications: which queues may have new deliverable messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from shardq.storage.per_process import PerProcess
+from shardq.storage.per_process import PerProcess, forks
 from shardq.waits import Turn
 
 __all__ = ["Listener", "Listens", "LocalListener", "LocalNotifier", "Waiter", "of_process"]
@@ -20,7 +20,7 @@ class Listener(Protocol):
     """Tells one receiver of news, as :meth:`shardq.storage.store.Store.listen` says."""
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues where something may have come since they were last told of; if none, begin to listen."""
+        """Return the queues with news since the last call; if there are none, begin to listen."""
         ...
 
     def rest(self) -> None:
@@ -43,17 +43,20 @@ class Waiter:
         self._store, self._is_over = store, is_over
         self._turn = Turn()
         self._listener: Listener | None = None
+        self._generation = forks.count
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Return the queues that have news; none after ``seconds``, or when it is over."""
         until = time.monotonic() + seconds
-        if self._listener is None:
+        if self._listener is None or self._generation != forks.count:  # the parent's is of no use to a child
+            self._generation = forks.count
             self._listener = self._store.listen(self.wake)
         try:
             while True:
                 self._turn = turn = Turn()
-                news = self._listener.news(queues)
-                if news or self._is_over():
+                if self._is_over():
+                    return ()
+                if news := self._listener.news(queues):
                     return news
                 turn.wait(max(0.0, min(until - time.monotonic(), _RECHECK_SECONDS)))
                 if time.monotonic() >= until:  # the next wait begins with a look
@@ -67,12 +70,10 @@ class Waiter:
 
 
 class LocalNotifier:
-    """Counts what became deliverable, by queue, and wakes those who listen. Announcements are merged, never dropped."""
+    """Counts announcements by queue and wakes the listeners of this process. They are merged, never dropped."""
 
     def __init__(self) -> None:
-        self._lock = (
-            threading.RLock()
-        )  # a signal's handler may send while the thread that it interrupts listens
+        self._lock = threading.RLock()  # a signal's handler may send while the thread below it listens
         self._counts: dict[str, int] = {}
         self._of_all = 0
         self._listening: dict[LocalListener, frozenset[str]] = {}
@@ -95,7 +96,9 @@ class LocalNotifier:
                     self.announce_all()
                 self._counts[queue] = self._counts.get(queue, 0) + 1
             if self._listening:
-                self._wake([each for each, names in self._listening.items() if not names.isdisjoint(queues)])
+                self._wake(
+                    [each for each, names in list(self._listening.items()) if not names.isdisjoint(queues)]
+                )
 
     def announce_all(self) -> None:
         """Wake everybody: what became deliverable is not known."""

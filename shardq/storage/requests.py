@@ -52,8 +52,7 @@ BLOCKED = b"shardq: blocked!"
 """The token under which messages are held that block their groups, whichever claim held them before."""
 
 BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
-"""A store MAY keep them under the token of that claim by a lease that ends later than this, as no other one does."""
-
+"""A store MAY keep the claim's token with a lease that ends later than this, as no other does, and show `BLOCKED`."""
 _NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
@@ -282,7 +281,9 @@ class Capabilities(msgspec.Struct, frozen=True):
     settle_across_shards: bool = False  # it settles in several shards in one step: `CrossShardStore.settle`
     requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
     claims_beside_acks: bool = False  # a claim need not wait for an ack in the same shard that is under way
-    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
+    signals: bool = (
+        False  # listeners wake soon after an append by another process, so consumers need not poll
+    )
     groups: bool = False  # bundles may have a group, whose order is kept
     transactions: bool = False  # it can be part of one of the application's: `TransactionalStore.within`
     backup_tools: str = "the tools of its servers"  # that save and restore it; empty: `SavedStore` does

@@ -23,8 +23,8 @@ Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped
   claim MUST take what follows, too, as far as it is due. Its answer has the messages of each group in order.
 - What is held of a group MUST be its front part, held by one claim. So a release gives back, uncounted and in its
   place, what it leaves held behind. A claim that takes the front over takes all that was held from its holder.
-- What ends the stay of a message MUST let the next one go in the same step, and be news as an append is. Nothing
-  of a group is left when its last message is gone. No cost depends on the number of groups.
+- What ends the stay of a message MUST let the next one go in the same step, and wake listeners as an append does.
+  Nothing of a group is left when its last message is gone. No cost depends on the number of groups.
 - A call that changes several groups MAY do so group after group. If it fails in between it MUST raise OutcomeUnknown.
 - A probe MUST leave out what others are before. Counts and looks show its own due time; `peek` has groups in order.
 """

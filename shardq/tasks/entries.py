@@ -102,8 +102,9 @@ class EntryQueue:
         """Sleep until something may have been written, for so many seconds at most; False: nothing ever was."""
         try:
             queue = self._opened()
-            wait = self._own.__dict__.get("wait") or self._own.__dict__.setdefault("wait", waiting_on(queue))
-            wait(seconds)
+            if not hasattr(self._own, "wait"):
+                self._own.wait = waiting_on(queue)
+            self._own.wait(seconds)
         except QueueNotFound:
             return False
         return True

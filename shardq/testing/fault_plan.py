@@ -29,7 +29,7 @@ class Fault(msgspec.Struct, frozen=True):
 class FaultPlan(msgspec.Struct, frozen=True):
     """Faults at given calls and, with a probability and a seed, at random ones.
 
-    ``methods`` limits the random faults to some methods; ``wait`` never fails at random.
+    ``methods`` limits the random faults to some methods; ``listen`` never fails at random.
 
     >>> FaultPlan(faults=(Fault("append", 2, FaultKind.LOST_RESPONSE),)).of("append", 2)
     <FaultKind.LOST_RESPONSE: 'lost response'>
@@ -49,7 +49,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
         return self._random(method, nth)
 
     def _random(self, method: str, nth: int) -> FaultKind | None:
-        if method == "wait" or (self.methods is not None and method not in self.methods):
+        if method == "listen" or (self.methods is not None and method not in self.methods):
             return None
         dice = random.Random(f"{self.seed} {method} {nth}")
         return dice.choice(self.kinds) if dice.random() < self.probability else None

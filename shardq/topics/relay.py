@@ -148,7 +148,7 @@ class Relay:
             return self._register.look()
 
     def stop(self) -> None:
-        """End :meth:`run` after the round at hand, within a second if it waits. For other threads."""
+        """End waiting, and :meth:`run` after the round at hand. For other threads."""
         self._stopped = True
         self._consumer.stop()
 

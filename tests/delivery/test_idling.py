@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
@@ -25,7 +27,7 @@ from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock, ManualTimer
-from shardq.testing.seam import drive_timers, seconds_until_due, seconds_until_poll, store_of
+from shardq.testing.seam import drive_timers, has_slept, seconds_until_due, seconds_until_poll, store_of
 
 
 def longest(consumers: int, due: float | None, queues: int = 1) -> float:
@@ -259,3 +261,32 @@ def test_what_is_not_handed_out_of_a_claim_or_is_released_is_looked_for_in_full(
     assert seconds <= 1
     clock.advance(1)
     assert consumer.receive(1, wait=0.001)
+
+
+@pytest.mark.parametrize("prefetch", [0, 5])
+@pytest.mark.parametrize("end", ["stop", "close", "close the client"])
+def test_a_consumer_that_waits_ends_its_wait_when_it_is_stopped_or_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch, end: str, prefetch: int
+) -> None:
+    """It does not go on until it would look again."""
+    for pause in ("SLOW_POLL_SECONDS", "LONGEST_POLL_SECONDS"):
+        monkeypatch.setattr(idling, pause, 3600.0)
+    client = shardq.connect(url)
+    consumer = client.create_queue("q").consumer(prefetch=prefetch)
+    raised: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            consumer.receive(1, wait=600)
+        except shardq.Closed as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=receive)
+    waiting.start()
+    while not has_slept(consumer) and not prefetch:
+        time.sleep(0.001)
+    {"stop": consumer.stop, "close": consumer.close, "close the client": client.close}[end]()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert bool(raised) is (end == "close the client")
+    client.close()

@@ -86,6 +86,25 @@ def test_the_next_batch_is_claimed_while_one_is_acked(open_queue: Callable[..., 
         assert [number for batch in batches for number in numbers(batch)] == [8, 9]
 
 
+@pytest.mark.parametrize("then", ["read", "close"])
+def test_nobody_waits_for_a_claim_whose_thread_was_not_started_as_an_interrupt_came(
+    open_queue: Callable[..., Any], then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, queue = open_queue()
+    consumer = queue.consumer()
+    first = next(consumer.batches(4, wait=0))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(overlap, "start", interrupt)
+        first.ack()
+    if then == "read":
+        assert numbers(consumer.receive(10))[-1] == 9
+    consumer.close()
+
+
 @pytest.mark.parametrize("end", ["break", "stop", "close", "another read", "pop", "dawdle"])
 def test_what_is_not_handed_out_is_free_at_once_in_its_place_and_without_a_delivery(
     open_queue: Callable[..., Any], end: str, monkeypatch: pytest.MonkeyPatch

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Span
+from shardq.storage.sqlite import settling
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.store import SqliteStore
 
@@ -46,6 +48,25 @@ def test_claims_do_not_wait_for_the_disk_but_appends_and_acks_do(
     store.claim(Claim(shard, b"t" * 16, 1, 1_000_000))
     store.acknowledge(Acknowledge(shard, (Span(sent.id, 0, 1, b"t" * 16),)))
     assert levels == [True, False, True]
+
+
+def test_what_blocks_its_group_is_on_the_disk(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure it would be worked again."""
+    with shardq.connect(url) as client:
+        queue = client.create_queue("q", on_dead_letter="block")
+        queue.producer().send(b"x", group="a")
+        (message,) = queue.consumer().receive(1)
+        levels = []
+        write = Session.write
+
+        def spy(self: Session, change: Callable, *args: object, durable: bool = True) -> object:
+            if change in (settling.extend, settling.settle):
+                levels.append(durable)
+            return write(self, change, *args, durable=durable)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Session, "write", spy)
+        message.dead_letter("it is bad")
+        assert levels == [True]
 
 
 def test_the_log_stays_bounded(path: Path, store: SqliteStore, send: Callable) -> None:

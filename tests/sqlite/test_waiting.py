@@ -18,7 +18,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log
-from shardq.storage.sqlite.log import EventSleeper, log_of
+from shardq.storage.sqlite.log import EventSleeper, Sleeper, log_of
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
 
@@ -116,8 +116,7 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     link.symlink_to(tmp_path.joinpath("old", *([] if steps else ["shop", "queue.db"])))
     store, other = (SqliteStore(str(link.joinpath(*steps))) for _ in range(2))
     waiter = Waiter(store)
-    waiter.wait(["orders"], 0)
-    old = store.signals.sleeper
+    old = watch_of(store, waiter)
     link.unlink()
     link.symlink_to(tmp_path.joinpath("new", *([] if steps else ["shop", "queue.db"])))
     while waiter.wait(["orders"], 0.02) or store.signals.sleeper is old:
@@ -150,6 +149,13 @@ def test_a_wait_outlives_a_folder_that_cannot_be_looked_at(
     sleeper.close()
 
 
+def watch_of(store: SqliteStore, waiter: Waiter) -> Sleeper:
+    """That of the thread which looks for all who wait, once it has begun."""
+    while (watch := store.signals.sleeper) is None:
+        waiter.wait(["orders"], 0.01)
+    return watch
+
+
 def watching(path: Path) -> EventSleeper:
     try:
         return EventSleeper(path)
@@ -171,8 +177,7 @@ def open_descriptors() -> int:
 def test_one_watch_serves_all_who_wait_and_is_given_back_by_close(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    waiter = Waiter(store)
-    waiter.wait(["orders"], 0)
+    watch_of(store, Waiter(store))
     kept = open_descriptors()
     threads = [threading.Thread(target=Waiter(store).wait, args=(["orders"], 0.1)) for _ in range(50)]
     for thread in threads:
@@ -191,7 +196,7 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
     store.create_schema()
     closed = threading.Event()
     waiter = Waiter(store, closed.is_set)
-    waiter.wait(["orders"], 0)
+    watch_of(store, waiter)
     kept = open_descriptors()
     waiting = threading.Thread(target=waiter.wait, args=(["orders"], 60))
     waiting.start()
@@ -230,18 +235,17 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     store = SqliteStore(str(path))
     store.create_schema()
     waiter = Waiter(store)
-    waiter.wait(["orders"], 0)
+    sleeper = watch_of(store, waiter)
     held = path.open("rb") if is_held else None
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
     path.parent.mkdir()
-    sleeper = store.signals.sleeper
     while store.signals.sleeper is sleeper:
         waiter.wait(["orders"], 0.02)
-    sleeper = store.signals.sleeper
-    assert sleeper is not None
-    assert sleeper.lasting is isinstance(sleeper, EventSleeper)
+    made_again = store.signals.sleeper
+    assert made_again is not None
+    assert made_again.lasting is isinstance(made_again, EventSleeper)
     # Then its thread looks as soon as it is told of the new one
     monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)
     waiter.wait(["orders"], 0.1)
@@ -357,13 +361,13 @@ def tell_of_another_file(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("do", "most"),
-    [(tell_of_it, 2), (keep_writing, 1), (tell_of_another_file, 1)],
+    [(tell_of_it, 3), (keep_writing, 2), (tell_of_another_file, 2)],
     ids=["news of another queue", "what nobody waits for", "another file"],
 )
 def test_what_is_no_news_is_not_looked_at_again_and_again(
     tmp_path: Path, do: Callable[[Path], None], most: int
 ) -> None:
-    """A wait begins with a look, and what it is told of causes one more. What is written causes none."""
+    """A wait and its watch begin with a look each, and what is told causes one more. What is written causes none."""
     for name in ("queue.db", "queue.db-wal", "another.db", "another.db-wal"):
         (tmp_path / name).touch()
     looks = 0

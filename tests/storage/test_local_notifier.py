@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 
+from shardq import waits
 from shardq.storage import listening
-from shardq.storage.listening import LocalNotifier
+from shardq.storage.listening import Listener, LocalNotifier, Waiter
+from shardq.storage.per_process import forks
 
 
 @pytest.fixture
@@ -57,3 +63,34 @@ def test_where_too_many_were_announced_everybody_is_woken(notifier: LocalNotifie
         notifier.announce([f"other-{number}"])
     assert woken
     assert listener.news(["letters"])
+
+
+def test_a_forked_child_listens_anew(notifier: LocalNotifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent's listener has a lock that may be held, and hears of nothing."""
+    listeners: list[Listener] = []
+
+    class Store:
+        def listen(self, wake: Callable[[], None]) -> Listener:
+            listeners.append(notifier.listen(wake))
+            return listeners[-1]
+
+    waiter = Waiter(Store())
+    for _ in range(2):
+        waiter.wait(["letters"], 0)
+    assert len(listeners) == 1
+    monkeypatch.setattr(forks, "count", forks.count + 1)
+    for _ in range(2):
+        waiter.wait(["letters"], 0)
+    assert len(listeners) == 2
+
+
+def test_a_thread_that_nobody_starts_counts_as_over_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was to start it was interrupted. Until then it is about to be started."""
+    at = 0.0
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: at))
+    thread = threading.Thread(target=lambda: None)
+    assert not waits.is_over(thread)
+    at += 0.5
+    assert not waits.is_over(thread)
+    at += 1
+    assert waits.is_over(thread)

@@ -78,7 +78,7 @@ def test_random_faults_keep_to_the_methods_and_kinds_of_the_plan() -> None:
     only = FaultPlan(probability=1.0, kinds=(FaultKind.UNAVAILABLE,), methods=frozenset({"claim"}))
     assert only.of("claim", 1) is FaultKind.UNAVAILABLE
     assert only.of("append", 1) is None
-    assert FaultPlan(probability=1.0).of("wait", 1) is None
+    assert FaultPlan(probability=1.0).of("listen", 1) is None
 
 
 def test_a_faulty_store_has_the_capabilities_of_the_inner_one(inner: Store) -> None:

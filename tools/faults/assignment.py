@@ -6,9 +6,8 @@ import msgspec
 
 __all__ = ["ASSIGNMENT", "Assignment"]
 
-ASSIGNMENT = (
-    "SHARDQ_FAULTS_ASSIGNMENT"  # the variable in which the Python processes of Spark find it, as JSON
-)
+ASSIGNMENT = "SHARDQ_FAULTS_ASSIGNMENT"
+"""The variable in which the Python processes of Spark find it, as JSON."""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):

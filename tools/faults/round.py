@@ -29,7 +29,7 @@ from .saved import audit_saved, start_saving
 from .schedule import Step
 from .side import create_side, finish_moves, side_queues, start_movers
 from .sparking import start_spark
-from .stage import CONSUMERS, LASTING_SENDERS, SENDERS, Stage
+from .stage import CONSUMERS, SENDERS, SLOW_SENDERS, Stage
 from .target import Target
 from .ticks import create_ticks, finish_ticks, start_ticks, ticked_queue
 from .verdict import Verdict, judge
@@ -41,9 +41,8 @@ PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
 BESIDE = ("dead", "bystander", "partly")  # queues of other purposes
 MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = 300.0  # seconds until all is sent, until it is drained, and until dead letters are read
-BEGINNING = (
-    300.0  # seconds to create the queues, and until Spark and every client have begun, on a busy computer
-)
+BEGINNING = 300.0
+"""Seconds to create the queues, and until Spark and every client have begun, on a busy computer."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -190,11 +189,9 @@ def _finish(
     stage.hurry()
     wake_pool(nemesis.client, plan.queue)
     problems = list(nemesis.problems)
-    if not stage.wait_for(*SENDERS, *LASTING_SENDERS, seconds=FINISHING):
+    if not stage.wait_for(*SENDERS, *SLOW_SENDERS, seconds=FINISHING):
         problems.append("producers did not finish")
-        stage.kill(
-            *SENDERS, *LASTING_SENDERS
-        )  # what is stored at the end must not be what they go on to send
+        stage.kill(*SENDERS, *SLOW_SENDERS)  # what is stored at the end must not be what they go on to send
     watch.lap("sent")
     problems += wait_until_empty(queue, FINISHING)
     watch.lap("drained")

@@ -18,21 +18,13 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["AT_WORK", "CONSUMERS", "LASTING_SENDERS", "SENDERS", "Actor", "Stage", "has_ended"]
+__all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "SLOW_SENDERS", "Actor", "Stage", "has_ended"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
-SENDERS = (
-    "produce",
-    "supply",
-    "ask",
-    "publish",
-    "order",
-    "film",
-    "offer",
-    "save",
-)  # roles that are done at some time
-LASTING_SENDERS = ("spark",)  # the same, but never stopped or replaced: they take seconds to start
+# Roles that end when their work is done.
+SENDERS = ("produce", "supply", "ask", "publish", "order", "film", "offer", "save")
+SLOW_SENDERS = ("spark",)  # like SENDERS, but never stopped or replaced: they take seconds to start
 CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
 AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch", "pool")
 
@@ -158,7 +150,7 @@ class Stage:
             first=first,
             messages=messages,
             rate=rate or self._template.rate,
-            sleeps=role not in LASTING_SENDERS,
+            sleeps=role not in SLOW_SENDERS,
             retry_seconds=dice.choice([0.0, 2.0, 15.0]),
         )
         Path(assignment.log).touch()

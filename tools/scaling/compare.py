@@ -70,14 +70,20 @@ def _layout(found: Plan) -> str:
 
 def _round(url: str, found: Plan, seconds: float) -> dict[str, float]:
     names = ("bundle_messages", "claim_messages", "producers", "consumers", "shards", "time_shards")
-    bundle, _, producers, consumers, shards, time_shards = (int(found.value(name)) for name in names)
+    bundle, claim, producers, consumers, shards, time_shards = (int(found.value(name)) for name in names)
     layout = {
         "shards": shards,
         "time_shards": time_shards,
         "time_shard_seconds": found.value("time_shard_seconds"),
     }
     load = Paced(
-        found.wanted.rate, found.wanted.size, bundle, producers=producers, consumers=consumers, layout=layout
+        found.wanted.rate,
+        found.wanted.size,
+        bundle,
+        claim,
+        producers=producers,
+        consumers=consumers,
+        layout=layout,
     )
     (few, *_), short = _served(url, load, 1.0)
     (sent, received), long = _served(url, load, 1.0 + seconds)

@@ -280,7 +280,7 @@ class CassandraStore(KeyMethods):
     # -- signals -------------------------------------------------------------------------------------------
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what this process appends or releases; what others do is not told."""
+        """Report appends and releases of this process. Those of other processes are not reported."""
         return of_process.get().listen(wake)
 
     def _check_schema(self) -> None:

@@ -1,4 +1,4 @@
-"""Telling who waits in which queues something became deliverable: threads of this process, and other processes."""
+"""Telling other processes in which queues something became deliverable."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Publisher:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may send while the thread below it does
         self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0

@@ -10,7 +10,7 @@ from contextlib import closing
 from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, Publisher
-from shardq.waits import Flag, start
+from shardq.waits import Flag, is_over, start
 
 __all__ = ["Signals", "Watch"]
 
@@ -60,7 +60,7 @@ class _Own:
     def watch(self) -> Watch:
         new = None
         with self._beginning:
-            if self._watch is None:
+            if self._watch is None or is_over(self._watch.thread):
                 new = self._watch = Watch(self._line, self.notifier)
             watch = self._watch
         if new is not None:
@@ -69,6 +69,8 @@ class _Own:
 
     def _forget_watch(self) -> None:
         with self._beginning:
+            if self._watch is not None:
+                self._watch.end()  # it may have begun when who started it was interrupted
             self._watch = None
 
     def close(self) -> None:

@@ -129,9 +129,9 @@ class LogWatch:
 
 
 class Sleeper(Protocol):
-    """Sleeps for one thread at a time, from before it looked at the file until after it was woken.
+    """Sleeps for the thread that watches the file, from before it reads until after it is woken.
 
-    One that is ``lasting`` is better kept between two waits than made anew.
+    When one is not ``lasting``, the thread makes a new one after the sleep: the system may have a watch again.
     """
 
     lasting: bool

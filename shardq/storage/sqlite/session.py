@@ -133,7 +133,7 @@ class Session:
         size = _size(self.path)
         if size + _size(log_of(self.path)) > most_bytes:
             return
-        if found := self.read(find_damage) if size else "it has no byte":
+        if found := self.read(find_damage) if size else "it is empty":
             raise translate(damage(found), self.path)
 
     def apply_schema(self) -> None:

@@ -16,7 +16,7 @@ from shardq.storage.sqlite import bundles, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
 from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
 
-__all__ = ["acknowledge", "extend", "forward", "is_news", "prune_moves", "release", "settle"]
+__all__ = ["acknowledge", "extend", "forward", "is_durable", "is_news", "prune_moves", "release", "settle"]
 
 _REMEMBER = Change("""
     INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
@@ -70,6 +70,11 @@ def is_news(request: Settle) -> bool:
     if isinstance(request, Acknowledge):
         return request.shard.is_grouped
     return isinstance(request, Forward | Release)
+
+
+def is_durable(request: Settle) -> bool:
+    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
 
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:

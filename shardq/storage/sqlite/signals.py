@@ -15,14 +15,14 @@ __all__ = ["Signals"]
 
 _IDLE_SECONDS = 5.0  # after which the thread ends, if nobody listens
 _LAST_LOOK_SECONDS = 3.0  # that a look under way has when this is closed
-_LOOK_SECONDS = 60.0  # of one sleep: sleepers end it themselves every second
+_LOOK_SECONDS = 60.0  # an upper bound: each sleeper ends its sleep after a second
 
 
 class Signals:
     """Wakes who listens when the number of one of its queues changes in the file, which ``numbers`` reads.
 
-    Who has changed one says so by :meth:`announce`, which wakes the thread of each client that looks for all who
-    listen, through the operating system. Where it cannot do that, the thread looks at the file's log now and then.
+    A client that has changed one calls :meth:`announce`. The operating system then wakes the watching thread of each
+    client. Where it cannot, that thread checks the file's log now and then.
     """
 
     def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
@@ -34,7 +34,7 @@ class Signals:
         watch_forks(self)
 
     def announce(self) -> None:
-        """Wake who listens, so that they look again. Who comes to listen later sees what was committed."""
+        """Wake all listeners, which read the numbers again. Later listeners see the commit anyway."""
         tell(self._place)
         if self.listening:
             self._wake_thread()
@@ -63,10 +63,7 @@ class Signals:
         with self._lock:
             self.listening[listener] = queues
             if is_over(self.thread):
-                self.sleeper = _make_sleeper(self._path)
-                new = self.thread = threading.Thread(
-                    target=self._watch, args=(self.sleeper,), name="shardq-signals", daemon=True
-                )
+                new = self.thread = threading.Thread(target=self._watch, name="shardq-signals", daemon=True)
         if new is None:
             self._changes.notify_all()
             return
@@ -105,21 +102,20 @@ class Signals:
 
     def _forget_thread(self) -> None:
         with self._lock:
-            sleeper, self.sleeper, self.thread = self.sleeper, None, None
-            self.listening.clear()
-        if sleeper is not None:
-            sleeper.close()
+            self.thread = self.sleeper = None
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
-    def _watch(self, sleeper: Sleeper) -> None:
+    def _watch(self) -> None:
+        sleeper = self._new_sleeper()
         try:
             while self._goes_on():
                 sleeper.sleep(_LOOK_SECONDS)
                 if self._tell_news():
                     sleeper.found()
                 if not sleeper.lasting:
-                    sleeper = self._renewed(sleeper)
+                    sleeper.close()
+                    sleeper = self._new_sleeper()
         finally:
             sleeper.close()
 
@@ -143,7 +139,7 @@ class Signals:
             return False
         try:
             numbers = self.numbers(sorted({queue for queues in listening.values() for queue in queues}))
-            news = [each for each, queues in listening.items() if each.differ(queues, numbers)]
+            news = [each for each, queues in listening.items() if each.changed(queues, numbers)]
         except Exception:  # who looks by itself meets it
             news = list(listening)
         for listener in news:
@@ -151,15 +147,14 @@ class Signals:
             listener.wake()
         return bool(news)
 
-    def _renewed(self, sleeper: Sleeper) -> Sleeper:
+    def _new_sleeper(self) -> Sleeper:
         """Watch what is there now, and look at what came until then."""
-        new = _make_sleeper(self._path)
+        sleeper = _make_sleeper(self._path)
         with self._lock:
             if self._is_at_work:
-                self.sleeper = new
-        sleeper.close()
+                self.sleeper = sleeper
         self._tell_news()
-        return new
+        return sleeper
 
 
 class _Listener:
@@ -173,13 +168,13 @@ class _Listener:
         """Return the queues whose numbers differ from those last told of, 0 at first; if none, begin to listen."""
         self._signals.add(self, queues)  # before the look
         numbers = self._signals.numbers(queues)
-        news = self.differ(queues, numbers)
+        news = self.changed(queues, numbers)
         if news:
             self._told.update((queue, numbers.get(queue, 0)) for queue in news)
             self.rest()
         return news
 
-    def differ(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
+    def changed(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
         """Return the queues whose numbers are others than those last told of."""
         told = self._told
         return tuple(queue for queue in queues if numbers.get(queue, 0) != told.get(queue, 0))

@@ -215,7 +215,7 @@ class SqliteStore(KeyMethods):
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self.session.write(settling.extend, request, durable=False)
+        return self.session.write(settling.extend, request, durable=settling.is_durable(request))
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
@@ -227,9 +227,9 @@ class SqliteStore(KeyMethods):
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
-        finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
+        durable = any(map(settling.is_durable, requests))
         news = any(map(settling.is_news, requests))
-        return self._announced(settling.settle, requests, durable=finishes, news=news)
+        return self._announced(settling.settle, requests, durable=durable, news=news)
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
