@@ -120,7 +120,7 @@ class MongoKiller(Killer):
         self._proxy = LossyProxy(host, int(port), uncounted=READING)
         self._proxied = _direct(url.replace(server, f"127.0.0.1:{self._proxy.port}"))
         # A transaction of a client that is gone stands in the way of others until the server gives it up.
-        self._lifetime = self._end_transactions_after(1)
+        self._lifetime = self._end_transactions_after(3)
 
     def run(self, act: Act, requests: int) -> bool:
         from shardq.storage.mongodb.store import MongoStore
