@@ -14,12 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["ChangeNotifier", "Flag", "PlainLock", "Turn", "is_over", "start"]
+__all__ = ["RECHECK_SECONDS", "ChangeNotifier", "Flag", "PlainLock", "Turn", "is_over", "start"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
 
-_RECHECK_SECONDS = 1.0  # a change is seen by then whose maker was interrupted before it could notify
+RECHECK_SECONDS = 1.0  # a change is seen by then whose maker was interrupted before it could notify
 
 
 class Turn:
@@ -64,7 +64,7 @@ class ChangeNotifier:
                 self.turns.append(turn)
                 with self._lock:
                     found = predicate()
-                left = _RECHECK_SECONDS if until is None else min(until - time.monotonic(), _RECHECK_SECONDS)
+                left = RECHECK_SECONDS if until is None else min(until - time.monotonic(), RECHECK_SECONDS)
                 if found or left <= 0:
                     return found
                 turn.wait(left)
@@ -121,4 +121,4 @@ def is_over(thread: threading.Thread | None) -> bool:
         return not thread.is_alive()
     now = time.monotonic()
     noted_at: float = thread.__dict__.setdefault("noted_at", now)
-    return now - noted_at > _RECHECK_SECONDS
+    return now - noted_at > RECHECK_SECONDS

@@ -132,7 +132,7 @@ class NamedClaims:
         return kept
 
     def _untold(self, claim: ClaimName, places: Sequence[Place]) -> list[HeldSlice]:
-        """What of the messages is held under the claim, though the store did not tell of it.
+        """Find what of the messages is held under the claim, though the store did not tell of it.
 
         A store may have forgotten a claim after a while, or others got ahead of each of its looks. It is given out too,
         as an ack finishes it.
@@ -145,7 +145,7 @@ class NamedClaims:
         return self._read(claim, neighbours([place for place in places if place not in away], claim.token))
 
     def _read(self, claim: ClaimName, spans: Sequence[Span]) -> list[HeldSlice]:
-        """The messages that the spans name, as far as they are held and can be read."""
+        """Read the messages that the spans name, as far as they are held."""
         held: list[HeldSlice] = []
         for span, piece in find_parts(self.context, claim.shard, spans):
             if piece.token == claim.token:

@@ -80,7 +80,7 @@ class NamedSettling:
         return [s.without(among(s.held, given_up[s.held.token], s.positions)) for s in lost]
 
     def _count_stored(self, lost: Sequence[Selection]) -> int:
-        """How many of the messages are in the queue and block no group."""
+        """Count the messages that are in the queue and block no group."""
         return sum(
             span.count
             for shard, some in by_shard(lost).items()

@@ -27,7 +27,7 @@ def unblock(context: QueueContext, limit: int) -> int:
     """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
 
     Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
-    held behind it. What is damaged in the store blocks on, until it is removed.
+    held behind it. A group in which something is damaged in the store blocks on, until that is removed.
     """
     settlement = Settlement(context, BYTES, by_receipt=True)
     moved = 0
@@ -45,17 +45,21 @@ def unblock(context: QueueContext, limit: int) -> int:
 
 
 def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
+    """Return what blocks, by group. A damaged message stays, so nothing of its group may let go of it."""
     groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
+    damaged: set[tuple[Shard, str]] = set()
     for shard, piece in blocked_slices(context):
+        group = shard, piece.bundle.group
         try:
-            groups.setdefault((shard, piece.bundle.group), []).append(_held(shard, piece))
+            groups.setdefault(group, []).append(_held(shard, piece))
         except InvalidMessage as error:
+            damaged.add(group)
             _log.error(
                 "message %s blocks its group, and cannot be redriven: %s",
                 MessageId(shard, piece.bundle.id, piece.first),
                 error,
             )
-    return list(groups.values())
+    return [held for group, held in groups.items() if group not in damaged]
 
 
 def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:

@@ -97,13 +97,14 @@ DEAD_LETTER = UNBLOCK = Door(
 def moved_bundle(
     door: Door,
     shard: Shard,
+    messages: BundleData,
+    *,
     source: Bundle,
     identity: bytes,
     due: int,
-    messages: BundleData,
     key: str | None = None,
 ) -> PlannedBundle:
-    """The bundle of messages that are moved through a door. What they have in common stays, but for what it ends."""
+    """Plan messages that are moved through a door. The fields of ``source`` stay, but for what the door ends."""
     return PlannedBundle(
         identity,
         source.priority,
@@ -157,7 +158,7 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 
 
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
-    """The request that stores bundles of one shard. Raises QueuePaused.
+    """Make the request that stores bundles of one shard. Raises QueuePaused.
 
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
     """

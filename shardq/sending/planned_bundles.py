@@ -65,12 +65,12 @@ class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
 
     @classmethod
     def of(cls, shard: Shard, bundle: Bundle, **known: Any) -> PlannedBundle:
-        """A bundle that is to be stored in a shard."""
+        """Plan to store a bundle in a shard."""
         return cls(*_FIELDS(bundle), shard=shard, **known)
 
     @property
     def attempt(self) -> Attempt:
-        """The bundle alone."""
+        """Return the bundle alone."""
         return Attempt(Bundle(*_FIELDS(self)))
 
     @property
@@ -149,7 +149,7 @@ def sizes(messages: BundleData) -> list[int]:
 
 
 def plan_bundles(context: QueueContext, sends: Sequence[Send], now: int) -> list[PlannedBundle]:
-    """Bundles of messages that share group, priority, due time and ttl. Each send has one message.
+    """Plan bundles of messages that share group, priority, due time and ttl. Each send has one message.
 
     Messages with a key or a large body are bundles of their own; what comes after one is not put into a bundle from
     before it. Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an
@@ -179,7 +179,7 @@ def plan_bundles(context: QueueContext, sends: Sequence[Send], now: int) -> list
 def plan_bundle(
     context: QueueContext, sends: Sequence[Send], places: Sequence[int], now: int
 ) -> PlannedBundle:
-    """The bundle of all messages of one send, or of several with one message each."""
+    """Plan one bundle of all messages of one send, or of several with one message each."""
     first, count = sends[0], len(places)
     if len(sends) == 1:
         bodies = first.bodies
@@ -252,7 +252,7 @@ def _place_of_before(
 
 
 def in_lanes(sends: Sequence[Send], lanes: int, turns: LaneTurns) -> list[Send]:
-    """The messages, one by one, with their lanes as groups.
+    """Return the messages, one by one, with their lanes as groups.
 
     They follow each other round the lanes of their group. One with a key is always in the same lane, so that
     it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.

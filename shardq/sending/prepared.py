@@ -81,18 +81,18 @@ class Send(msgspec.Struct, frozen=True):
         return now + self.delay if self.due is None else max(now, self.due)
 
     def each(self) -> list[Send]:
-        """Its messages, one by one."""
+        """Return its messages, one by one."""
         return [
             msgspec.structs.replace(self, items=[item], bodies=[body])
             for item, body in zip(self.items, self.bodies, strict=True)
         ]
 
     def described(self, item: Any) -> OutgoingMessage:
-        """A message as hooks see it: as it was given, with the options that hold for it."""
+        """Return a message as hooks see it: as it was given, with the options that hold for it."""
         return item if isinstance(item, OutgoingMessage) else self.outgoing(item)
 
     def outgoing(self, item: Any) -> OutgoingMessage:
-        """A message with the options as they were checked."""
+        """Return a message with the options as they were checked."""
         return OutgoingMessage(
             body=item.body if isinstance(item, OutgoingMessage) else item,
             priority=self.priority,

@@ -56,7 +56,7 @@ class Written(msgspec.Struct, frozen=True):
     def failed(
         cls, bundles: Sequence[PlannedBundle], error: BaseException, doubtful: Collection[bytes] | None = None
     ) -> Written:
-        """The result when nothing is confirmed. Without ``doubtful``, what was sent before may be stored."""
+        """Make the result when nothing is confirmed. Without ``doubtful``, what was sent before may be stored."""
         if doubtful is None:
             doubtful = {planned.id for planned in bundles if planned.again}
         return cls(bundles, [None] * _count(bundles), error, tuple(bundles), doubtful)
@@ -69,7 +69,7 @@ class Written(msgspec.Struct, frozen=True):
         return [identity for identity in self.ids if identity is not None]
 
     def unsent(self) -> Iterator[tuple[int, OutgoingMessage]]:
-        """The messages that were not confirmed, by place. One that may be stored is sent again by its id."""
+        """Give the messages that were not confirmed, by place. One that may be stored is sent again by its id."""
         for planned in self.pending:
             doubtful = planned.id in self.doubtful
             attempt = planned.attempt if doubtful and planned.count > 1 else None
@@ -207,7 +207,7 @@ def tell_stored(context: QueueContext, written: Written) -> None:
 
 
 def _described(bundles: Sequence[PlannedBundle]) -> list[OutgoingMessage]:
-    """The messages as hooks see them, as they are in the input."""
+    """Return the messages as hooks see them, as they are in the input."""
     found = {
         place: send.described(item)
         for planned in bundles
@@ -277,7 +277,7 @@ def joined_sends(context: QueueContext, *, linger: float, limit: int, max_bytes:
 
 
 def _fitting(limit: int, max_bytes: int, sends: Sequence[Send]) -> int:
-    """How many of the first messages make a bundle."""
+    """Count how many of the first messages make a bundle."""
     count = size = 0
     while count < min(len(sends), limit) and (size < max_bytes or not count):
         size += len(sends[count].bodies[0])

@@ -154,7 +154,9 @@ class Move:
         return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
-        return moved_bundle(self._door, shard, moved.bundle, identity, due, moved.messages)
+        return moved_bundle(
+            self._door, shard, moved.messages, source=moved.bundle, identity=identity, due=due
+        )
 
     def group(self, selection: Selection) -> str:
         """The group in which they are to be in the target, in one of its lanes."""

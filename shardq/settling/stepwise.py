@@ -156,7 +156,15 @@ class _Copy(msgspec.Struct, frozen=True):
         common = msgspec.structs.replace(
             self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
         )
-        return moved_bundle(door, place.id.shard, common, place.id.bundle_id, place.due, carried, self.key)
+        return moved_bundle(
+            door,
+            place.id.shard,
+            carried,
+            source=common,
+            identity=place.id.bundle_id,
+            due=place.due,
+            key=self.key,
+        )
 
 
 def _store(

@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from shardq.storage.per_process import PerProcess, forks
-from shardq.waits import Turn
+from shardq.waits import RECHECK_SECONDS, Turn
 
 __all__ = ["Listener", "Listens", "LocalListener", "LocalNotifier", "Waiter", "of_process"]
 
 _MOST = 10_000  # queues whose announcements are counted, before all of them count as announced
-_RECHECK_SECONDS = 1.0  # news are seen by then whose teller was interrupted; so is the end of a client
 
 
 class Listener(Protocol):
@@ -49,8 +48,8 @@ class Waiter:
         """Return the queues that have news; none after ``seconds``, or when it is over."""
         until = time.monotonic() + seconds
         if self._listener is None or self._generation != forks.count:  # the parent's is of no use to a child
-            self._generation = forks.count
             self._listener = self._store.listen(self.wake)
+            self._generation = forks.count
         try:
             while True:
                 self._turn = turn = Turn()
@@ -58,7 +57,7 @@ class Waiter:
                     return ()
                 if news := self._listener.news(queues):
                     return news
-                turn.wait(max(0.0, min(until - time.monotonic(), _RECHECK_SECONDS)))
+                turn.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
                 if time.monotonic() >= until:  # the next wait begins with a look
                     return ()
         finally:
@@ -80,7 +79,7 @@ class LocalNotifier:
 
     @property
     def remembered(self) -> int:
-        """How many queues have a count."""
+        """Return the number of queues that have a count."""
         return len(self._counts)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:

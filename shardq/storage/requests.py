@@ -15,7 +15,7 @@ from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
-from shardq.storage.presence import Enlisted, QueueRecord
+from shardq.storage.records import Enlisted, QueueRecord
 
 __all__ = [
     "BLOCKED",

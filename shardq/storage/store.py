@@ -37,7 +37,7 @@ from typing import Protocol
 from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyRegister
 from shardq.storage.listening import Listener
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,

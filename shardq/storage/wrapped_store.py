@@ -13,7 +13,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.listening import Listener
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Append,
     Claim,

@@ -613,6 +613,25 @@ def test_a_redrive_passes_over_what_is_damaged_in_the_store(
     assert [body for body, _ in blocked(blocking)] == [b"a2"]  # it had its deliveries, too
 
 
+def test_a_redrive_lets_nothing_go_that_stands_before_or_behind_what_is_damaged(
+    blocking: shardq.Queue, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would let go of the damaged one, too, which would be delivered again."""
+    with blocking.consumer() as consumer:
+        consumer.receive(10).dead_letter("no")
+    identity = next(message.id for message in blocking.peek(blocked=True) if message.body == b"a2")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute(
+            "UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bytes.fromhex(identity.split(":")[3])]
+        )
+    assert blocking.redrive() == 1
+    assert drained(blocking) == [b"b1"]
+    assert identity in caplog.text
+    assert blocking.remove(identity)
+    assert blocking.redrive() == 2
+    assert drained(blocking) == [b"a1", b"a3"]
+
+
 def test_settings_are_checked(client: shardq.Client) -> None:
     with pytest.raises(shardq.InvalidSetting, match="on_dead_letter='wait': give one of skip, block"):
         client.create_queue("other", on_dead_letter="wait")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 
 import shardq
 from shardq.held import HeldSlice
+from shardq.receiving import prefetcher
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
@@ -346,3 +347,24 @@ def test_a_read_that_waits_for_what_is_claimed_ahead_ends_when_its_client_is_clo
         ended.wait(0.01)
     client.close()
     assert ended.wait(30)
+
+
+def test_a_consumer_claims_ahead_although_an_interrupt_came_as_its_thread_was_to_be_started(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make()
+    bench.send(5)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(prefetcher, "start", interrupt)
+        bench.consumer.receive(5)
+    assert bench.consumer.receive(1)
+    before = set(_threads("shardq-prefetcher"))
+    for _ in range(3_000):
+        bench.consumer.receive(1, wait=0.01)
+        if set(_threads("shardq-prefetcher")) - before:
+            return
+    pytest.fail("its thread was never started")

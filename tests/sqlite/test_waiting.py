@@ -17,7 +17,7 @@ from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
-from shardq.storage.sqlite import log
+from shardq.storage.sqlite import log, signals
 from shardq.storage.sqlite.log import EventSleeper, Sleeper, log_of
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
@@ -377,14 +377,14 @@ def test_what_is_no_news_is_not_looked_at_again_and_again(
         looks += 1
         return {}
 
-    signals = Signals(look, tmp_path / "queue.db")
+    own = Signals(look, tmp_path / "queue.db")
     doing = threading.Timer(0.1, do, (tmp_path / "queue.db",))
     doing.start()
-    waiter = Waiter(signals)
+    waiter = Waiter(own)
     assert not waiter.wait(["orders"], 0.6)
     doing.join()
     assert looks <= most
-    signals.close()
+    own.close()
 
 
 @pytest.mark.parametrize(("every", "most"), [(0.0, 60), (0.004, 60), (0.05, 15)])
@@ -421,3 +421,28 @@ def test_after_a_quiet_time_what_is_told_is_looked_at_at_once(tmp_path: Path) ->
     sleeper.sleep(0.2)
     assert not sleeper.pause
     sleeper.close()
+
+
+def test_who_waits_is_woken_although_an_interrupt_came_as_the_thread_was_to_be_started(
+    path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    woken = threading.Event()
+    listener = store.listen(woken.set)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(signals, "start", interrupt)
+        listener.news(["orders"])
+    while store.signals.sleeper is None:  # another thread is made after a second
+        listener.news(["orders"])
+        time.sleep(0.01)
+    while listener.news(["orders"]):
+        pass
+    woken.clear()
+    other = SqliteStore(str(path))
+    other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    assert woken.wait(30)
+    other.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -94,3 +96,48 @@ def test_a_thread_that_nobody_starts_counts_as_over_after_a_while(monkeypatch: p
     assert not waits.is_over(thread)
     at += 1
     assert waits.is_over(thread)
+
+
+SENDS_IN_HANDLERS = """
+import signal, sys, time
+from shardq.storage.listening import LocalNotifier
+from shardq.storage.signals.publisher import Publisher
+
+class Line:
+    name, may_block = "line", False
+    def tell(self, queues):
+        return True
+
+notifier, publisher = LocalNotifier(), Publisher(Line())
+listeners = [notifier.listen(lambda: None) for _ in range(20)]
+
+within = False
+
+def send(*_):
+    global within
+    if not within:  # a slow machine would come to no end
+        within = True
+        notifier.announce(["letters"])
+        publisher.announce("letters")
+        within = False
+
+signal.signal(signal.SIGALRM, send)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    for listener in listeners:
+        listener.news(["letters"])
+        listener.news(["letters"])
+    notifier.announce(["letters"])
+    publisher.announce("letters")
+signal.setitimer(signal.ITIMER_REAL, 0)
+publisher.close()
+"""
+
+
+def test_a_handler_of_a_signal_announces_while_its_thread_does() -> None:
+    """It waits for no lock of the thread that it interrupts, and disturbs nothing."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SENDS_IN_HANDLERS], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -59,11 +59,16 @@ def main() -> None:
         warm_up(client, meter)
         clocked = _clocked(client)
         for bundle, size in DRAINED:
-            _drain(client, meter, bundle, size, sent, received, options.repeats)
+            sending, receiving, consuming = _drain(client, meter, bundle, size, options.repeats)
+            sent["server"].append(sending)
+            received["server"].append(receiving)
+            received["client"].append(consuming)
     waits = [run_waiting(options.url, meter, LAYOUT, SECONDS) for _ in range(options.repeats)]
     waiting_client, waiting_server = (round(min(each)) for each in zip(*waits, strict=True))
     for bundle, size in SIZES:
-        _pace(options.url, bundle, size, waiting_client, sent, received, options.repeats)
+        producing, consuming = _pace(options.url, bundle, size, waiting_client, options.repeats)
+        sent["client"].append(producing)
+        received["client"].append(consuming)
         print(f"{bundle} messages of {size} bytes", flush=True)
     found = {
         "send": {side: _fit(SEND, samples) for side, samples in sent.items()},
@@ -82,36 +87,24 @@ def warm_up(client: shardq.Client, meter: Meter) -> None:
         _filled_and_emptied(client, meter, bundle, size)
 
 
-def _pace(
-    url: str,
-    bundle: int,
-    size: int,
-    waiting: float,
-    sent: dict[str, list[Sample]],
-    received: dict[str, list[Sample]],
-    repeats: int,
-) -> None:
-    """Add what clients take beside each other."""
+def _pace(url: str, bundle: int, size: int, waiting: float, repeats: int) -> tuple[Sample, Sample]:
+    """Measure what a producer and a consumer take beside each other."""
     load = Paced(bundle * BUNDLES_A_SECOND, size, bundle, PER_CLAIM, layout=LAYOUT)
     rounds = [run_paced(url, load, SECONDS) for _ in range(repeats)]
     producer, consumer = (min(each, key=lambda taken: taken.of_message) for each in zip(*rounds, strict=True))
     kilobytes = bundle * size / 1000
-    sent["client"].append(Sample((1, bundle, kilobytes), producer.of_message * bundle))
     claims = consumer.turns * bundle / max(1, consumer.messages)
     of_bundle = max(1.0, consumer.of_message * bundle - waiting / BUNDLES_A_SECOND)
-    received["client"].append(Sample((claims, 1, bundle, kilobytes), of_bundle))
+    return (
+        Sample((1, bundle, kilobytes), producer.of_message * bundle),
+        Sample((claims, 1, bundle, kilobytes), of_bundle),
+    )
 
 
 def _drain(
-    client: shardq.Client,
-    meter: Meter,
-    bundle: int,
-    size: int,
-    sent: dict[str, list[Sample]],
-    received: dict[str, list[Sample]],
-    repeats: int,
-) -> None:
-    """Add what the servers take, and what a consumer takes that finds several bundles at a time."""
+    client: shardq.Client, meter: Meter, bundle: int, size: int, repeats: int
+) -> tuple[Sample, Sample, Sample]:
+    """Measure what servers take of sends and of receiving, and a consumer that finds several bundles at a time."""
     rounds = [
         _filled_and_emptied(client, meter, bundle, size) for _ in range(repeats + 1)
     ]  # the first warms up
@@ -119,9 +112,8 @@ def _drain(
         min(each) / DRAINED_BUNDLES for each in zip(*rounds[1:], strict=True)
     )
     kilobytes = bundle * size / 1000
-    sent["server"].append(Sample((1, bundle, kilobytes), sending))
-    received["server"].append(Sample((claims, 1, bundle, kilobytes), receiving))
-    received["client"].append(Sample((claims, 1, bundle, kilobytes), consuming))
+    units = claims, 1, bundle, kilobytes
+    return Sample((1, bundle, kilobytes), sending), Sample(units, receiving), Sample(units, consuming)
 
 
 def _filled_and_emptied(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
-from shardq.storage.presence import REMEMBERED, SeenConsumer
+from shardq.storage.records import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted
 
 __all__ = ["drop", "enlist", "resign", "seen"]

@@ -29,7 +29,7 @@ from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.cassandra.shards import Shards
 from shardq.storage.clocks import ServerClock
 from shardq.storage.listening import Listener, of_process
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,

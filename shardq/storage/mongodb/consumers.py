@@ -15,7 +15,7 @@ from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
-from shardq.storage.presence import REMEMBERED, SeenConsumer
+from shardq.storage.records import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted, QueueRecord
 
 __all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign", "seen"]

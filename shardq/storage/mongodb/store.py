@@ -35,7 +35,7 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.slicing import finds_nothing
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,

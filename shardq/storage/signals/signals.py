@@ -60,7 +60,10 @@ class _Own:
     def watch(self) -> Watch:
         new = None
         with self._beginning:
-            if self._watch is None or is_over(self._watch.thread):
+            if self._watch is not None and is_over(self._watch.thread):
+                self._watch.end()  # in case it begins late
+                self._watch = None
+            if self._watch is None:
                 new = self._watch = Watch(self._line, self.notifier)
             watch = self._watch
         if new is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from shardq.storage.presence import REMEMBERED, SeenConsumer
+from shardq.storage.records import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted
 from shardq.storage.sqlite import directory, queues
 

@@ -12,7 +12,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.abilities import SavedFile, Settle
 from shardq.storage.listening import Listener
 from shardq.storage.per_process import PerProcess
-from shardq.storage.presence import SeenConsumer
+from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,

@@ -3,7 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
-from shardq.storage.presence import REMEMBERED, SeenConsumer
+from shardq.storage.records import REMEMBERED, SeenConsumer
 from shardq.storage.requests import QueueRecord
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
