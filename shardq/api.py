@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from shardq.base.clock import Clock
+from shardq.base.large_body import LargeBody
+from shardq.base.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
+from shardq.base.receipt import MessageId, Receipt
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
 from shardq.batch import Batch
 from shardq.client import Client, connect
-from shardq.clock import Clock
 from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
-from shardq.context.queue_context import Counts
-from shardq.counts import QueueCounts, ShardState
+from shardq.core.context.counters import Counts
+from shardq.core.counts import QueueCounts, ShardState
+from shardq.core.holding import ConsumerState
+from shardq.core.tracing import Event, EventKind
 from shardq.errors import (
     BodyNotFound,
     Closed,
@@ -39,21 +46,14 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.holding import ConsumerState
 from shardq.hooks import Hooks
-from shardq.large.body import LargeBody
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
 from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
-from shardq.receipt import MessageId, Receipt
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
 from shardq.settings import OnDeadLetter, Overflow, QueueSettings, QueueSettingsArguments
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Finding
-from shardq.tracing import Event, EventKind
 
 __all__ = [
     "BYTES",

@@ -8,12 +8,12 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, overload
 
-from shardq.clock import to_datetime
+from shardq.base.clock import to_datetime
+from shardq.base.wording import kind_of, shown
+from shardq.core.settling.receipts import check_results
 from shardq.errors import InvalidSetting
 from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states
-from shardq.message import Message
-from shardq.settler import Settler, check_results
-from shardq.wording import kind_of, shown
+from shardq.message import Message, Settler
 
 __all__ = ["Batch"]
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
-import shardq  # whose annotations name what is built on queues: it is loaded when they are read
-from shardq.client_duties import ClientDuties
-from shardq.clock import Clock, SystemClock, to_datetime
-from shardq.closing import Closing
+import shardq.base  # so that annotations can name packages that are loaded when they are used
+from shardq.base.clock import Clock, SystemClock, to_datetime
+from shardq.base.closing import Closing
+from shardq.base.shard import INTERNAL, listed
+from shardq.base.wording import kind_of, shown
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.context.queue_context import Counts, QueueContexts
-from shardq.context.retry import RETRY_SECONDS
-from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch, UnsupportedByStore
+from shardq.core.context.counters import Counts
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.context.retry import RETRY_SECONDS
+from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
+from shardq.core.logs.event_log import write_entries
+from shardq.core.pinging import ping
+from shardq.core.queue_life import create_queue, delete_queue
+from shardq.core.receiving.trimming import drop_oldest
+from shardq.core.receiving.turns import check_queues
+from shardq.core.receiving.unused import delete_unused
+from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
-from shardq.limits.permits import PERMITS_FOLDER, permits_queue
-from shardq.logs.event_log import write_entries
-from shardq.pinging import ping
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of
-from shardq.queue_life import create_queue, delete_queue
-from shardq.receiving.trimming import drop_oldest
-from shardq.receiving.turns import check_queues
-from shardq.receiving.unused import delete_unused
 from shardq.semaphore import (
     PERMIT_LEASE_SECONDS,
     Semaphore,
@@ -35,20 +36,19 @@ from shardq.semaphore import (
     warn_of_other_permits,
 )
 from shardq.settings import QueueSettingsArguments, check_number
-from shardq.sharding.shard import check_queue_name, listed, may_begin_a_name
 from shardq.storage.abilities import TransactionalStore
 from shardq.storage.opening import open_store
-from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
-from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     import shardq.schedules
     import shardq.topics
 
 __all__ = ["Client", "check_client", "connect"]
+
+_TOPICS = f"{INTERNAL}topics/"
 
 
 def connect(
@@ -84,20 +84,17 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         check_hooks(hooks)
-        duties = ClientDuties(self)
         self._contexts = QueueContexts(
             store,
             drop_oldest,
             write_entries,
             hooks=hooks,
             retry_seconds=retry_seconds,
-            attend=duties.attend,
-            dismiss=duties.dismiss,
+            attend=_attend,
+            dismiss=_dismiss,
         )
-        self._outside: Client | None = None  # of one that is part of a transaction
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}  # all, as each keeps the leases of its permits
-        self._relaying: dict[str, PerProcess[Any]] = {}  # topics, for all who have opened them
         self._hooks = hooks
 
     def create_queue(
@@ -114,8 +111,7 @@ class Client(Closing):
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
-        with _nothing_in_a_new_store(name):
-            return Queue(self._contexts.of(name))
+        return Queue(self._contexts.of(name))
 
     def consumer(
         self,
@@ -167,16 +163,11 @@ class Client(Closing):
 
         Names of queues that shardq makes for itself begin with ``_shardq/``. They are shown for a prefix that does too.
         """
-        return listed(self._names(prefix), prefix)
+        return listed(self._contexts.names(prefix), prefix)
 
     def exists(self, name: str) -> bool:
         """True when there is a queue of that name. Raises InvalidName."""
-        name = check_queue_name(name)
-        try:
-            with _nothing_in_a_new_store(name):
-                return self._retry(self._store.load_queue, name) is not None
-        except QueueNotFound:
-            return False
+        return self._contexts.exists(name)
 
     def delete_queue(self, name: str) -> None:
         """Remove a queue with all its messages, its history, its schedules, and the permits of its limits.
@@ -186,8 +177,7 @@ class Client(Closing):
         Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too. Raises
         OutcomeUnknown when the store fails after the queue was deleted.
         """
-        with _nothing_in_a_new_store(name):
-            delete_queue(self._contexts, name)
+        delete_queue(self._contexts, name)
         self._semaphores.pop(name.removeprefix(PERMITS_FOLDER), None)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
@@ -196,14 +186,7 @@ class Client(Closing):
         A queue's time begins with the first call that finds it unused. Consumers of queues that expire do the same once
         a minute, for the queues whose names are alike up to the last ``/``.
         """
-        return delete_unused(self._contexts.of, self._names(prefix), self._contexts.forget)
-
-    def _names(self, prefix: str) -> tuple[str, ...]:
-        if not isinstance(prefix, str):
-            raise InvalidSetting(
-                f"prefix={shown(prefix)} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
-            )
-        return self._retry(self._store.list_queues, prefix) if may_begin_a_name(prefix) else ()
+        return delete_unused(self._contexts.of, self._contexts.names(prefix), self._contexts.forget)
 
     def semaphore(self, name: str, *, permits: int | None = None, lease: float | None = None) -> Semaphore:
         """A semaphore: at most so many holders at a time, in all processes that use the store.
@@ -240,32 +223,32 @@ class Client(Closing):
         retention is given.
         Raises InvalidName, InvalidSetting or TopicExists.
         """
-        from shardq.topics.topics import create_topic  # noqa: PLC0415 - a door to what is built on queues
+        from shardq.topics.topics import create_topic  # noqa: PLC0415 - an application may need none of it
 
-        return create_topic(self, name, retention=retention, exist_ok=exist_ok, codec=codec)
+        return create_topic(self._contexts, name, retention=retention, exist_ok=exist_ok, codec=codec)
 
     def topic(self, name: str, *, codec: Codec = BYTES) -> shardq.topics.Topic:
         """An existing topic, to which values are published with a codec. Raises InvalidName or TopicNotFound."""
-        from shardq.topics.topic import Topic  # noqa: PLC0415 - a door to what is built on queues
+        from shardq.topics.topic import Topic  # noqa: PLC0415 - an application may need none of it
 
-        return Topic(self, name, codec=codec)
+        return Topic(self._contexts, name, codec=codec)
 
     def topics(self) -> tuple[str, ...]:
         """The names of all topics, sorted."""
-        from shardq.topics.topics import topics  # noqa: PLC0415 - a door to what is built on queues
+        from shardq.topics.topics import topics  # noqa: PLC0415 - an application may need none of it
 
-        return topics(self)
+        return topics(self._contexts)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its subscriptions and their messages. Raises InvalidName or TopicNotFound."""
-        from shardq.topics.topics import delete_topic  # noqa: PLC0415 - a door to what is built on queues
+        from shardq.topics.topics import delete_topic  # noqa: PLC0415 - an application may need none of it
 
-        delete_topic(self, name)
+        delete_topic(self._contexts, name)
 
     @property
     def schedules(self) -> shardq.schedules.Schedules:
         """The schedules of all queues: messages that are sent by themselves, at moments or again and again."""
-        from shardq.schedules import Schedules  # noqa: PLC0415 - built on queues
+        from shardq.schedules import Schedules  # noqa: PLC0415 - as above
 
         return Schedules(self._contexts)
 
@@ -307,8 +290,7 @@ class Client(Closing):
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)
-        within._outside = self
-        within._contexts.joined = True
+        within._contexts.outside = self._contexts
         within._contexts.events.close()  # a thread writes them, which has no part in the transaction
         return within
 
@@ -347,12 +329,7 @@ class Client(Closing):
         Whatever is called on any of them afterwards raises Closed. A thread that relays a topic ends what it is at
         first; it is waited for for 3 seconds at most.
         """
-        for relaying in list(self._relaying.values()):
-            if (background := relaying.known) is not None:
-                background.end()
-        self._contexts.events.close()
-        self._retry.close()
-        self._store.close()
+        self._contexts.close()
 
 
 def check_client(client: object) -> None:
@@ -363,12 +340,20 @@ def check_client(client: object) -> None:
         )
 
 
-@contextmanager
-def _nothing_in_a_new_store(queue: str) -> Iterator[None]:
-    """Raise QueueNotFound where the store has no schema yet."""
-    try:
-        yield
-    except SchemaMismatch as error:
-        if not error.missing:
-            raise
-        raise QueueNotFound(f"queue {queue!r} does not exist: {error}") from error
+def _attend(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
+    """Attend to a duty of a queue: a topic that is to be relayed, or a schedule."""
+    if duty.startswith(_TOPICS):
+        from shardq.topics.duty import relay_beside  # noqa: PLC0415 - loaded when there is such a duty
+
+        return relay_beside(contexts, context, duty)
+    from shardq.schedules import keep_going  # noqa: PLC0415 - as above
+
+    return keep_going(context, duty)
+
+
+def _dismiss(contexts: QueueContexts, duty: str) -> None:
+    """Remove what a duty of a queue that is gone stands for: a schedule."""
+    if not duty.startswith(_TOPICS):
+        from shardq.schedules import forget  # noqa: PLC0415 - as above
+
+        forget(contexts, duty)

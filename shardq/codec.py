@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shardq.base.large_body import LargeBody
+from shardq.base.unreadable import UNREADABLE
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.large.body import LargeBody
-from shardq.unreadable import UNREADABLE
-from shardq.wording import kind_of, shown
 
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 

@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
+from shardq.base.clock import microseconds
+from shardq.base.closing import Closing
 from shardq.batch import Batch
-from shardq.clock import microseconds
-from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.context.identity import ConsumerIdentity
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.identity import ConsumerIdentity
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.large.writing import keep_body
+from shardq.core.receiving.idling import Idling
+from shardq.core.receiving.overlap import Overlap
+from shardq.core.receiving.prefetcher import Prefetcher
+from shardq.core.receiving.receiving import Receiving
+from shardq.core.receiving.turns import InOrder, Turns
+from shardq.core.settling.lease_keeper import LeaseKeeper, LeaseKeepers
+from shardq.core.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, first_of
-from shardq.large.writing import keep_body
 from shardq.message import Message
-from shardq.receiving.idling import Idling
-from shardq.receiving.overlap import Overlap
-from shardq.receiving.prefetcher import Prefetcher
-from shardq.receiving.receiving import Receiving
-from shardq.receiving.turns import InOrder, Turns
 from shardq.settings import check_number
-from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
-from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.storage.per_process import forks
 
 __all__ = ["Consumer"]

@@ -72,7 +72,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from shardq.outgoing_message import OutgoingMessage
+from shardq.base.outgoing_message import OutgoingMessage
 
 __all__ = [
     "BodyNotFound",

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shardq.base.large_body import LargeBody
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
 from shardq.errors import InvalidMessage
-from shardq.large.body import LargeBody
-from shardq.receipt import MessageId
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 

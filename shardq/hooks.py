@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.callables import check_runs
+from shardq.base.callables import check_runs
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
-from shardq.outgoing_message import OutgoingMessage
-from shardq.wording import shown
 
 __all__ = ["Hooks", "check_hooks"]
 

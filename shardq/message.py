@@ -1,24 +1,23 @@
-"""A message that was received, and one that was looked at."""
+"""A message that was received, what settles it, and a message that was looked at."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from shardq.clock import to_datetime
+from shardq.base.clock import to_datetime
+from shardq.base.large_body import LargeBody, not_in_memory
+from shardq.base.outgoing_message import Headers, HeaderValue, group_of
+from shardq.base.receipt import MessageId, Receipt
 from shardq.codec import Codec
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.large.body import LargeBody, not_in_memory
-from shardq.outgoing_message import Headers, HeaderValue, group_of
-from shardq.receipt import MessageId, Receipt
-from shardq.settler import Settler
 from shardq.storage.requests import EntryState
 
-__all__ = ["Message", "StoredMessage"]
+__all__ = ["Message", "Settler", "StoredMessage"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +39,59 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None  # processed: what it was acked with, if its queue keeps that
     owner: str | None = None  # in flight: the name of the consumer that holds it, or else its id
     blocked: str | None = None  # why it was given up and holds up its group; None: it does not
+
+
+class Settler(Protocol):
+    """Settles received messages. Each call settles all that is still held, then raises LeaseLost."""
+
+    def ack(self, selections: Sequence[Selection], results: Sequence[tuple[Selection, Any]] = ()) -> None:
+        """Finish messages, single ones of them with a result."""
+
+    def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
+        """Give messages back, deliverable again after so many seconds; those delivered too often are dead letters."""
+
+    def give_back(self, selections: Sequence[Selection], delay: float) -> None:
+        """Give messages back without counting this delivery, deliverable again after so many seconds."""
+
+    def is_last(self, held: HeldSlice) -> bool:
+        """True when its messages become dead letters if they are released."""
+
+    def is_lost(self, held: HeldSlice, position: int) -> bool:
+        """True when one of its messages is held no longer, or its lease is over."""
+
+    def extend(self, selections: Sequence[Selection], seconds: float) -> None:
+        """Hold messages for so many seconds from now on."""
+
+    def forward(
+        self,
+        selections: Sequence[Selection],
+        queue: str,
+        *,
+        body: Any = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        delay: float = 0.0,
+        priority: int | None = None,
+        atomic: bool,
+    ) -> None:
+        """Move messages to another queue of the same client. What is None stays as it is."""
+
+    def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
+        """Move messages to the dead-letter queue."""
+
+    def replace(self, selection: Selection, value: Any, delay: float, *, keeps_due: bool = False) -> None:
+        """Exchange messages for new ones with another body, which may keep their due time."""
+
+    def note(self, selection: Selection, text: str, *, failed: bool) -> None:
+        """Tell of messages in the log of their queue's events."""
+
+    def messages(self, selection: Selection) -> list[Message]:
+        """The selected messages as an application sees them."""
+
+    def bodies(self, selection: Selection) -> list[Any]:
+        """The selected messages' bodies."""
+
+    def open(self, held: HeldSlice) -> io.BufferedReader:
+        """The large body of the only message of a slice, as a file."""
 
 
 class Message:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from shardq.core.settling.dead_letters import check_reason
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.settling.dead_letters import check_reason
 
 __all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze"]
 

@@ -10,19 +10,19 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 
 import msgspec
 
-from shardq.closing import Closing
+from shardq.base.closing import Closing
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
+from shardq.base.wording import kind_of, shown
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.large.collecting import remove_body
+from shardq.core.large.writing import StoredBody, store_body
+from shardq.core.sending.bulk_send import BulkSend, BundleLimits
+from shardq.core.sending.doors import SEND, admit, prepare
+from shardq.core.sending.prepared import check_bodies, prepare_options
+from shardq.core.sending.storing import joined_sends
 from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
-from shardq.large.collecting import remove_body
-from shardq.large.writing import StoredBody, store_body
-from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
-from shardq.sending.bulk_send import BulkSend, BundleLimits
-from shardq.sending.doors import SEND, admit, prepare
-from shardq.sending.prepared import check_bodies, prepare_options
-from shardq.sending.storing import joined_sends
 from shardq.settings import check_number
-from shardq.wording import kind_of, shown
 
 __all__ = ["Producer", "SendArguments"]
 

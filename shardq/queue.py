@@ -7,41 +7,41 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from shardq.browsing import browse, browse_blocked, browse_history, find, period_of, remove
+from shardq.base.large_body import no_large_body
+from shardq.base.receipt import MessageId
+from shardq.base.wording import shown
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
-from shardq.context.queue_context import QueueContext
-from shardq.context.unique_keys import UniqueKeys, sweep_keys
-from shardq.counts import QueueCounts, ShardState, counts_of, total
-from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
-from shardq.holding import ConsumerState, consumer_states, unlock
-from shardq.large.body import no_large_body
-from shardq.large.collecting import collect_bodies
-from shardq.large.reading import open_body
-from shardq.limits.queue_limits import check_limits
-from shardq.logs.event_log import tell_purged
-from shardq.logs.log_queues import drop_logs, drop_old_logs
-from shardq.logs.results import with_results
-from shardq.message import StoredMessage
-from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
-from shardq.receipt import MessageId
-from shardq.receiving.expiring import expire, sweep_steps
-from shardq.receiving.redrive import redrive
-from shardq.semaphore import Semaphore, open_semaphore
-from shardq.sending.prepared import check_unique_key
-from shardq.sending.replays import replay
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
-from shardq.settling.dead_letters import (
+from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
+from shardq.core.counts import QueueCounts, ShardState, counts_of, total
+from shardq.core.holding import ConsumerState, consumer_states, unlock
+from shardq.core.large.collecting import collect_bodies
+from shardq.core.large.reading import open_body
+from shardq.core.limits.queue_limits import check_limits
+from shardq.core.logs.event_log import tell_purged
+from shardq.core.logs.log_queues import drop_logs, drop_old_logs
+from shardq.core.logs.results import with_results
+from shardq.core.receiving.expiring import expire, sweep_steps
+from shardq.core.receiving.redrive import redrive
+from shardq.core.sending.prepared import check_unique_key
+from shardq.core.sending.replays import replay
+from shardq.core.settling.dead_letters import (
     REFUSED,
     check_dead_letter_chain,
     check_dead_letter_queue,
     create_dead_letter_queue,
     drop_dead_letter_queue,
 )
-from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.core.tracing import Event, trace
+from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
+from shardq.message import StoredMessage
+from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
+from shardq.semaphore import Semaphore, open_semaphore
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.storage.writing import telling_done
-from shardq.tracing import Event, trace
-from shardq.wording import shown
 
 __all__ = ["MANY", "Queue"]
 

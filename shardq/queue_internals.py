@@ -10,22 +10,23 @@ from typing import Literal
 
 import msgspec
 
+from shardq.base.clock import to_datetime
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.receipt import MessageId
 from shardq.batch import Batch
-from shardq.browsing import browse, find_many, slices
-from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.context.unique_keys import UniqueKeys
+from shardq.core.browsing import browse, find_many, slices
+from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.receiving.turns import check_queues, turns_of
+from shardq.core.sending.doors import prepare
+from shardq.core.sending.planned_bundles import plan_bundles
+from shardq.core.sending.prepared import prepare_options
+from shardq.core.settling.clock_jumps import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message, StoredMessage
-from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
-from shardq.receiving.turns import check_queues, turns_of
-from shardq.sending.doors import prepare
-from shardq.sending.planned_bundles import plan_bundles
-from shardq.sending.prepared import prepare_options
-from shardq.settling.clock_jumps import JUMP
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
@@ -43,6 +44,7 @@ __all__ = [
     "stored_in",
     "unless",
     "use",
+    "waiting_in",
     "waiting_on",
     "without_next_claim",
 ]
@@ -217,3 +219,13 @@ def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
 def use(queue: Queue) -> None:
     """Keep a queue that expires, by using it. Open it anew for each call."""
     queue._context.live.use()
+
+
+def waiting_in(queue: Queue) -> list[StoredMessage]:
+    """The messages that wait, now or for later, in the order in which they were sent by one client."""
+    found = [each for each in queue.peek(MANY) if each.state in (EntryState.READY, EntryState.DELAYED)]
+    return sorted(found, key=lambda message: _place(MessageId.parse(message.id)))
+
+
+def _place(identity: MessageId) -> tuple[bytes, int]:
+    return identity.bundle_id, identity.position

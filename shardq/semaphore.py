@@ -9,17 +9,17 @@ from typing import Self
 
 import msgspec
 
-from shardq.clock import microseconds
-from shardq.context.identity import ConsumerIdentity
-from shardq.context.queue_context import QueueContext
-from shardq.context.retry import Retry
+from shardq.base.clock import microseconds
+from shardq.core.context.identity import ConsumerIdentity
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Retry
+from shardq.core.limits.blocks import MOST_PERMITS
+from shardq.core.limits.permits import Permits, create_permits_queue, permits_queue
+from shardq.core.limits.waiting import PermitPace
+from shardq.core.settling.lease_keeper import LeaseKeeper
 from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFound
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.limits.blocks import MOST_PERMITS
-from shardq.limits.permits import Permits, create_permits_queue, permits_queue
-from shardq.limits.waiting import PermitPace
 from shardq.settings import QueueSettings, check_number, warn_of_differences
-from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.storage.listening import Waiter
 from shardq.storage.per_process import PerProcess, forks
 from shardq.storage.store import Store

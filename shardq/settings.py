@@ -8,13 +8,13 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from shardq.base.rate import MOST_MESSAGES, Rate
+from shardq.base.ring import Layout
+from shardq.base.shard import check_queue_name
+from shardq.base.unreadable import UNREADABLE
+from shardq.base.wording import kind_of, plain, shown
 from shardq.errors import InvalidName, InvalidSetting
-from shardq.rate import MOST_MESSAGES, Rate
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
-from shardq.unreadable import UNREADABLE
-from shardq.wording import kind_of, plain, shown
 
 __all__ = [
     "OnDeadLetter",

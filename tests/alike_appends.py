@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shardq.sending import doors
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.sending import doors
 from shardq.storage.requests import Bundle
 
 __all__ = ["alike_appends"]

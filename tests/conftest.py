@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 
 import shardq
 import tests.gate
-from shardq.context.identity import ConsumerIdentity
-from shardq.sharding import ownership
+from shardq.core.context.identity import ConsumerIdentity
+from shardq.core.sharding import ownership
 from shardq.testing import ManualClock
 from tests.alike_appends import alike_appends
 from tests.cassandra_server import cassandra_url, narrow_cassandra_url

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from shardq.waits import Turn
+from shardq.base.waits import Turn
 
 __all__ = ["all_held", "forked", "locks_of", "start"]
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardq.clock import SystemClock
-from shardq.sharding.shard import Shard
+from shardq.base.clock import SystemClock
+from shardq.base.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Acknowledge, Claim, Span
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
     Acknowledge,
     Append,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardq.base.outgoing_message import HeaderValue
+from shardq.base.shard import check_queue_name
 from shardq.broadcast.subscribers import live_queues
 from shardq.broadcast.subscription import Subscription
 from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.core.sending.prepared import check_bodies
 from shardq.errors import InvalidName, PartialSend, QueueNotFound
-from shardq.outgoing_message import HeaderValue
-from shardq.sending.prepared import check_bodies
 from shardq.settings import check_number
-from shardq.sharding.shard import check_queue_name
 
 __all__ = ["Broadcast"]
 

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 
+from shardq.base.waits import Flag
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
@@ -20,7 +21,6 @@ from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.queue_internals import use
 from shardq.storage.requests import EntryState
-from shardq.waits import Flag
 
 __all__ = ["LEASE_SECONDS", "Entry", "keep_alive", "live_queues"]
 

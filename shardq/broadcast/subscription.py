@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from shardq.base.closing import Closing
 from shardq.batch import Batch
 from shardq.broadcast.subscribers import Entry
 from shardq.client import Client
-from shardq.closing import Closing
 from shardq.codec import Codec
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError

@@ -26,7 +26,7 @@ def tell_of_absence(store: Store) -> threading.Timer:
 
 
 def _tell(store: Store) -> None:
-    from shardq.pinging import ping  # noqa: PLC0415 - most commands have ended before
+    from shardq.core.pinging import ping  # noqa: PLC0415 - most commands have ended before
 
     try:
         ping(store, PING_SECONDS)

@@ -135,7 +135,7 @@ class Session:
     @property
     def retry_seconds(self) -> float:
         """How long a request to the store that fails is repeated."""
-        from shardq.context.retry import RETRY_SECONDS  # noqa: PLC0415 - the help needs none of these
+        from shardq.core.context.retry import RETRY_SECONDS  # noqa: PLC0415 - the help needs none of these
 
         return LOOK_SECONDS if self.looks else RETRY_SECONDS
 
@@ -170,7 +170,7 @@ class Session:
 
     def quiet_store(self) -> Store:
         """A store for a command that is alone with it: nothing pings the store beside that."""
-        from shardq.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
+        from shardq.base.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
         from shardq.storage.opening import open_store  # noqa: PLC0415
 
         return open_store(self.url, SystemClock(), retry_seconds=self.retry_seconds)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from shardq.base.wording import masked
 from shardq.errors import (
     BodyNotFound,
     ConsumerNotFound,
@@ -24,7 +25,6 @@ from shardq.errors import (
     ShardqError,
     StoreUnavailable,
 )
-from shardq.wording import masked
 
 __all__ = [
     "BROKEN_PIPE",

@@ -10,14 +10,14 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage
+from shardq.base.unreadable import UNREADABLE
 from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
+from shardq.core.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
+from shardq.core.settling.dead_letters import origin
 from shardq.errors import InvalidMessage, InvalidReceipt
-from shardq.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage
-from shardq.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
-from shardq.settling.dead_letters import origin
-from shardq.unreadable import UNREADABLE
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shardq.base.outgoing_message import Headers, HeaderValue
 from shardq.codec import JSON, codec_named
+from shardq.core.settling.dead_letters import REASON
 from shardq.errors import InvalidMessage
 from shardq.message import Message, StoredMessage
-from shardq.outgoing_message import Headers, HeaderValue
-from shardq.settling.dead_letters import REASON
 
 __all__ = ["HeaderObject", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
 

@@ -12,11 +12,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
+from shardq.base.outgoing_message import OutgoingMessage
 from shardq.cli.message_line import encode_line, parse_plain
 from shardq.cli.output import open_output
 from shardq.cli.printing import many
 from shardq.errors import InvalidMessage, PartialSend, ShardqError
-from shardq.outgoing_message import OutgoingMessage
 from shardq.producer import Producer
 
 __all__ = [

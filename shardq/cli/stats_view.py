@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shardq.base.clock import from_datetime
 from shardq.cli.times import in_words
-from shardq.clock import from_datetime
-from shardq.counts import QueueCounts, ShardState
+from shardq.core.counts import QueueCounts, ShardState
 from shardq.queue import Queue
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage
-from shardq.unreadable import UNREADABLE
 
 __all__ = ["COLUMNS", "FLIGHTS", "Flight", "FlightMessage", "parse_flight"]
 

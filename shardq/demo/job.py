@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from shardq.base.wording import masked
 from shardq.demo.check import check_run
 from shardq.demo.download import get_flights
 from shardq.demo.plan import Options, Plan
@@ -17,7 +18,6 @@ from shardq.demo.run import run
 from shardq.demo.summary import Spread, Summary, read_spread, summarise
 from shardq.demo.timeline import Timeline, read_timeline
 from shardq.demo.workplace import Workplace, count_leftovers
-from shardq.wording import masked
 
 __all__ = ["run_demo"]
 

@@ -9,10 +9,10 @@ from datetime import datetime
 import msgspec
 
 from shardq.client import Client
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.pipelines.pipeline import Pipeline, check_pipeline
 from shardq.queue import Queue
 from shardq.settings import check_number
-from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["QueueDepth", "depths_of", "with_rates"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardq import graphs
-from shardq.graphs import Node
+from shardq.base import graphs
+from shardq.base.graphs import Node
 from shardq.pipelines.depths import QueueDepth
 from shardq.pipelines.link import Link
 from shardq.pipelines.pipeline import Pipeline

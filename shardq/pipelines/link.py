@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from shardq.callables import check_runs
+from shardq.base.callables import check_runs
+from shardq.base.wording import kind_of, shown
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DuplicateLink, InvalidPipeline, PipelineCycle, UndeclaredTarget
-from shardq.wording import kind_of, shown
 
 __all__ = ["Link", "LinkFunction"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardq.base.wording import kind_of, shown
 from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec, codec_named
 from shardq.errors import QueueNotFound
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DanglingEnd, DuplicateLink, InvalidPipeline, PipelineCycle
 from shardq.pipelines.link import Link, LinkFunction
-from shardq.wording import kind_of, shown
 
 __all__ = ["Pipeline", "check_pipeline"]
 

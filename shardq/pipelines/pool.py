@@ -6,11 +6,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Unpack
 
+from shardq.base.wording import kind_of, shown
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.worker import PipelineKeywords, PipelineWorker
-from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.outgoing_message import HeaderValue
+from shardq.base.wording import kind_of, shown
+from shardq.core.sending.prepared import are_several
 from shardq.errors import InvalidSetting
-from shardq.outgoing_message import HeaderValue
-from shardq.sending.prepared import are_several
-from shardq.wording import kind_of, shown
 
 __all__ = ["Forward", "Split"]
 

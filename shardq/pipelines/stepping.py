@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardq.callables import check_has_run
+from shardq.base.callables import check_has_run
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.wording import shown
 from shardq.client import Client
 from shardq.codec import BYTES, Codec
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.doors import prepare
+from shardq.core.sending.prepared import prepare_options
+from shardq.core.sending.storing import send_once
 from shardq.errors import LeaseLost, OutcomeUnknown, QueueFull, QueuePaused, StoreUnavailable
 from shardq.message import Message
 from shardq.outcome import Discard, Outcome, Retry, Snooze
-from shardq.outgoing_message import OutgoingMessage
 from shardq.pipelines.errors import UndeclaredTarget
 from shardq.pipelines.link import Link
 from shardq.pipelines.report import LinkTally
 from shardq.pipelines.returned import Forward, Split
-from shardq.sending.doors import prepare
-from shardq.sending.prepared import prepare_options
-from shardq.sending.storing import send_once
-from shardq.wording import shown
 
 __all__ = ["LinkHandler"]
 

@@ -6,9 +6,9 @@ import math
 
 import msgspec
 
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.planning.unit_costs import Cost, UnitCosts
-from shardq.wording import shown
 
 __all__ = ["BUNDLE_BYTES", "BUNDLE_MESSAGES", "PLANNED", "Load", "Wanted", "load"]
 

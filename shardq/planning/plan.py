@@ -6,10 +6,10 @@ import math
 
 import msgspec
 
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, Wanted, load
 from shardq.planning.unit_costs import UnitCosts, unit_costs
-from shardq.wording import shown
 
 __all__ = ["Choice", "Plan", "Use", "plan"]
 

@@ -6,8 +6,8 @@ from importlib import resources
 
 import msgspec
 
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
-from shardq.wording import shown
 
 __all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]
 

@@ -10,10 +10,10 @@ from functools import partial
 
 import msgspec
 
-from shardq.context.retry import Retry
+from shardq.base.shard import INTERNAL, check_queue_name
+from shardq.core.context.retry import Retry
 from shardq.errors import InvalidName
 from shardq.schedules.schedule import Plan
-from shardq.sharding.shard import INTERNAL, check_queue_name
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from shardq.clock import seconds, to_datetime
-from shardq.outgoing_message import DEFAULT_PRIORITY, Headers, OutgoingMessage
+from shardq.base.clock import seconds, to_datetime
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, Headers, OutgoingMessage
 from shardq.schedules.timing import Timing
 
 __all__ = ["ID_HEADER", "MOMENT_HEADER", "CatchUp", "Overlap", "Plan", "Schedule"]

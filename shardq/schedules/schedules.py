@@ -10,9 +10,14 @@ from typing import Any, get_args
 
 import msgspec
 
-from shardq.clock import to_datetime
+from shardq.base.clock import to_datetime
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.base.wording import shown
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.sending.doors import too_large
+from shardq.core.sending.planned_bundles import choose_shard
+from shardq.core.sending.prepared import prepare_options, size_of
 from shardq.errors import (
     Closed,
     InvalidMessage,
@@ -23,17 +28,12 @@ from shardq.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
-from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.queue import Queue
 from shardq.schedules.plans import FOLDER, Plans, Seen, check_id, id_of
 from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
 from shardq.schedules.timing import Timing, moment_of, timing_of
-from shardq.sending.doors import too_large
-from shardq.sending.planned_bundles import choose_shard
-from shardq.sending.prepared import prepare_options, size_of
 from shardq.settings import check_number, warn_of_differences
 from shardq.storage.writing import telling_done
-from shardq.wording import shown
 
 __all__ = ["Schedules", "forget"]
 

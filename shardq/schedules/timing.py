@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from shardq.clock import from_datetime, is_aware, microseconds, to_datetime
+from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.wording import kind_of, shown
 
 __all__ = ["Timing", "moment_of", "timing_of"]
 

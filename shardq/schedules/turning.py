@@ -12,11 +12,11 @@ import logging
 
 import msgspec
 
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.storing import send_once
 from shardq.queue import Queue
 from shardq.schedules.plans import Plans, Seen, id_of
 from shardq.schedules.schedule import Plan
-from shardq.sending.storing import send_once
 from shardq.storage.requests import EntryState
 
 __all__ = ["keep_going"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from shardq.clock import microseconds, to_datetime
-from shardq.context.queue_context import QueueContext
-from shardq.counts import counts_of, total
+from shardq.base.clock import microseconds, to_datetime
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.counts import counts_of, total
 
 __all__ = ["Backlog"]
 

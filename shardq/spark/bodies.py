@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.spark.avro_bodies import AVRO_EXAMPLE, avro_columns, avro_decoder
 from shardq.spark.json_bodies import json_columns, json_decoder
 from shardq.spark.options import RowOptions
-from shardq.unreadable import UNREADABLE
 
 __all__ = ["CORRUPT", "BodyReader", "arrow_type", "body_type"]
 

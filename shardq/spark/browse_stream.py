@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
 from shardq.errors import InvalidSetting
 from shardq.spark.browsing import ShardPartition, batches_in
 from shardq.spark.connection import context_of, task_context

@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from shardq.clock import seconds
-from shardq.context.queue_context import QueueContext
+from shardq.base.clock import seconds
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound
-from shardq.settling.dead_letters import dead_letter_name
-from shardq.sharding.shard import Shard
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.filters import Pruning

@@ -26,15 +26,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.limits.queue_limits import check_unlimited
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims, Taking
+from shardq.core.receiving.named_settling import CLAIMS_AT_ONCE
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
-from shardq.limits.queue_limits import check_unlimited
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims, Taking
-from shardq.receiving.named_settling import CLAIMS_AT_ONCE
-from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
 from shardq.spark.commit_log import CommitLog

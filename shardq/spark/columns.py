@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.sending.prepared import (
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.base.unreadable import UNREADABLE
+from shardq.core.sending.prepared import (
     LAST_MOMENT,
     MAX_DELAY_SECONDS,
     MAX_TTL_SECONDS,
     MIN_TTL_SECONDS,
     prepare_options,
 )
+from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
 from shardq.spark.roles import columns_by_role
 from shardq.topics.filters import SUBJECT, check_subject
-from shardq.unreadable import UNREADABLE
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from threading import Timer
 
 from shardq.client import Client, connect
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
 from shardq.spark.options import QueueOptions
 
 __all__ = ["IDLE_SECONDS", "SharedConnection", "context_of", "shared_connection", "task_context"]

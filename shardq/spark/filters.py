@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from shardq.clock import from_datetime
-from shardq.sharding.shard import Shard
+from shardq.base.clock import from_datetime
+from shardq.base.shard import Shard
 from shardq.storage.requests import StoredSlice
 
 __all__ = ["Pruning"]

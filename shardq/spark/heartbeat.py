@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardq.closing import Closing
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
+from shardq.base.closing import Closing
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
 
 __all__ = ["Heartbeat", "interval_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.receiving.sweeping import SweepThread
+from shardq.core.receiving.upkeep import Upkeep
 from shardq.errors import QueueNotFound
-from shardq.receiving.sweeping import SweepThread
-from shardq.receiving.upkeep import Upkeep
 
 __all__ = ["LookingAfter"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.errors import InvalidSetting
 
 __all__ = ["FOREVER", "moment_of"]

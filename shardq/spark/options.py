@@ -11,12 +11,12 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from shardq.base.shard import check_queue_name
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
-from shardq.sharding.shard import check_queue_name
 from shardq.spark.moments import FOREVER, moment_of
 from shardq.spark.option_names import nearest
 from shardq.storage.opening import HasUrl, check_between_processes
-from shardq.wording import shown
 
 __all__ = [
     "KEPT_WITH_BODIES",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from shardq.browsing import slices
-from shardq.context.queue_context import QueueContext
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.browsing import slices
+from shardq.core.context.queue_context import QueueContext
 from shardq.spark.rows import Piece, piece_of_view
 from shardq.storage.requests import Peek, StoredSlice, in_queue_since
 

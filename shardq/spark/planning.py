@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
-from shardq.receiving.expiring import due_slices
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.reading import ShardReader
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.base.clock import microseconds
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.receiving.expiring import due_slices
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.reading import ShardReader
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Probe
 

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
 from shardq.held import HeldSlice
-from shardq.receipt import MessageId
-from shardq.sharding.shard import Shard
 from shardq.spark.bodies import CORRUPT, BodyReader
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import StoredSlice

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import msgspec
 
-from shardq.outgoing_message import DEFAULT_PRIORITY, Headers, stored_group
-from shardq.sending.planned_bundles import lane_of_key
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, Headers, stored_group
+from shardq.core.sending.planned_bundles import lane_of_key
 
 __all__ = ["Common", "RunPart", "commons_of"]
 
@@ -124,7 +124,7 @@ def _key(part: RunPart, place: int) -> str | None:
 def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
     """The groups as they are stored: messages of a group take its lanes in turn, and one with a key has its own.
 
-    Depends on the part only, where :func:`shardq.sending.planned_bundles.in_lanes` goes by what was sent before.
+    Depends on the part only, where :func:`shardq.core.sending.planned_bundles.in_lanes` goes by what was sent before.
     """
     turns = Counter[str]()
     for place in range(len(part.bodies)):

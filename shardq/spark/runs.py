@@ -26,16 +26,16 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.context.decision_log import Decision, DecisionLog
-from shardq.context.queue_context import QueueContext
+from shardq.base.outgoing_message import Headers
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard, group_shard
+from shardq.core.context.decision_log import Decision, DecisionLog
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.doors import RUN, admit
+from shardq.core.sending.planned_bundles import PlannedBundle, check_groups
+from shardq.core.sending.prepared import expiry_of, size_of
+from shardq.core.sending.storing import store_sends
 from shardq.errors import ReplayConflict
-from shardq.outgoing_message import Headers
-from shardq.sending.doors import RUN, admit
-from shardq.sending.planned_bundles import PlannedBundle, check_groups
-from shardq.sending.prepared import expiry_of, size_of
-from shardq.sending.storing import store_sends
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard, group_shard
 from shardq.spark.run_parts import Common, RunPart, commons_of
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
 from shardq.spark.lifeline import check_lifeline

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
-from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost
-from shardq.settling.receipts import (
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.settling.receipts import (
     ack_receipts,
     dead_letter_receipts,
     extend_receipts,
     release_receipts,
 )
+from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost
 from shardq.spark.connection import task_context
 from shardq.spark.options import SettleOptions
 

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shardq.core.sending.planned_bundles import check_groups
 from shardq.errors import InvalidSetting, QueuePaused
-from shardq.sending.planned_bundles import check_groups
 from shardq.spark.columns import Columns
 from shardq.spark.connection import context_of
 from shardq.spark.options import SendOptions, SettleOptions

@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from shardq.closing import Closing
+from shardq.base.closing import Closing
 from shardq.spark.columns import Rows
 
 __all__ = ["Spool", "cut"]

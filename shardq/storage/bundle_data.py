@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.large_body import LargeBody
+from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage
-from shardq.large.body import LargeBody
-from shardq.unreadable import UNREADABLE
 
 __all__ = [
     "BundleData",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.outgoing_message import Bundle
+from shardq.base.outgoing_message import Bundle
 from shardq.storage.bundle_id import made_at
 
 __all__ = ["expired", "in_queue_since"]

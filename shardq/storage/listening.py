@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
+from shardq.base.waits import RECHECK_SECONDS, Turn
 from shardq.storage.per_process import PerProcess, forks
-from shardq.waits import RECHECK_SECONDS, Turn
 
 __all__ = ["Listener", "Listens", "LocalListener", "LocalNotifier", "Waiter", "of_process"]
 

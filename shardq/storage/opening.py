@@ -23,10 +23,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from shardq.clock import Clock
+from shardq.base.clock import Clock
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.storage.store import Store
-from shardq.wording import shown
 
 __all__ = [
     "HasUrl",

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 
 __all__ = ["REMEMBERED", "Enlisted", "QueueRecord", "SeenConsumer"]
 

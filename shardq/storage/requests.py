@@ -10,9 +10,9 @@ from enum import Enum
 
 import msgspec
 
-from shardq.clock import from_datetime
-from shardq.outgoing_message import Bundle
-from shardq.sharding.shard import Shard
+from shardq.base.clock import from_datetime
+from shardq.base.outgoing_message import Bundle
+from shardq.base.shard import Shard
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
 from shardq.storage.records import Enlisted, QueueRecord

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.keys import KeyRegister
 from shardq.storage.listening import Listener
 from shardq.storage.records import SeenConsumer

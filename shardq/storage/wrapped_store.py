@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar, cast
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.listening import Listener

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from shardq.base.shard import Shard
 from shardq.errors import Closed, OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
 from shardq.tasks.models import read, readable, write
-from shardq.wording import shown
 
 __all__ = ["Arguments"]
 

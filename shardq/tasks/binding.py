@@ -6,6 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.rate import Rate
+from shardq.base.receipt import MessageId
+from shardq.base.unreadable import UNREADABLE
+from shardq.base.wording import shown
 from shardq.client import Client
 from shardq.errors import (
     BodyNotFound,
@@ -16,12 +21,9 @@ from shardq.errors import (
     SchemaMismatch,
 )
 from shardq.message import StoredMessage
-from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of
-from shardq.rate import Rate
-from shardq.receipt import MessageId
 from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
@@ -32,8 +34,6 @@ from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, STEP, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
-from shardq.unreadable import UNREADABLE
-from shardq.wording import shown
 
 if TYPE_CHECKING:
     from shardq.tasks.task import Signature

@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from shardq.base.outgoing_message import DEFAULT_PRIORITY
 from shardq.errors import MessageTooLarge
-from shardq.outgoing_message import DEFAULT_PRIORITY
 from shardq.tasks.plans import WORKFLOW, Plan, Step, read_plan, write_plan
 
 __all__ = [

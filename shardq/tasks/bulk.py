@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting, PartialSend
-from shardq.outgoing_message import OutgoingMessage
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature
-from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding

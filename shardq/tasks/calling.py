@@ -15,12 +15,12 @@ from contextvars import copy_context
 from inspect import BoundArguments
 from typing import Any
 
-from shardq.callables import check_runs
+from shardq.base.callables import check_runs
+from shardq.base.waits import Flag, start
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
-from shardq.waits import Flag, start
-from shardq.wording import shown
 
 __all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
-from shardq.wording import shown
 
 __all__ = ["CurrentTask", "check_wait", "current_task", "is_in_worker", "running"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq import graphs
-from shardq.graphs import Node
+from shardq.base import graphs
+from shardq.base.graphs import Node
 from shardq.tasks.views import TaskView
 
 __all__ = ["as_mermaid", "as_svg", "as_text"]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from shardq.base.outgoing_message import OutgoingMessage
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
-from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of, stored_in, waiting_on
 from shardq.storage.per_process import OwnLock

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
+from shardq.base.unreadable import UNREADABLE
 from shardq.errors import MessageTooLarge
 from shardq.tasks.collected import as_collected, goes_on
 from shardq.tasks.errors import ResultMissing
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined_up_to, parted, with_input
 from shardq.tasks.results import MAX_RESULT_BYTES, Entry
-from shardq.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from shardq.base.receipt import ID_PATTERN, MessageId
+from shardq.base.wording import shown
+from shardq.core.sending.prepared import MAX_KEY_LENGTH
 from shardq.errors import InvalidReceipt
-from shardq.receipt import ID_PATTERN, MessageId
-from shardq.sending.prepared import MAX_KEY_LENGTH
-from shardq.wording import shown
 
 __all__ = [
     "MOST_RUNS",

@@ -12,6 +12,7 @@ import msgspec
 from shardq.client import Client, check_client
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
+from shardq.queue_internals import waiting_in
 from shardq.tasks.app import Tasks
 from shardq.tasks.plans import NAME, WORKFLOW
 from shardq.tasks.work_unit import Runner
@@ -75,14 +76,12 @@ class InlineTasks:
         The queues are those of the tasks, or those that are named. Raises ArgumentsRejected, for a task whose function
         does not take what was sent.
         """
-        from shardq.testing.sent import waiting  # noqa: PLC0415 - an application needs none of it
-
         check_names(queues)
         found: list[SentTask] = []
         for name in queues or self._app.queues:
             with suppress(QueueNotFound):  # nothing was sent to it yet
                 found += [
-                    self._read(each) for each in waiting(self._client.queue(name)) if NAME in each.headers
+                    self._read(each) for each in waiting_in(self._client.queue(name)) if NAME in each.headers
                 ]
         return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 import msgspec
 
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.collected import goes_on
@@ -17,7 +18,6 @@ from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.ids import run_of
 from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.results import Entry
-from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding

@@ -8,14 +8,14 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, OnConflict
+from shardq.base.rate import Rate
+from shardq.base.shard import check_queue_name
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
-from shardq.outgoing_message import DEFAULT_PRIORITY, OnConflict
-from shardq.rate import Rate
 from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
-from shardq.sharding.shard import check_queue_name
-from shardq.wording import shown
 
 __all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardq.outgoing_message import OutgoingMessage
+from shardq.base.outgoing_message import OutgoingMessage
 from shardq.queue_internals import placed
 from shardq.tasks.places import Place, Places, are_enough, write_places
 from shardq.tasks.plans import Plan

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import msgspec
 
+from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage
-from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.ids import step_id
-from shardq.unreadable import UNREADABLE
 
 __all__ = [
     "APART",

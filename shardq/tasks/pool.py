@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from shardq.callables import loading
+from shardq.base.callables import loading
+from shardq.base.wording import kind_of, shown
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
 from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
-from shardq.wording import kind_of, shown
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes

@@ -15,10 +15,10 @@ from typing import Literal, cast
 
 import msgspec
 
+from shardq.base.outgoing_message import OnConflict, OutgoingMessage
 from shardq.client import Client
 from shardq.errors import UniqueKeyTaken
 from shardq.message import StoredMessage
-from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.tasks.entries import EntryQueue
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.ids import around, in_run, key_of, run_of, runs_of

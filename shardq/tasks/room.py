@@ -6,7 +6,7 @@ import threading
 
 import msgspec
 
-from shardq.waits import ChangeNotifier
+from shardq.base.waits import ChangeNotifier
 from shardq.worker.last_attempts import Caution
 from shardq.worker.report import WorkerReport
 

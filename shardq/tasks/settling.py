@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
 from shardq.errors import QueueFull, QueuePaused
 from shardq.message import Message
@@ -13,7 +14,6 @@ from shardq.queue import Queue
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.work_unit import Unit, ledger_id
-from shardq.waits import ChangeNotifier
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally

@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from shardq.base.receipt import MessageId
 from shardq.errors import InvalidSetting
-from shardq.receipt import MessageId
 from shardq.tasks.buckets import Bucket, checked, read_plans, stream
 from shardq.tasks.ids import in_run
 from shardq.tasks.plans import write_plan

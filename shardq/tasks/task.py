@@ -25,9 +25,10 @@ from typing import (
 import msgspec
 
 import shardq
-from shardq.callables import check_runs
+from shardq.base.callables import check_runs
+from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.errors import ArgumentsRejected
@@ -35,7 +36,6 @@ from shardq.tasks.ids import check_task_id
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
-from shardq.wording import kind_of, shown
 
 if TYPE_CHECKING:
     import shardq.tasks.app

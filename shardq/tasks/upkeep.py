@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from shardq.base.waits import Flag
 from shardq.errors import ShardqError
 from shardq.tasks.results import ResultLog
-from shardq.waits import Flag
 
 __all__ = ["UPKEEP_SECONDS", "Upkeep"]
 

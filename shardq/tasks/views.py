@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
+from shardq.core.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.message import StoredMessage
-from shardq.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.collected import goes_on

@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from inspect import BoundArguments
 from typing import Any
 
+from shardq.base.outgoing_message import Headers
 from shardq.batch import Batch
 from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.outgoing_message import Headers
 from shardq.queue_internals import one_by_one
 from shardq.tasks.advancing import UNSENDABLE
 from shardq.tasks.binding import Binding

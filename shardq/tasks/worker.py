@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import shardq
+from shardq.base.wording import kind_of, shown
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
@@ -25,7 +26,6 @@ from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
-from shardq.wording import kind_of, shown
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.last_attempts import Caution, set_apart

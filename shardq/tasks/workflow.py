@@ -7,9 +7,10 @@ from typing import Any, Literal, cast, get_args, overload
 
 import msgspec
 
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.wording import shown
+from shardq.core.sending.prepared import prepare_options
 from shardq.errors import InvalidSetting
-from shardq.outgoing_message import OutgoingMessage
-from shardq.sending.prepared import prepare_options
 from shardq.settings import check_number
 from shardq.tasks import buckets
 from shardq.tasks.app import Tasks
@@ -18,7 +19,6 @@ from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.workflow_result import NothingSent, WorkflowResult
-from shardq.wording import shown
 
 __all__ = [
     "KEEP_SECONDS",

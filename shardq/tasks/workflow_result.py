@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import shardq
+from shardq.base.wording import shown
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
@@ -21,7 +22,6 @@ from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.results import Decided, Entry
 from shardq.tasks.views import TaskView, views_of_steps
-from shardq.wording import shown
 
 if TYPE_CHECKING:
     import shardq.tasks.binding

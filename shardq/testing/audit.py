@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import (
     Acknowledge,
     Claim,

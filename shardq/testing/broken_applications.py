@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from shardq.large.layout import BODIES, is_owner
-from shardq.sharding.shard import INTERNAL, Shard
+from shardq.base.shard import INTERNAL, Shard
+from shardq.core.large.layout import BODIES, is_owner
 from shardq.storage.requests import Append, DedupeEntry, QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

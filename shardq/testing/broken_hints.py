@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Append, Claim, Claimed, Probe, ShardCounts, Sweep
 from shardq.storage.wrapped_store import WrappedStore
 

@@ -6,8 +6,8 @@ import os
 
 from msgspec.structs import replace
 
-from shardq.outgoing_message import SEPARATOR
-from shardq.sharding.shard import INTERNAL, Shard
+from shardq.base.outgoing_message import SEPARATOR
+from shardq.base.shard import INTERNAL, Shard
 from shardq.storage.requests import Append, Claim, Claimed, Extend, Fenced, Release, Span
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.records import SeenConsumer
 from shardq.storage.requests import (
     Append,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Listener
 from shardq.storage.requests import (
     Acknowledge,

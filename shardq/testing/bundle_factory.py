@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
 

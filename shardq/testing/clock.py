@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
-from shardq.wording import shown
 
 __all__ = ["ManualClock", "ManualTimer"]
 

@@ -31,7 +31,7 @@ class Call(msgspec.Struct, frozen=True):
 class FaultyStore(WrappedStore):
     """Passes calls on to a store, but for those that the plan lets fail. ``calls`` is the record of all.
 
-    >>> from shardq.clock import SystemClock
+    >>> from shardq.base.clock import SystemClock
     >>> from shardq.storage.opening import open_store
     >>> from shardq.testing import Fault
     >>> plan = FaultPlan(faults=(Fault("append", 1, FaultKind.LOST_RESPONSE),))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.store import Store
 
 __all__ = ["LASTING_KINDS", "ApplicationTransaction", "RawEntry", "RawQueue", "RawState", "StoreHarness"]

@@ -12,17 +12,17 @@ from collections.abc import Callable, Collection
 from threading import Thread
 from typing import Any
 
+from shardq.base.clock import microseconds
 from shardq.batch import Batch
 from shardq.client import Client
-from shardq.clock import microseconds
 from shardq.consumer import Consumer
-from shardq.context.joining import Joining
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.joining import Joining
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.held import HeldSlice
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.queue import Queue
-from shardq.receiving.prefetcher import Prefetcher
 from shardq.semaphore import Permit
 from shardq.storage.store import Store
 

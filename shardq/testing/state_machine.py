@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import (
     BLOCKED,
     Acknowledge,

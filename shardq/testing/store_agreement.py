@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from shardq.clock import microseconds
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.base.clock import microseconds
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import (
     BLOCKED,
     Acknowledge,

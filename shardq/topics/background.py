@@ -9,13 +9,12 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-from shardq.client import Client
+from shardq.base.waits import Flag, is_over, start
 from shardq.consumer import Consumer
+from shardq.core.context.queue_context import QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
-from shardq.topics.copying import outside_of
 from shardq.topics.relay import Relay
-from shardq.waits import Flag, is_over, start
 
 __all__ = ["Background", "background_of"]
 
@@ -145,11 +144,11 @@ class Background:
                 return
 
 
-def background_of(client: Client, topic: str) -> PerProcess[Background]:
+def background_of(contexts: QueueContexts, topic: str) -> PerProcess[Background]:
     """That of a topic: one for all who have opened it with the client, or within its transactions."""
-    outside = outside_of(client)  # threads have no part in a transaction
+    outside = contexts.outside or contexts  # threads have no part in a transaction
     own = PerProcess(lambda: Background(lambda: Relay(outside, topic), outside.close))
-    return outside._relaying.setdefault(topic, own)  # noqa: SLF001 - the client keeps it, and users do not see it
+    return outside.background.setdefault(topic, own)
 
 
 def with_relay(open_relay: Callable[[], Relay], use: Callable[[Relay], None]) -> None:

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.client import Client
-from shardq.context.queue_context import QueueContext
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.doors import Door, append
+from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import StoreUnavailable
-from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
-from shardq.sending.doors import Door, append
-from shardq.sending.planned_bundles import PlannedBundle
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.topics.envelopes import Copies
 
-__all__ = ["RELAY", "Place", "context_of", "outside_of"]
+__all__ = ["RELAY", "Place"]
 
 RELAY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 """What was published is let in: its publisher was told that it is."""
@@ -32,16 +31,6 @@ _SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id aft
 _TEN_YEARS = 10 * 365 * 86_400_000_000
 _MARK = encode_bundle(BundleData([b""]))
 _LAST_PRIORITY = 9
-
-
-def context_of(client: Client, queue: str) -> QueueContext:
-    """A queue of a client, as what is below the client sees it. Raises QueueNotFound."""
-    return client._contexts.of(queue)  # noqa: SLF001 - what sends bundles as they are is below the client
-
-
-def outside_of(client: Client) -> Client:
-    """The client for threads: for one that is part of a transaction, the one that was asked for it."""
-    return client._outside or client  # noqa: SLF001 - as above
 
 
 class Place(msgspec.Struct, frozen=True):

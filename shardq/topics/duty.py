@@ -1,16 +1,14 @@
 """Relaying beside the consumers of a subscription, however they came to its queue.
 
-The record of the queue names this as a duty of its consumers (:mod:`shardq.context.duties`). So workers of a pool, and
-consumers of several queues, which know of no topic, have it relayed by a thread of their process.
+The record of the queue names this as a duty of its consumers (:mod:`shardq.core.context.duties`). So workers of a
+pool, and consumers of several queues, which know of no topic, have it relayed by a thread of their process.
 """
 
 from __future__ import annotations
 
-from shardq.client import Client
-from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.base.clock import microseconds
+from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.topics.background import background_of
-from shardq.topics.copying import outside_of
 from shardq.topics.names import topic_of_duty
 
 __all__ = ["relay_beside"]
@@ -19,9 +17,9 @@ _AGAIN_SECONDS = 30.0
 _SERVED_SECONDS = 90.0
 
 
-def relay_beside(client: Client, context: QueueContext, duty: str) -> int:
+def relay_beside(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
     """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
     name = topic_of_duty(duty)
-    if name is not None and outside_of(client) is client:
-        background_of(client, name).get().serve_for(_SERVED_SECONDS)
+    if name is not None and contexts.outside is None:
+        background_of(contexts, name).get().serve_for(_SERVED_SECONDS)
     return context.store.now() + microseconds(_AGAIN_SECONDS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardq.browsing import slices
-from shardq.context.queue_context import QueueContext
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.browsing import slices
+from shardq.core.context.queue_context import QueueContext
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Peek
 

@@ -12,15 +12,15 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
+from shardq.base.outgoing_message import Headers, HeaderValue, OutgoingMessage
+from shardq.base.wording import shown
 from shardq.codec import Codec
+from shardq.core.sending.prepared import check_bodies, check_headers, size_of
 from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.message import Message
-from shardq.outgoing_message import Headers, HeaderValue, OutgoingMessage
-from shardq.sending.prepared import check_bodies, check_headers, size_of
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
-from shardq.wording import shown
 
 __all__ = [
     "MOST_BYTES",

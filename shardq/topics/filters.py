@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardq.base.outgoing_message import Headers, HeaderValue
+from shardq.base.wording import kind_of, plain, shown
+from shardq.core.sending.prepared import check_headers
 from shardq.errors import InvalidMessage
-from shardq.outgoing_message import Headers, HeaderValue
-from shardq.sending.prepared import check_headers
 from shardq.topics.errors import InvalidFilter
-from shardq.wording import kind_of, plain, shown
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
 

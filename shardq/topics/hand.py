@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from shardq.clock import from_datetime, microseconds
+from shardq.base.clock import from_datetime, microseconds
 from shardq.errors import LeaseLost, ShardqError
 from shardq.message import Message
 from shardq.topics.envelopes import MOST_BYTES

@@ -9,12 +9,12 @@ from itertools import groupby, islice
 
 import msgspec
 
-from shardq.browsing import slices
-from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.base.clock import microseconds
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
+from shardq.core.browsing import slices
+from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage
-from shardq.receipt import MessageId
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope

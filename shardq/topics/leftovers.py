@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from shardq.client import Client
-from shardq.context.queue_context import QueueContexts
+from shardq.core.context.queue_context import QueueContexts
+from shardq.core.limits.queue_limits import drop_permits
+from shardq.core.queue_life import delete_queue
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
-from shardq.limits.queue_limits import drop_permits
 from shardq.storage.requests import QueueRecord
 from shardq.storage.writing import telling_done
 from shardq.topics.errors import TopicNotFound
@@ -21,42 +21,44 @@ from shardq.topics.names import folder_of, log_of
 __all__ = ["drop_leftovers", "drop_subscription", "drop_topic", "drop_unnamed"]
 
 
-def drop_topic(client: Client, topic: str) -> None:
+def drop_topic(contexts: QueueContexts, topic: str) -> None:
     """Delete a topic with its subscriptions. Raises TopicNotFound."""
-    found = _queues(client, topic)
+    found = _queues(contexts, topic)
     try:
-        client.delete_queue(log_of(topic))
+        delete_queue(contexts, log_of(topic))
     except QueueNotFound as error:
-        drop_leftovers(client, topic)
+        drop_leftovers(contexts, topic)
         raise TopicNotFound(
             f"topic {topic!r} does not exist: `shardq topic list` shows those that do"
         ) from error
     with telling_done(
         lambda: f"topic {topic!r} is deleted, but not all that belonged to it: repeat the call"
     ):
-        _drop(client, found)
-        drop_leftovers(client, topic)  # what was made meanwhile
+        _drop(contexts, found)
+        drop_leftovers(contexts, topic)  # what was made meanwhile
 
 
-def drop_leftovers(client: Client, topic: str) -> None:
+def drop_leftovers(contexts: QueueContexts, topic: str) -> None:
     """Delete what is left of a topic that was deleted; nothing if it exists."""
-    found = _queues(client, topic)
-    if not client.exists(log_of(topic)):
-        _drop(client, found)
+    found = _queues(contexts, topic)
+    if not contexts.exists(log_of(topic)):
+        _drop(contexts, found)
 
 
-def drop_subscription(client: Client, queue: str) -> None:
+def drop_subscription(contexts: QueueContexts, queue: str) -> None:
     """Delete a subscription's queue and its dead letters."""
     deleted = False
     told = f"queue {queue!r} is deleted, but maybe not its dead letters: repeat the call"
     with telling_done(lambda: told if deleted else ""):
-        for name in (queue, *(name for name in client.queues(queue) if name != queue)):
+        for name in (queue, *(name for name in contexts.names(queue) if name != queue)):
             with suppress(QueueNotFound):
-                client.delete_queue(name)
+                delete_queue(contexts, name)
                 deleted = True
 
 
-def drop_unnamed(client: Client, topic: str, subscription: str, named: Callable[[], str | None]) -> None:
+def drop_unnamed(
+    contexts: QueueContexts, topic: str, subscription: str, named: Callable[[], str | None]
+) -> None:
     """Delete what calls that broke off have left of a subscription's name.
 
     ``named`` tells the incarnation that the topic's state names. It is asked for after the queues were looked at, and
@@ -64,35 +66,30 @@ def drop_unnamed(client: Client, topic: str, subscription: str, named: Callable[
     names it. Beside a queue that stays, its dead letters stay. What cannot be dropped now is found by the next call.
     """
     with suppress(OutcomeUnknown, StoreUnavailable):
-        found = _records(client, client.queues(folder_of(topic, subscription)))
+        found = _records(contexts, contexts.names(folder_of(topic, subscription)))
         staying = {named()} if found else set()
         for record in found:
             incarnation = record.name.removeprefix(folder_of(topic, subscription)).partition(".")[0]
-            if incarnation not in staying and not _drop(client, [record]):
+            if incarnation not in staying and not _drop(contexts, [record]):
                 staying.add(incarnation)
 
 
-def _queues(client: Client, topic: str) -> list[QueueRecord]:
+def _queues(contexts: QueueContexts, topic: str) -> list[QueueRecord]:
     """The queues of a topic, but for its log, as they are now."""
-    return _records(client, (name for name in client.queues(folder_of(topic)) if name != log_of(topic)))
+    return _records(contexts, (name for name in contexts.names(folder_of(topic)) if name != log_of(topic)))
 
 
-def _records(client: Client, names: Iterable[str]) -> list[QueueRecord]:
-    contexts = _contexts(client)
+def _records(contexts: QueueContexts, names: Iterable[str]) -> list[QueueRecord]:
     records = (contexts.retry(contexts.store.load_queue, name) for name in names)
     return [record for record in records if record is not None]
 
 
-def _drop(client: Client, records: list[QueueRecord]) -> bool:
+def _drop(contexts: QueueContexts, records: list[QueueRecord]) -> bool:
     """Drop queues that are as they were found; False when one was not there, or is another one now."""
-    contexts, dropped = _contexts(client), True
+    dropped = True
     for record in records:
         answer = contexts.retry.ask(contexts.store.drop_queue, record.name, record)
         dropped = dropped and (answer.value or answer.after_unknown)
         contexts.forget(record.name)
         drop_permits(contexts.store, contexts.retry, record.name)
     return dropped
-
-
-def _contexts(client: Client) -> QueueContexts:
-    return client._contexts  # noqa: SLF001 - a queue is dropped as it was found below the client only

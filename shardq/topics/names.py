@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from shardq.base.shard import INTERNAL
+from shardq.base.wording import plain, shown
 from shardq.errors import InvalidName
-from shardq.sharding.shard import INTERNAL
-from shardq.wording import plain, shown
 
 __all__ = [
     "check_name",

@@ -27,17 +27,16 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.client import Client
-from shardq.clock import from_datetime, microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.base.clock import from_datetime, microseconds
+from shardq.base.receipt import Receipt
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.settling.clock_jumps import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
-from shardq.receipt import Receipt
-from shardq.settling.clock_jumps import JUMP, shorten_fixed_leases
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
-from shardq.topics.copying import Place, context_of
+from shardq.topics.copying import Place
 from shardq.topics.emptying import empty
 from shardq.topics.envelopes import Envelope, copies_of
 from shardq.topics.hand import LEASE_SECONDS, Hand
@@ -63,13 +62,13 @@ APART = 1_000
 class Relay:
     """The relay of one topic in one process. Safe for threads, of which one works at a time."""
 
-    def __init__(self, client: Client, topic: str) -> None:
-        self._client, self._topic = client, topic
+    def __init__(self, contexts: QueueContexts, topic: str) -> None:
+        self._all, self._topic = contexts, topic
         self._lock = OwnLock()
-        self._log: Queue = client.queue(log_of(topic))
-        self._log_context = context_of(client, log_of(topic))
+        self._log_context = contexts.of(log_of(topic))
+        self._log = Queue(self._log_context)
         self._consumer = self._log.consumer(visibility_timeout=LEASE_SECONDS)
-        self._register = open_register(client, topic)
+        self._register = open_register(contexts, topic)
         self._name = secrets.token_hex(8)
         self.contexts: dict[str, QueueContext] = {}
         self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
@@ -360,7 +359,7 @@ class Relay:
         """A queue that is opened once; None when it does not exist."""
         if queue not in self.contexts:
             try:
-                self.contexts[queue] = context_of(self._client, queue)
+                self.contexts[queue] = self._all.of(queue)
             except QueueNotFound:
                 return None
         return self.contexts[queue]

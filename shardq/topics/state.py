@@ -15,22 +15,24 @@ from datetime import timedelta
 
 import msgspec
 
-from shardq.client import Client
-from shardq.clock import from_datetime, microseconds
+from shardq.base.clock import microseconds
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.base.receipt import Receipt
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.queue_life import create_queue
+from shardq.core.sending.doors import append
+from shardq.core.sending.planned_bundles import PlannedBundle
+from shardq.core.settling.clock_jumps import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
-from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.queue import Queue
 from shardq.queue_internals import replace_body
-from shardq.receipt import Receipt
-from shardq.sending.doors import append
-from shardq.sending.planned_bundles import PlannedBundle
-from shardq.settling.clock_jumps import shorten_fixed_leases
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.settings import QueueSettingsArguments
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
-from shardq.topics.copying import RELAY, context_of
+from shardq.topics.copying import RELAY
 from shardq.topics.errors import TopicNotFound
 from shardq.topics.filters import Filter
 from shardq.topics.names import state_of
@@ -178,9 +180,9 @@ class Held:
 class Register:
     """The state of one topic. Used by one thread at a time."""
 
-    def __init__(self, client: Client, topic: str) -> None:
-        self._client, self._topic = client, topic
-        self._queue = client.queue(state_of(topic))
+    def __init__(self, contexts: QueueContexts, topic: str) -> None:
+        self._context, self._topic = contexts.of(state_of(topic)), topic
+        self._queue = Queue(self._context)
         self._consumer = self._queue.consumer(visibility_timeout=_LEASE_SECONDS)
 
     def take(self, wait: float) -> Held | None:
@@ -192,7 +194,7 @@ class Register:
             if left <= 0 or (batch := self._consumer.receive(1, wait=min(left, _SLICE))):
                 break
         if not batch:
-            shorten_fixed_leases(context_of(self._client, self._queue.name), microseconds(_LEASE_SECONDS))
+            shorten_fixed_leases(self._context, microseconds(_LEASE_SECONDS))
             return None
         return Held(batch[0])
 
@@ -201,7 +203,7 @@ class Register:
         for _ in range(_LOOKS):
             if (found := _seen(self._queue)) is not None:
                 return _decode(found)
-            self._client.queue(self._queue.name)  # or it was deleted
+            self._context.live.refresh()  # or it was deleted
             time.sleep(_PAUSE)
         raise StoreUnavailable(f"the state of topic {self._topic!r} cannot be read: try again")
 
@@ -210,40 +212,39 @@ class Register:
         self._consumer.close()
 
 
-def ensure_state(client: Client, topic: str) -> None:
+def ensure_state(contexts: QueueContexts, topic: str) -> None:
     """Make the state of a topic if whoever created the topic did not come to it.
 
     Whoever does so stores it under the same id, so it is there once. That id is soon forgotten, as the state changes.
     So whether there is one is not told by a look, but by the mark.
     """
-    began, queue = client.now(), _state_queue(client, topic)
-    context, shard = context_of(client, queue.name), Shard(queue.name, 0, 0)
+    context = _state_context(contexts, topic)
+    began, queue, shard = context.store.now(), Queue(context), Shard(context.name, 0, 0)
     first, mark = (repeatable_bundle_id(_FIRST, number, queue.name) for number in range(2))
     if context.retry(context.store.find, shard, mark, 0) is not None:
         return
     new = () if _seen(queue) else ((first, DEFAULT_PRIORITY, _FIRST, _encode(TopicState())),)
     bundles = [
-        Bundle(identity, priority, due, from_datetime(began), 1, encode_bundle(BundleData([body])))
+        Bundle(identity, priority, due, began, 1, encode_bundle(BundleData([body])))
         for identity, priority, due, body in (*new, (mark, _LAST_PRIORITY, _NEVER, b""))
     ]
-    if client.now() - began > _SAME_ID:
+    if context.store.now() - began > _SAME_ID:
         raise StoreUnavailable(f"topic {topic!r} was not made, as that took too long: try again")
     append(context, RELAY, [PlannedBundle.of(shard, bundle) for bundle in bundles])
 
 
-def _state_queue(client: Client, topic: str) -> Queue:
+def _state_context(contexts: QueueContexts, topic: str) -> QueueContext:
     """The queue of the state, which is made if it is missing."""
     try:
-        return client.queue(state_of(topic))
+        return contexts.of(state_of(topic))
     except QueueNotFound:
-        return client.create_queue(
-            state_of(topic),
-            exist_ok=True,
-            shards=1,
-            time_shards=1,
-            max_deliveries=None,
-            visibility_timeout=_LEASE_SECONDS,
-        )
+        settings: QueueSettingsArguments = {
+            "shards": 1,
+            "time_shards": 1,
+            "max_deliveries": None,
+            "visibility_timeout": _LEASE_SECONDS,
+        }
+        return create_queue(contexts, state_of(topic), settings, exist_ok=True)
 
 
 def _seen(queue: Queue) -> bytes | None:
@@ -251,10 +252,10 @@ def _seen(queue: Queue) -> bytes | None:
     return next((each.body for each in queue.peek(2) if each.priority < _LAST_PRIORITY), None)
 
 
-def open_register(client: Client, topic: str) -> Register:
+def open_register(contexts: QueueContexts, topic: str) -> Register:
     """The register of a topic. Raises TopicNotFound."""
     try:
-        return Register(client, topic)
+        return Register(contexts, topic)
     except QueueNotFound as error:
         raise TopicNotFound(
             f"topic {topic!r} does not exist: create it with `shardq topic create {topic}`"

@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from shardq.client import Client
-from shardq.clock import from_datetime, is_aware
+from shardq.base.clock import from_datetime, is_aware
+from shardq.base.wording import shown
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.queue import Queue
 from shardq.storage.per_process import PerProcess
@@ -25,7 +25,6 @@ from shardq.topics.filters import Filter
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
 from shardq.topics.relay import APART, Relay
 from shardq.topics.state import Filling, SubscriptionRecord, TopicState
-from shardq.wording import shown
 
 __all__ = [
     "Start",
@@ -102,7 +101,7 @@ class Subscription:
 
     def __init__(
         self,
-        client: Client,
+        contexts: QueueContexts,
         topic: str,
         name: str,
         record: SubscriptionRecord,
@@ -110,7 +109,7 @@ class Subscription:
         relay: Callable[[], Relay],
     ) -> None:
         self.topic, self.name, self.queue = topic, name, queue
-        self._client, self._record, self._relay = client, record, relay
+        self._contexts, self._record, self._relay = contexts, record, relay
 
     @property
     def filter(self) -> Filter:
@@ -151,7 +150,7 @@ class Subscription:
         since, relay = moment_of("to", to), self._relay()
 
         def rewind(state: TopicState) -> TopicState:
-            now, begun = from_datetime(self._client.now()), max(relay.moment(state), state.at + APART)
+            now, begun = self._contexts.store.now(), max(relay.moment(state), state.at + APART)
             filling = msgspec.structs.replace(filling_from(since), empties=True, begun=begun)
             record = msgspec.structs.replace(
                 self._known(state), filling=filling, since=relayed_from(since, now), missed=0
@@ -181,13 +180,13 @@ class Subscription:
 
         with self._there():
             self._known(self._relay().look())
-            drop_subscription(self._client, self.queue.name)
+            drop_subscription(self._contexts, self.queue.name)
             with telling_done(
                 lambda: f"subscription {self.name!r} is deleted, its name may be left: repeat the call"
             ):
                 self._relay().change(without)
                 drop_unnamed(
-                    self._client, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
+                    self._contexts, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
                 )
 
     def _known(self, state: TopicState) -> SubscriptionRecord:

@@ -8,17 +8,17 @@ from typing import Any, Unpack
 
 import msgspec
 
-from shardq.client import Client
+from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.queue_life import create_queue
+from shardq.core.settling.settlement import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.outgoing_message import HeaderValue, OutgoingMessage
+from shardq.queue import Queue
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
-from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import background_of
-from shardq.topics.copying import context_of, outside_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes, is_envelope
 from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
@@ -57,14 +57,14 @@ class Topic:
     [b'rain', b'sun']
     """
 
-    def __init__(self, client: Client, name: str, *, codec: Codec = BYTES) -> None:
-        self.name, self._client, self._codec = check_name("topic", name), client, check_codec(codec)
+    def __init__(self, contexts: QueueContexts, name: str, *, codec: Codec = BYTES) -> None:
+        self.name, self._contexts, self._codec = check_name("topic", name), contexts, check_codec(codec)
         with self._there():
-            self._log = client.queue(log_of(name))
-        ensure_state(client, name)
+            self._log = Queue(contexts.of(log_of(name)))
+        ensure_state(contexts, name)
         self._singles, self._bulk = self._log.producer(), self._log.producer(bundle_messages=1)
         self._relay = PerProcess(self._open_relay)
-        self._background = background_of(client, name)
+        self._background = background_of(contexts, name)
 
     @property
     def retention(self) -> float:
@@ -170,7 +170,7 @@ class Topic:
         """The names of all subscriptions, sorted. Raises TopicNotFound."""
         with self._there():
             known = self._relay.get().look().subscriptions
-            there = set(self._client.queues(folder_of(self.name)))
+            there = set(self._contexts.names(folder_of(self.name)))
             queues = {name: queue_of(self.name, name, each.incarnation) for name, each in known.items()}
             return tuple(sorted(name for name, queue in queues.items() if queue in there))
 
@@ -187,7 +187,7 @@ class Topic:
     # -- within ---------------------------------------------------------------------------------------------------
 
     def _published(self) -> None:
-        if outside_of(self._client) is self._client:
+        if self._contexts.outside is None:
             self._background.get().published()
         else:  # nobody is told when the application commits
             self._background.get().serve_for(_COMMIT_SECONDS)
@@ -232,7 +232,7 @@ class Topic:
 
         def add(state: TopicState) -> TopicState:
             known = state.subscriptions.get(name)
-            if known is not None and self._client.exists(queue_of(self.name, name, known.incarnation)):
+            if known is not None and self._contexts.exists(queue_of(self.name, name, known.incarnation)):
                 return state
             added = state.with_subscription(name, record)
             added.check_size()
@@ -241,15 +241,15 @@ class Topic:
         try:
             standing = relay.change(add).subscriptions.get(name)
         except InvalidSetting:
-            drop_subscription(self._client, context.name)
+            drop_subscription(self._contexts, context.name)
             raise
         if standing is None or standing.incarnation != incarnation:
-            drop_subscription(self._client, context.name)
+            drop_subscription(self._contexts, context.name)
             return None
         with telling_done(lambda: f"subscription {name!r} is made: repeat the call"):
             if not _confirmed(context):
                 return None
-            drop_unnamed(self._client, self.name, name, lambda: relay.look().incarnation(name))
+            drop_unnamed(self._contexts, self.name, name, lambda: relay.look().incarnation(name))
             if since is not None:
                 relay.fill(name, incarnation)
             return self._subscription(name, record)
@@ -257,20 +257,19 @@ class Topic:
     def _queue_made(self, queue: str, settings: QueueSettingsArguments) -> QueueContext | None:
         """A new queue, for a subscription; None when it was dropped at once, as the state does not name it yet."""
         try:
-            self._client.create_queue(queue, **settings)
-            context = context_of(self._client, queue)
+            context = create_queue(self._contexts, queue, settings, exist_ok=False)
             context.live.assign(duty_of(self.name))
         except QueueNotFound:
             return None
         return context
 
     def _subscription(self, name: str, record: SubscriptionRecord) -> Subscription:
-        context = context_of(self._client, queue_of(self.name, name, record.incarnation))
+        context = self._contexts.of(queue_of(self.name, name, record.incarnation))
         queue = SubscriptionQueue(context, self._background)
-        return Subscription(self._client, self.name, name, record, queue, self._relay.get)
+        return Subscription(self._contexts, self.name, name, record, queue, self._relay.get)
 
     def _open_relay(self) -> Relay:
-        return Relay(self._client, self.name)
+        return Relay(self._contexts, self.name)
 
     @contextmanager
     def _there(self) -> Iterator[None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shardq.client import Client
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.core.context.queue_context import QueueContexts
+from shardq.core.queue_life import create_queue
 from shardq.errors import QueueExists
-from shardq.settings import check_number, warn_of_differences
+from shardq.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.errors import TopicExists
@@ -23,46 +24,45 @@ _LOG_BYTES = 2 * MOST_BYTES  # an envelope, with what it takes besides its messa
 
 
 def create_topic(
-    client: Client, name: str, *, retention: float | None, exist_ok: bool, codec: Codec = BYTES
+    contexts: QueueContexts, name: str, *, retention: float | None, exist_ok: bool, codec: Codec = BYTES
 ) -> Topic:
     """See :meth:`shardq.Client.create_topic`."""
     name = check_name("topic", name)
     chosen = _RETENTION_SECONDS if retention is None else retention
     check_number("retention", chosen, 0.0, _LONGEST_RETENTION_SECONDS)
     check_codec(codec)
-    client.create_schema()
-    existed = client.exists(log_of(name))
+    contexts.retry(contexts.store.create_schema)
+    existed = contexts.exists(log_of(name))
     if not existed:
-        drop_leftovers(client, name)
+        drop_leftovers(contexts, name)
     if existed and exist_ok:
-        topic = Topic(client, name, codec=codec)
+        topic = Topic(contexts, name, codec=codec)
         if retention is not None:
             kept, given = {"retention": topic.retention}, {"retention": float(retention)}
             warn_of_differences(f"topic {name!r}", kept, given, "`topic.alter` changes it")
         return topic
     try:
-        client.create_queue(
-            log_of(name),
-            exist_ok=exist_ok,
-            shards=2,
-            time_shards=4,
-            max_deliveries=None,
-            history_retention=chosen,
-            max_message_bytes=_LOG_BYTES,
-        )
+        settings: QueueSettingsArguments = {
+            "shards": 2,
+            "time_shards": 4,
+            "max_deliveries": None,
+            "history_retention": chosen,
+            "max_message_bytes": _LOG_BYTES,
+        }
+        create_queue(contexts, log_of(name), settings, exist_ok=exist_ok)
     except QueueExists as error:
         raise TopicExists(
             f"topic {name!r} exists already: open it, accept it with exist_ok, or delete it first"
         ) from error
     with telling_done(lambda: f"topic {name!r} is created: call it again with exist_ok=True"):
-        return Topic(client, name, codec=codec)
+        return Topic(contexts, name, codec=codec)
 
 
-def topics(client: Client) -> tuple[str, ...]:
+def topics(contexts: QueueContexts) -> tuple[str, ...]:
     """See :meth:`shardq.Client.topics`."""
-    return tuple(sorted(name for queue in client.queues(folder_of()) if (name := topic_in(queue))))
+    return tuple(sorted(name for queue in contexts.names(folder_of()) if (name := topic_in(queue))))
 
 
-def delete_topic(client: Client, name: str) -> None:
+def delete_topic(contexts: QueueContexts, name: str) -> None:
     """See :meth:`shardq.Client.delete_topic`."""
-    drop_topic(client, check_name("topic", name))
+    drop_topic(contexts, check_name("topic", name))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from shardq.core.receiving.turns import check_queues, turns_of
 from shardq.errors import InvalidSetting
-from shardq.receiving.turns import check_queues, turns_of
 from shardq.worker.options import WorkerOptions
 
 __all__ = ["assign"]

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shardq.base.callables import check_has_run
 from shardq.batch import Batch
-from shardq.callables import check_has_run
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze

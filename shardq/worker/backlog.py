@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from shardq.base.waits import Flag
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.waits import Flag
 
 __all__ = ["Backlog"]
 

@@ -7,14 +7,14 @@ from typing import Literal, TypedDict
 
 import msgspec
 
+from shardq.base.wording import kind_of, shown
 from shardq.codec import Codec, check_codec, codec_named
 from shardq.consumer import MAX_BATCH
+from shardq.core.limits.permits import permits_queue
+from shardq.core.receiving.turns import turns_of
 from shardq.errors import InvalidSetting
-from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
-from shardq.receiving.turns import turns_of
 from shardq.settings import QueueSettings, check_number
-from shardq.wording import kind_of, shown
 from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]

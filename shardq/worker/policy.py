@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from shardq.callables import check_runs, function_named
+from shardq.base.callables import check_runs, function_named
+from shardq.base.wording import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import Outcome, Retry
-from shardq.wording import shown
 
 __all__ = [
     "ErrorFunction",

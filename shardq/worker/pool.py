@@ -14,7 +14,7 @@ from typing import Unpack
 
 import msgspec
 
-from shardq.callables import check_runs
+from shardq.base.callables import check_runs
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes

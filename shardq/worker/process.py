@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from shardq.callables import function_named
+from shardq.base.callables import function_named
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.settling.dead_letters import LONGEST_REASON
+from shardq.core.settling.dead_letters import LONGEST_REASON
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport"]

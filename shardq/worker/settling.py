@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from shardq.batch import Batch
+from shardq.core.logs.results import encode_result
 from shardq.errors import (
     InvalidMessage,
     InvalidName,
@@ -16,7 +17,6 @@ from shardq.errors import (
     ShardqError,
     UnsupportedByStore,
 )
-from shardq.logs.results import encode_result
 from shardq.message import Message
 from shardq.outcome import Backoff, DeadLetter, Retry, Snooze
 from shardq.queue import Queue

@@ -11,10 +11,10 @@ from typing import Self
 
 import msgspec
 
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter
-from shardq.wording import kind_of, shown
 
 __all__ = ["CommandFailed", "ShellCommand"]
 

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Literal, Unpack, cast, overload
 
+from shardq.base.callables import check_runs
+from shardq.base.wording import shown
 from shardq.batch import Batch
-from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.message import Message
@@ -20,7 +21,6 @@ from shardq.queue import Queue
 from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
-from shardq.wording import shown
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
     Attempt,

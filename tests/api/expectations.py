@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 import shardq
-from shardq.outgoing_message import group_of
+from shardq.base.outgoing_message import group_of
 from shardq.testing import ManualClock
 
 __all__ = ["QUEUES", "Expectations", "Hold", "Sent"]

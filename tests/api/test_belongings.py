@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.sharding.shard import INTERNAL
+from shardq.base.shard import INTERNAL
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.wrapped_store import WrappedStore

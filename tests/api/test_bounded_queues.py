@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context import fullness
-from shardq.receiving.trimming import drop_oldest
+from shardq.core.context import fullness
+from shardq.core.receiving.trimming import drop_oldest
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.wrapped_store import WrappedStore

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.retry import Failures
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.context.retry import Failures
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore

@@ -66,7 +66,7 @@ def test_a_queue_deleted_and_created_again_goes_on_for_those_that_use_it(
     client: shardq.Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everybody follows, or is told that there is no such queue; nobody goes on in silence."""
-    monkeypatch.setattr("shardq.context.queue_context.REFRESH_SECONDS", -1.0)
+    monkeypatch.setattr("shardq.core.context.queue_context.REFRESH_SECONDS", -1.0)
     queue = client.create_queue("q", shards=2)
     producer, consumer = queue.producer(), queue.consumer()
     producer.send(b"before")

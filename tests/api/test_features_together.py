@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.browsing import find_slice
-from shardq.outgoing_message import lane_of
-from shardq.receipt import MessageId
+from shardq.base.outgoing_message import lane_of
+from shardq.base.receipt import MessageId
+from shardq.core.browsing import find_slice
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, ManualClock
 from shardq.testing.seam import context_of

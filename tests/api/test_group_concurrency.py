@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.outgoing_message import SEPARATOR
-from shardq.sharding import lane_turns
+from shardq.base.outgoing_message import SEPARATOR
+from shardq.core.sharding import lane_turns
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.sharding.shard import GROUP_SHARDS, group_shard
+from shardq.base.shard import GROUP_SHARDS, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import EntryState
 from shardq.storage.store import Capabilities

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.base.waits import Turn
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.testing.seam import joined_callers
-from shardq.waits import Turn
 
 PATIENCE = 20  # seconds until something counts as hanging
 
@@ -56,7 +56,7 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
         leader = threads.submit(producer.send, b"first")
         assert store.entered.wait(PATIENCE)
         with monkeypatch.context() as patched:
-            patched.setattr("shardq.context.joining.Turn", _Interrupted)
+            patched.setattr("shardq.core.context.joining.Turn", _Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(b"interrupted")
         store.gate.set()

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import shardq
+from shardq.base.clock import from_datetime
 from shardq.cli.commands.doctor import examine
 from shardq.cli.main import main
 from shardq.cli.stats_view import Snapshot, total_of
-from shardq.clock import from_datetime
 from shardq.testing import ManualClock
 from shardq.worker import Worker
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.identity import ConsumerIdentity
+from shardq.core.context.identity import ConsumerIdentity
 from shardq.storage.requests import Claim
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore

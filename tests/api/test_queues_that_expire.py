@@ -9,12 +9,12 @@ import pytest
 
 import shardq
 from shardq import Client, Queue
-from shardq.context import queue_context
-from shardq.context.queue_context import QueueContext
-from shardq.receiving import unused
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.context import queue_context
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.receiving import unused
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import context_of, contexts_of, expire_caches, store_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 import shardq
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, Probe
 from shardq.storage.store import Store

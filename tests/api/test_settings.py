@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.wrapped_store import WrappedStore

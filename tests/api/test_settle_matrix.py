@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 import shardq
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import context_of

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import claims_of, keep_lease

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Fenced, Forward
 from shardq.storage.store import Store
@@ -510,7 +510,7 @@ def test_nobody_waits_for_a_log_or_fails_with_it(url: str, caplog: pytest.LogCap
 def test_what_waits_for_a_store_that_does_not_answer_is_bounded(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.context.events._MOST_WAITING", 5)
+    monkeypatch.setattr("shardq.core.context.events._MOST_WAITING", 5)
     store = FailingLogs(open_store(url, SystemClock()))
     with shardq.Client(store) as client:
         queue = client.create_queue("orders", events=WEEK)
@@ -531,7 +531,7 @@ def test_the_end_of_a_client_waits_for_what_is_not_written(connect: Connect) -> 
 def test_a_client_remembers_few_logs_and_writes_on_to_all(
     client: shardq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.logs.log_queues._MOST_KNOWN", 3)
+    monkeypatch.setattr("shardq.core.logs.log_queues._MOST_KNOWN", 3)
     queues = [client.create_queue(f"reply-{number}", events=WEEK, max_deliveries=None) for number in range(6)]
     for queue in queues:
         assert kinds(queue.trace(send(queue))) == ["sent"]

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 import shardq
-from shardq.clock import to_datetime
-from shardq.settling.settlement import Settlement
+from shardq.base.clock import to_datetime
+from shardq.core.settling.settlement import Settlement
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from shardq.testing.broken_claims import FinishingStore

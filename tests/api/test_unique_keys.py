@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context.unique_keys import Holder, UniqueKeys
+from shardq.core.context.unique_keys import Holder, UniqueKeys
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore

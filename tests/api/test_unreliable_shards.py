@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.receiving import upkeep
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.receiving import upkeep
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

@@ -23,11 +23,11 @@ import shardq.schedules
 import shardq.tasks
 import shardq.topics
 import shardq.worker
+from shardq.base.shard import INTERNAL
+from shardq.base.wording import shown
 from shardq.schedules import Schedules
-from shardq.sharding.shard import INTERNAL
 from shardq.tasks import InlineTasks, Result, Signature, Task, Tasks, Workflow, WorkflowResult
 from shardq.testing import ManualClock
-from shardq.wording import shown
 
 
 class Vast:

@@ -14,7 +14,7 @@ from tests.cassandra_server import keyspace_beside
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.session import Session, Statement, clock_leads
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import shardq
+from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, MessageTooLarge, SchemaMismatch, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.guarantees import require_overlap
 from shardq.storage.cassandra.store import CassandraStore

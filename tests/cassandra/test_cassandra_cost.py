@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import CQL_CARRIED
 from shardq.storage.cassandra.store import CassandraStore

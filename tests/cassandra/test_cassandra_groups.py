@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import QueueNotFound, SchemaMismatch
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra.groups.rows import WINDOW
 from shardq.storage.cassandra.rows import Control
 from shardq.storage.cassandra.scanning import FIRST, FOREVER

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra.groups import changing
 from shardq.storage.cassandra.groups.rows import keys_of
 from shardq.storage.cassandra.rows import DUE_INDEX, LEASE

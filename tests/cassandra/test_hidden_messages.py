@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.session import Session, Statement

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import shard_rows
 from shardq.storage.cassandra.bundles import CQL_ROW, HEAD_START, ready_of
 from shardq.storage.cassandra.changing import CQL_AT, bundle_key

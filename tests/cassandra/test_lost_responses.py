@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra import settling
 from shardq.storage.cassandra.groups import changing as group_changing
 from shardq.storage.cassandra.session import Session, Statement

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra import settling
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.groups import settling as group_settling

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import queues
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, QueueRecord

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, shard_rows
 from shardq.storage.cassandra.peeking import is_empty
 from shardq.storage.cassandra.session import Answer, Session

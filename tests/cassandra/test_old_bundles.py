@@ -8,8 +8,8 @@ import time
 import pytest
 
 import shardq
-from shardq.limits import permits
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.limits import permits
 from shardq.storage.cassandra import bundles
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Release, ShardCounts, Span

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import clock_leads
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.clocks import uptime

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.dedupe import _bucket
 from shardq.storage.cassandra.faults import TombstonesRefused
 from shardq.storage.cassandra.rows import DUE_INDEX, HISTORY, LEASE, READY

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage import cassandra, clocks
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import parted

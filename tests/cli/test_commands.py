@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 import shardq
+from shardq.base.clock import from_datetime
+from shardq.base.outgoing_message import OutgoingMessage
 from shardq.cli.command import Session
 from shardq.cli.commands.doctor import Check, summary
 from shardq.cli.main import main
@@ -24,8 +26,6 @@ from shardq.cli.message_line import MessageLine, parse_plain
 from shardq.cli.message_view import MessageView
 from shardq.cli.sending import pieces_of_lines
 from shardq.cli.times import duration
-from shardq.clock import from_datetime
-from shardq.outgoing_message import OutgoingMessage
 from shardq.settings import QueueSettings
 from shardq.testing import ManualClock
 

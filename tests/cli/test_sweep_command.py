@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.errors import SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.testing import ManualClock
 from tests.cli.conftest import Shell

@@ -13,7 +13,7 @@ cassandra_cluster = pytest.importorskip("cassandra.cluster", reason="the extra `
 
 from cassandra import ReadFailure  # noqa: E402
 
-from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.base.shard import Shard  # noqa: E402
 from shardq.storage.cassandra.store import CassandraStore  # noqa: E402
 from shardq.storage.cassandra.url import parse  # noqa: E402
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402

@@ -13,7 +13,7 @@ import pytest
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
-from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.base.shard import Shard  # noqa: E402
 from shardq.storage.clocks import ServerClock  # noqa: E402
 from shardq.storage.mongodb.session import Session, clock_leads  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402

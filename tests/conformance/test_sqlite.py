@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ApplicationTransaction, ManualClock, RawEntry, RawQueue, RawState, StoreHarness
 from shardq.testing.conformance import StoreConformance

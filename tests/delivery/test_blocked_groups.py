@@ -11,15 +11,15 @@ from contextlib import closing, nullcontext
 import pytest
 
 import shardq
-from shardq.clock import SystemClock, from_datetime, microseconds
+from shardq.base.clock import SystemClock, from_datetime, microseconds
+from shardq.base.receipt import MessageId
+from shardq.base.shard import group_shard
 from shardq.codec import BYTES
-from shardq.receipt import MessageId
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
+from shardq.core.settling.receipts import dead_letter_receipts
+from shardq.core.settling.settlement import Settlement
 from shardq.settings import OnDeadLetter
-from shardq.settling.receipts import dead_letter_receipts
-from shardq.settling.settlement import Settlement
-from shardq.sharding.shard import group_shard
 from shardq.storage.abilities import Settle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.opening import open_store

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.store import Store

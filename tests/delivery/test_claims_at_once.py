@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context import retry
-from shardq.receiving import claiming, receiving
-from shardq.receiving.claiming import CLAIM_PATIENCE
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.context import retry
+from shardq.core.receiving import claiming, receiving
+from shardq.core.receiving.claiming import CLAIM_PATIENCE
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Bundle, Claim

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import shardq
-from shardq import browsing
-from shardq.context.queue_context import QueueContext
+from shardq.core import browsing
+from shardq.core.context.queue_context import QueueContext
 from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.storage.requests import Append, Peek, PeekPage
 from shardq.testing import ManualClock

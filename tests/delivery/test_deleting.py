@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.errors import OutcomeUnknown
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard, group_shard
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
+from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.held import HeldSlice
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
-from shardq.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.sharding.shard import Shard, group_shard
 from shardq.spark.jobs.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice

@@ -13,14 +13,14 @@ import pytest
 from msgspec import structs
 
 import shardq
-from shardq.context.identity import ENLIST_LIFETIME
-from shardq.context.queue_context import REFRESH_SECONDS
-from shardq.context.retry import Retry
-from shardq.receiving import idling
-from shardq.receiving.idling import FIRST_POLL_SECONDS, LAST_POLL_SECONDS, LONGEST_POLL_SECONDS, Idling
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.reading import ShardReader
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.context.identity import ENLIST_LIFETIME
+from shardq.core.context.queue_context import REFRESH_SECONDS
+from shardq.core.context.retry import Retry
+from shardq.core.receiving import idling
+from shardq.core.receiving.idling import FIRST_POLL_SECONDS, LAST_POLL_SECONDS, LONGEST_POLL_SECONDS, Idling
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.reading import ShardReader
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Probe

@@ -10,10 +10,10 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.clock import microseconds
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.reading import ShardReader
-from shardq.sharding.shard import Shard
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.reading import ShardReader
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, Probe
 from shardq.storage.store import Store

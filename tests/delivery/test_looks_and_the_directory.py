@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import shardq
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard, group_shard
+from shardq.core.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.probing import Probing
+from shardq.core.sharding.reading import ShardReader
 from shardq.errors import StoreUnavailable
-from shardq.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.probing import Probing
-from shardq.sharding.reading import ShardReader
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Probe
 from shardq.storage.store import Store

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.sharding.shard import group_shards
+from shardq.base.shard import group_shards
 from shardq.spark.jobs.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock

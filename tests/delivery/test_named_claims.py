@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.clock import microseconds
-from shardq.context import patient_claims
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
-from shardq.receiving.named_settling import SETTLED_AT_ONCE
-from shardq.settling.receipts import dead_letter_receipts
-from shardq.sharding.shard import Shard, group_shard
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard, group_shard
+from shardq.core.context import patient_claims
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
+from shardq.core.receiving.named_settling import SETTLED_AT_ONCE
+from shardq.core.settling.receipts import dead_letter_receipts
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, StoredSlice
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.receiving import overlap
-from shardq.receiving.receiving import Receiving
+from shardq.core.receiving import overlap
+from shardq.core.receiving.receiving import Receiving
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, Release
 from shardq.storage.store import Capabilities

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.base.shard import Shard
+from shardq.core.receiving import prefetcher
+from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.held import HeldSlice
-from shardq.receiving import prefetcher
-from shardq.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import FaultKind, FaultPlan, FaultyStore
 from tests.any_store import any_url, connect_any, name

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.decision_log import DecisionLog
+from shardq.core.context.decision_log import DecisionLog
 from shardq.spark.run_parts import RunPart
 from shardq.spark.runs import Run
 from shardq.testing.seam import context_of, store_of

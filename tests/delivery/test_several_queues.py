@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.identity import ConsumerIdentity
-from shardq.receiving.turns import Weighted
+from shardq.core.context.identity import ConsumerIdentity
+from shardq.core.receiving.turns import Weighted
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.receiving import sweeping
+from shardq.core.receiving import sweeping
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities

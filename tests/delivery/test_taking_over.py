@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 import shardq
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.reading import NEXT_AFTER, NEXT_LOOKS, STEAL_AFTER, ShardReader
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.reading import NEXT_AFTER, NEXT_LOOKS, STEAL_AFTER, ShardReader
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Probe
 from shardq.storage.wrapped_store import WrappedStore

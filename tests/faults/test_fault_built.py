@@ -12,8 +12,8 @@ from typing import Any, Self
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
-from shardq.large import writing
+from shardq.base.clock import SystemClock
+from shardq.core.large import writing
 from shardq.storage.opening import open_store
 from tests.faults.written_history import Script
 from tools.faults.defects import DEFECTS

@@ -15,9 +15,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from shardq.base.clock import SystemClock
+from shardq.base.shard import Shard
 from shardq.client import Client
-from shardq.clock import SystemClock
-from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from shardq.base.shard import Shard
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
-from shardq.waits import Flag
 from tools.faults.assignment import Assignment
 from tools.faults.dial import Dial, distort_time
 from tools.faults.history import Phase, read_history

@@ -11,11 +11,11 @@ from typing import Any, Self, cast
 
 import pytest
 
+from shardq.base.clock import SystemClock
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.storage.abilities import SavedStore
 from shardq.storage.opening import open_store
-from shardq.waits import Flag
 from tests.faults.written_history import Script, delivery
 from tools.faults import faults, stage
 from tools.faults.assignment import Assignment

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from shardq.client import Client
-from shardq.large import collecting, writing
-from shardq.large.layout import BODIES, body_of, is_owner
-from shardq.receiving import redrive
+from shardq.core.large import collecting, writing
+from shardq.core.large.layout import BODIES, body_of, is_owner
+from shardq.core.receiving import redrive
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import Scene

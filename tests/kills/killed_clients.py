@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from shardq.testing.messages import Message, of_bundle

@@ -10,7 +10,7 @@ import pytest
 
 import shardq
 from shardq.client import Client
-from shardq.receiving import redrive
+from shardq.core.receiving import redrive
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, TRIES, Scene

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from shardq.base.outgoing_message import OnConflict
+from shardq.base.shard import Shard
 from shardq.client import Client
-from shardq.outgoing_message import OnConflict
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRecord, Span
 from shardq.storage.store import Store
 from shardq.testing import BundleFactory

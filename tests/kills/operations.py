@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.abilities import CrossShardStore
 from shardq.storage.requests import (
     Acknowledge,

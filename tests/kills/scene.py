@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.queue import Queue
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Peek, QueueRecord, Span
 from shardq.storage.store import Store
 from shardq.testing.audit import broken_rows, drain, hidden, remains

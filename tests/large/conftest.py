@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.large import writing
-from shardq.large.layout import BODIES, body_of, is_owner
+from shardq.core.large import writing
+from shardq.core.large.layout import BODIES, body_of, is_owner
 from shardq.storage.requests import Peek
 from shardq.testing.seam import store_of
 from tests.quick_store import url

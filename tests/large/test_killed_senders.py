@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.large.layout import BODIES
+from shardq.core.large.layout import BODIES
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Fenced, Forward
 from shardq.storage.store import Capabilities

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
-from shardq.large import collecting, writing
+from shardq.core.large import collecting, writing
 from tests.any_store import any_url
 from tests.large.conftest import stored_bodies
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.large import collecting, layout
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.large import collecting, layout
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Append, Bundle, StoredSlice
 from shardq.testing import ManualClock

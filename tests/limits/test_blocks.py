@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardq
-from shardq.limits.blocks import MOST_PERMITS, Blocks, blocks_of
-from shardq.limits.windows import Window
-from shardq.rate import Rate
+from shardq.base.rate import Rate
+from shardq.core.limits.blocks import MOST_PERMITS, Blocks, blocks_of
+from shardq.core.limits.windows import Window
 
 numbers = st.integers(1, MOST_PERMITS)
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.limits.grant import Grant
-from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.base.shard import MAX_NAME_LENGTH
+from shardq.core.limits.grant import Grant
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.testing import FaultPlan, FaultyStore, ManualClock

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.base.shard import MAX_NAME_LENGTH
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import Bundle
 from tests.model.exploration import START, Scenario
 from tests.model.modelled_table import Database

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address

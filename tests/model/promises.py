@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.changing import CONTROL_KEY, CQL_DELETE, CQL_REPLACE
 from shardq.storage.cassandra.lease_rows import decode_lease
 from shardq.storage.cassandra.rows import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeAlias
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.bundles import _statements
 from shardq.storage.cassandra.changing import CONTROL_KEY, CQL_REPLACE, CQL_TAKE, CQL_TURN
 from shardq.storage.cassandra.read_cursors import GUARD

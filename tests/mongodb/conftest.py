@@ -12,7 +12,7 @@ pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not inst
 
 from pymongo.database import Database  # noqa: E402
 
-from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.base.shard import Shard  # noqa: E402
 from shardq.storage.clocks import ServerClock  # noqa: E402
 from shardq.storage.mongodb.session import Session, clock_leads  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402

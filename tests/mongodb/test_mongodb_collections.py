@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from pymongo.database import Database
 
 import shardq
+from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, room
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import (

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from pymongo.database import Database
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import forwarding
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore

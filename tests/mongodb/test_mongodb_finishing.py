@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Finish, Release, Span

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb import group_changes, group_claims, groups, transactions
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Fenced, Forward, Release, Span

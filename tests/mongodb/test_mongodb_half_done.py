@@ -12,8 +12,8 @@ import pytest
 from bson.binary import Binary
 from pymongo.database import Database
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb import directory, forwarding, group_changes, read_cursors, removal
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.read_cursors import ReadCursors

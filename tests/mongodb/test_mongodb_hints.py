@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import collections, directory
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.room import Room

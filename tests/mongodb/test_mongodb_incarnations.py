@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 from pymongo.database import Database
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import collections, directory, queues, removal
 from shardq.storage.mongodb.read_cursors import ReadCursor, ReadCursors

@@ -8,7 +8,7 @@ import signal
 import pytest
 from pymongo.database import Database
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Sweep

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Claim
 from tests.mongodb.lossy_proxy import LossyProxy

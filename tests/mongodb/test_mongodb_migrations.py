@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pymongo.database import Database
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import SchemaMismatch
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.store import MongoStore

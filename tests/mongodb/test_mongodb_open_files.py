@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Append

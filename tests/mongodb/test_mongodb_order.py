@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown
-from shardq.sharding.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore

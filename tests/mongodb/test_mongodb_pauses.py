@@ -10,7 +10,7 @@ import pymongo
 import pytest
 from pymongo.errors import OperationFailure
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore

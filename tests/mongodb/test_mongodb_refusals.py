@@ -16,6 +16,7 @@ from bson.binary import Binary
 from pymongo.database import Database
 
 import shardq
+from shardq.base.shard import Shard
 from shardq.errors import (
     InvalidName,
     InvalidSetting,
@@ -26,7 +27,6 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.faults import translate
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore

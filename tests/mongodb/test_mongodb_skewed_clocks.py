@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import session
 from shardq.storage.mongodb.session import Session, clock_leads
 from shardq.storage.mongodb.store import MongoStore

@@ -19,8 +19,8 @@ from pymongo.errors import (
     ServerSelectionTimeoutError,
 )
 
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
-from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb import transactions
 from shardq.storage.mongodb.group_rows import GroupRows
 from shardq.storage.mongodb.groups import Groups

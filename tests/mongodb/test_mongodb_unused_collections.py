@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from pymongo.database import Database
 
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, schema
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import END

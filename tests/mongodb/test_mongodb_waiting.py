@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pymongo.database import Database
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, QueueRecord

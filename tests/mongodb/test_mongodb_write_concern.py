@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from pymongo import MongoClient
 
+from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, OutcomeUnknown
-from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse

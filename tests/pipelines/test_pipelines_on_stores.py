@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.pipelines import Forward, Pipeline, PipelineWorker, Split
 from shardq.storage.opening import open_store
 from tests.dying_store import Died

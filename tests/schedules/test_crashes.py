@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.schedules.turning import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore

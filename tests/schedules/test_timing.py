@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.clock import from_datetime, to_datetime
+from shardq.base.clock import from_datetime, to_datetime
 from shardq.schedules.timing import Timing, timing_of
 
 # Berlin goes on from 02:00 to 03:00 at 2026-03-29T01:00Z, and back from 03:00 to 02:00 at 2026-10-25T01:00Z.

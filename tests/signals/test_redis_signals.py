@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.redis.url import open_redis
 from shardq.storage.requests import Append

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.sqlite.store import SqliteStore

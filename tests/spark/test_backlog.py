@@ -7,9 +7,9 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from shardq.receiving.claim_entries import ClaimName
-from shardq.receiving.named_claims import NamedClaims
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claims import NamedClaims
 from shardq.spark.backlog import Backlog
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.spark import planning
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.connection import context_of

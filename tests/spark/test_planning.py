@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.sharding.shard import group_shard
+from shardq.base.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.slots import slots_of
 from shardq.testing.seam import context_of, expire_caches, store_of

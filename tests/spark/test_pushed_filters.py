@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.spark.browsing import FilteringBrowser
 from shardq.spark.filters import Pruning
 from shardq.spark.options import BrowseOptions

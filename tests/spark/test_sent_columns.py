@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.errors import InvalidMessage, InvalidSetting, ShardqError, UnsupportedByStore
 from shardq.spark import spool
 from shardq.storage.sqlite.store import SqliteStore

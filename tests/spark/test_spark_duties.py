@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
-from shardq.large import collecting
-from shardq.large.layout import BODIES
-from shardq.receiving import upkeep
+from shardq.core.large import collecting
+from shardq.core.large.layout import BODIES
+from shardq.core.receiving import upkeep
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from shardq.receiving.named_claims import NamedClaims
+from shardq.core.receiving.named_claims import NamedClaims
 from shardq.spark import heartbeat, rows
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.heartbeat import interval_of

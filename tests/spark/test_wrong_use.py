@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.spark.browse_stream import BrowseStream
 from shardq.spark.columns import headers_of
 from shardq.spark.ddl import columns_of

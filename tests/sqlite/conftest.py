@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Append, Bundle, QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
 from shardq.storage.sqlite import bundles, claims, peeking, probing, slicing
 from shardq.storage.sqlite.connections import Connection

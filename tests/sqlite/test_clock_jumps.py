@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
 from shardq.testing import ManualClock
 
 AHEAD = 173.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Span
 from shardq.storage.sqlite import settling
 from shardq.storage.sqlite.session import Session

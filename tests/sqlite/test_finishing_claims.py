@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardq import errors
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Finish, Sweep
 from shardq.storage.sqlite.claims import Answers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Extend, Release, Span, Sweep
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import shardq
+from shardq.base.clock import Clock
 from shardq.cli.main import main
-from shardq.clock import Clock
 from shardq.spark.options import BrowseOptions, parse
 from shardq.storage.opening import open_store
 from shardq.storage.sqlite.memory import MemoryStore

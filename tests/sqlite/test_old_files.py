@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage.migrations import migrations
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Fenced, Peek, ShardCounts, Span, Sweep
 from shardq.storage.sqlite.store import SqliteStore

@@ -12,8 +12,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shardq
+from shardq.base.clock import SystemClock, microseconds
 from shardq.cli.main import main
-from shardq.clock import SystemClock, microseconds
 from tests.sqlite.test_clock_jumps import JumpingClock
 
 LEASE = 30.0  # seconds, of all that is held here

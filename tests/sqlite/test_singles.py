@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import (
     Acknowledge,

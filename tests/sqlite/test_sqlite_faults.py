@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardq import errors
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Claim, QueueRecord
 from shardq.storage.sqlite import log, schema

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord
 from shardq.storage.sqlite.store import SqliteStore

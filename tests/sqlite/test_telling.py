@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shardq.sharding.shard import Shard, group_shard
+from shardq.base.shard import Shard, group_shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import (
     Acknowledge,
@@ -64,7 +64,7 @@ int fdatasync(int file) { return late("fdatasync", file); }
 """
 SEND_SLOWLY = """
 import os, sys, time
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.sqlite.store import SqliteStore
 quick, slow = SqliteStore(sys.argv[1], synchronous="normal"), SqliteStore(sys.argv[1])

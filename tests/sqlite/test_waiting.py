@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite import log, signals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import MessageTooLarge, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import append_in_parts

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.context.settle_joiner import SettleJoiner, _disjoint, _few, _own_part, _spans
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.base.waits import Turn
+from shardq.core.context.settle_joiner import SettleJoiner, _disjoint, _few, _own_part, _spans
 from shardq.storage.abilities import Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
@@ -36,7 +37,6 @@ from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.seam import joined_callers
-from shardq.waits import Turn
 from tests.forking import forked
 from tests.function_calls import function_calls
 
@@ -316,7 +316,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
     assert bench.gated.entered.wait(PATIENCE)
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.context.joining.Turn", Interrupted)
+        patched.setattr("shardq.core.context.joining.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
     assert bench.joiner.joining.waiting() == 0

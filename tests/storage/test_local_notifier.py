@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shardq import waits
+from shardq.base import waits
 from shardq.storage import listening
 from shardq.storage.listening import Listener, LocalNotifier, Waiter
 from shardq.storage.per_process import forks

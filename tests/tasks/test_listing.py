@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.clock import to_datetime
+from shardq.base.clock import to_datetime
 from shardq.tasks import chain, chord, group, listing
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskWorker, buckets, chord, places

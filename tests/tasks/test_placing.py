@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardq
-from shardq.receipt import MessageId
+from shardq.base.receipt import MessageId
 from shardq.tasks import TaskFailed, Tasks, WorkflowResult, group
 from shardq.tasks.starting import start_workflow
 from shardq.testing import ManualClock

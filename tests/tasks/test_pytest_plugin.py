@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import shardq.api
-import shardq.storage.sqlite.memory
-import shardq.tasks
-import shardq.testing.sent  # noqa: F401 - a run within this process forgets what it is the first to import
 from tests.docs.pages import DOCS, blocks
 
 pytest_plugins = ["pytester"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.storage.opening import open_store
 from shardq.tasks import Tasks, TaskWorker, Workflow, chain, chord, group
 from shardq.tasks.starting import start_workflow

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.tasks import (
     TaskCancelled,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.store import Capabilities

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Append, Claim, Claimed, PeekPage, Probe, QueueRecord, ShardCounts
 from shardq.storage.store import Store
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness, WrappedStore

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span
 from shardq.storage.store import Store
 from shardq.testing import BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, StoreHarness

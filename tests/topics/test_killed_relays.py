@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 import shardq
-from shardq.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
 from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound, copying

@@ -12,8 +12,8 @@ from itertools import count
 import pytest
 
 import shardq
+from shardq.base.clock import SystemClock, to_datetime
 from shardq.client import Client
-from shardq.clock import SystemClock, to_datetime
 from shardq.queue import Queue
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (

@@ -12,7 +12,7 @@ import pytest
 
 import shardq
 from shardq import Batch, Message, Queue
-from shardq.callables import function_named
+from shardq.base.callables import function_named
 from shardq.worker import Worker, WorkerPool
 
 

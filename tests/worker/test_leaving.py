@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from shardq import Client, Message, Queue
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.errors import StoreUnavailable
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore

@@ -14,8 +14,8 @@ import pytest
 
 import shardq
 from shardq import Backoff, Batch, Message, Queue
+from shardq.base.clock import SystemClock
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore
 from shardq.testing.seam import expire_caches

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
 __all__ = ["OUT", "read_cassandra"]

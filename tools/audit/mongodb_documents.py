@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
 __all__ = ["called_now", "collections_of", "is_of", "read_mongodb"]

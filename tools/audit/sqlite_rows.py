@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
 __all__ = ["read_sqlite"]

@@ -27,8 +27,8 @@ from pathlib import Path
 import msgspec
 
 import shardq
-from shardq.clock import SystemClock
-from shardq.large.layout import BODIES
+from shardq.base.clock import SystemClock
+from shardq.core.large.layout import BODIES
 from shardq.storage.opening import open_store
 from shardq.testing import WrappedStore
 from tools.audit.by_url import read_by_url

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import shardq
-from shardq.outgoing_message import OnConflict
+from shardq.base.outgoing_message import OnConflict
 
 from .asked import PERMITS, REPLACED, UNIQUE_KEYS, permits_of
 from .history import Phase

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

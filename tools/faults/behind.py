@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.errors import QueueNotFound
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import shardq
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
 from shardq.spark.run_parts import RunPart
 from shardq.spark.runs import Run
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.large.layout import BODIES, is_owner
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
+from shardq.core.large.layout import BODIES, is_owner
 from shardq.storage.abilities import SavedFile
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store

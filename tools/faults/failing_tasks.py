@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
+from shardq.base.clock import SystemClock
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.spark import connection
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append

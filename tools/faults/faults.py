@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 
 from .bystanders import Bystanders

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import shardq
-from shardq.large import writing
+from shardq.core.large import writing
 
 from .films import PART, content_of
 from .history import Delivery, Phase

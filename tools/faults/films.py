@@ -6,9 +6,9 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from shardq.base.clock import SystemClock
 from shardq.client import Client
-from shardq.clock import SystemClock
-from shardq.large.layout import BODIES
+from shardq.core.large.layout import BODIES
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.testing import WrappedStore

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, places
 from shardq.tasks.threads import Threads
 from shardq.tasks.work_unit import Unit, ledger_id

@@ -6,9 +6,9 @@ import threading
 from itertools import count
 from pathlib import Path
 
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.receipt import MessageId
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Claimed, Extend, Fenced
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

@@ -6,8 +6,8 @@ import time
 from contextlib import suppress
 
 import shardq
+from shardq.base.receipt import MessageId
 from shardq.client import Client
-from shardq.receipt import MessageId
 from shardq.storage.store import Store
 
 from .away import Away

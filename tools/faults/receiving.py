@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 
 from .history import Delivery, Phase
 from .role import Role, name_of

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 import shardq
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.waits import Flag
 
 from .assignment import Assignment
 from .dial import Dial

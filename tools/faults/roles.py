@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 
+from shardq.base.clock import SystemClock
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
-from shardq.waits import Flag
 
 from .asking import Answering, Asking, Permitted
 from .assignment import Assignment

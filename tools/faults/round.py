@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 import shardq
+from shardq.base.clock import SystemClock
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 
 from .asked import asked_queue, create_asked, finish_asked, start_askers

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import cast
 
 import shardq
+from shardq.base.clock import SystemClock
 from shardq.client import Client
-from shardq.clock import SystemClock
 from shardq.storage.abilities import SavedStore
 from shardq.storage.opening import open_store
 

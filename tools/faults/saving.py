@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.abilities import SavedStore
 from shardq.storage.opening import open_store
 

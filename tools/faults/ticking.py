@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import shardq
-from shardq.clock import from_datetime
+from shardq.base.clock import from_datetime
 from shardq.schedules.schedule import MOMENT_HEADER
 
 from .asking import Answering

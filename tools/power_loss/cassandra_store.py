@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 
 from .checking import Offence, check_messages
 from .marks import Ledger

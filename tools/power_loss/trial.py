@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 
 from .checking import Offence
 from .client import QUEUE

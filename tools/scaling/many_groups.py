@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 
 import shardq
-from shardq.sharding.shard import GROUP_SHARDS
+from shardq.base.shard import GROUP_SHARDS
 
 BATCH = 500
 AT_ONCE = (1, 10, 100)

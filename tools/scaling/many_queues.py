@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 import psutil
 
 import shardq
+from shardq.base.clock import SystemClock
 from shardq.cli.command import Session
 from shardq.cli.commands.doctor import examine
 from shardq.cli.commands.list_queues import lines
-from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

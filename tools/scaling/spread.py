@@ -18,10 +18,10 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from shardq.sharding.ownership import Ownership
-from shardq.sharding.placement import Placement
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.sharding.ownership import Ownership
+from shardq.core.sharding.placement import Placement
 
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "spread.png"
 PRODUCERS, CONSUMERS, NODES, TOKENS, COPIES = 5, 16, 16, 16, 3

@@ -27,8 +27,8 @@ import numpy as np
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
-from shardq.clock import SystemClock
-from shardq.sharding.shard import Shard
+from shardq.base.clock import SystemClock
+from shardq.base.shard import Shard
 from shardq.spark import connection, planning
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, claims_for
 from shardq.spark.options import ClaimStreamOptions

@@ -6,11 +6,11 @@ from typing import cast
 
 import click
 
+from shardq.base.wording import masked
 from shardq.cli.command import ExampleCommand, Session, json_option, yes_option
 from shardq.cli.printing import many, note, print_json
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import SavedFile, SavedStore
-from shardq.wording import masked
 
 __all__ = ["backup", "restore"]
 

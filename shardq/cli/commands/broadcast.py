@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from shardq.base.outgoing_message import HeaderValue
 from shardq.batch import Batch
 from shardq.broadcast import Broadcast, Subscription
 from shardq.broadcast.broadcast import KEEP_SECONDS
@@ -24,7 +25,6 @@ from shardq.cli.output import write_body
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
-from shardq.outgoing_message import HeaderValue
 from shardq.worker.signals import stop_signals
 
 __all__ = ["broadcast", "listen"]

@@ -12,8 +12,8 @@ from shardq.cli.command import ExampleCommand, LookCommand, Session, json_option
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
+from shardq.core.holding import ConsumerState
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
-from shardq.holding import ConsumerState
 
 __all__ = ["ConsumerLine", "consumers", "lines", "unlock", "unlock_in"]
 

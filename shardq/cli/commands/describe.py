@@ -9,10 +9,10 @@ import msgspec
 
 from shardq.cli.command import LookCommand, Session, json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
-from shardq.counts import QueueCounts
+from shardq.core.counts import QueueCounts
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.queue import Queue
 from shardq.settings import QueueSettings
-from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["QueueDescription", "describe", "description"]
 

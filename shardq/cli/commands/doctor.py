@@ -9,19 +9,19 @@ from datetime import datetime
 import click
 import msgspec
 
+from shardq.base.clock import seconds
 from shardq.cli.command import LookCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
-from shardq.clock import seconds
-from shardq.counts import QueueCounts
+from shardq.core.counts import QueueCounts
+from shardq.core.limits.permits import PERMITS_FOLDER
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
-from shardq.limits.permits import PERMITS_FOLDER
 from shardq.queue import Queue
 from shardq.queue_internals import sent_ahead
 from shardq.settings import QueueSettings
-from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 

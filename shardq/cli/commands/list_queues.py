@@ -7,10 +7,10 @@ from typing import Any
 import click
 import msgspec
 
+from shardq.base.shard import listed, may_begin_a_name
 from shardq.cli.command import LookCommand, Session, json_option, look_at_each
 from shardq.cli.printing import print_columns, print_json, print_line
-from shardq.context.retry import Retry
-from shardq.sharding.shard import listed, may_begin_a_name
+from shardq.core.context.retry import Retry
 
 __all__ = ["QueueLine", "lines", "list_queues"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from shardq.base.receipt import MessageId
 from shardq.cli.command import (
     ExampleCommand,
     LookCommand,
@@ -26,7 +27,6 @@ from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import since_option, until_option
 from shardq.queue import Queue
-from shardq.receipt import MessageId
 
 __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all"]
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import click
 
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, OnConflict, OutgoingMessage
 from shardq.cli.command import (
     ExampleCommand,
     Session,
@@ -38,7 +39,6 @@ from shardq.cli.sending import (
 )
 from shardq.cli.times import coming_moment, duration, in_words
 from shardq.errors import ShardqError
-from shardq.outgoing_message import DEFAULT_PRIORITY, OnConflict, OutgoingMessage
 from shardq.producer import SendArguments
 
 __all__ = ["SendProgress", "send", "send_progress"]

@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
+from shardq.base.shard import INTERNAL
 from shardq.cli.command import ExampleCommand, Session, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.times import duration
 from shardq.errors import InvalidName, InvalidSetting, QueueExists
 from shardq.settings import QueueSettings
-from shardq.sharding.shard import INTERNAL
 
 __all__ = ["alter", "chosen_settings", "create", "settings_options"]
 

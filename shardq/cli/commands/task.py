@@ -8,6 +8,7 @@ from typing import NoReturn, cast, get_args
 
 import click
 
+from shardq.base.receipt import MessageId
 from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
@@ -15,7 +16,6 @@ from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.queue import Queue
 from shardq.queue_internals import stored_in
-from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
 from shardq.tasks.drawing import as_mermaid, as_svg, as_text
 from shardq.tasks.ids import around, check_task_id, in_run, is_step, run_of

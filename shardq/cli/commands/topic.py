@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 
 import click
 
+from shardq.base.outgoing_message import HeaderValue
 from shardq.cli.command import (
     ExampleCommand,
     ExampleGroup,
@@ -20,7 +21,6 @@ from shardq.cli.printing import many, note, print_columns, print_json, print_lin
 from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
-from shardq.outgoing_message import HeaderValue
 from shardq.topics.subscription import Start, SubscriptionState
 from shardq.worker.signals import stop_signals
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from shardq.base.receipt import MessageId
 from shardq.cli.command import LookCommand, Session, json_option
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json
 from shardq.cli.times import in_words
-from shardq.receipt import MessageId
-from shardq.tracing import Event
+from shardq.core.tracing import Event
 
 __all__ = ["trace"]
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import click
 import msgspec
 
+from shardq.base.shard import INTERNAL
 from shardq.cli.command import (
     ExampleCommand,
     Session,
@@ -18,9 +19,8 @@ from shardq.cli.command import (
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_json
 from shardq.client import Client
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.settling.dead_letters import dead_letter_name
-from shardq.sharding.shard import INTERNAL
 
 __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from shardq.callables import function_named
+from shardq.base.callables import function_named
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.spark.options import checkpoint_option, master_option, option_pairs, pairs_of, show

@@ -17,15 +17,21 @@ from itertools import count, islice
 
 import msgspec
 
-from shardq.browsing import slices, slices_within
-from shardq.context.decision_log import DecisionLog
-from shardq.context.queue_context import QueueContext
+from shardq.base.outgoing_message import group_of
+from shardq.base.shard import Shard
+from shardq.core.browsing import slices, slices_within
+from shardq.core.context.decision_log import DecisionLog
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.doors import COPY, admit, append
+from shardq.core.sending.planned_bundles import (
+    PlannedBundle,
+    choose_shard,
+    grouped_by_shard,
+    lane_among,
+    sizes,
+)
+from shardq.core.sending.replays import carried, messages_of
 from shardq.errors import InvalidSetting, ReplayConflict
-from shardq.outgoing_message import group_of
-from shardq.sending.doors import COPY, admit, append
-from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, lane_among, sizes
-from shardq.sending.replays import carried, messages_of
-from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import EntryState, Peek, StoredSlice

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import shardq
-from shardq.context.queue_context import QueueContext
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
-from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.spark.jobs.place import Place

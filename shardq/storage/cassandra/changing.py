@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.cassandra import read_cursors

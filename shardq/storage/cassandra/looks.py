@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import read_cursors
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.faults import TombstonesRefused

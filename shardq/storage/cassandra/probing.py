@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.looks import SOON, Found, Look, ask_delayed, ask_held, ask_ready

@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, SchemaMismatch, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import Moment
 from shardq.storage.requests import QueueRecord

@@ -8,7 +8,7 @@ from itertools import groupby, islice
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues, read_cursors
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.lease_rows import LeaseRow

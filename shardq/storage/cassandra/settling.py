@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import UnsupportedByStore
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.bodies import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts

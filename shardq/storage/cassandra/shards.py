@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import bundles, claims, peeking, removal, settling
 from shardq.storage.cassandra.directory import Entered
 from shardq.storage.cassandra.lease_rows import Held

@@ -8,8 +8,8 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
     consumers,
     diagnosis,

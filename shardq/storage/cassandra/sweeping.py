@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
 from shardq.storage.cassandra.looks import ask_history
 from shardq.storage.cassandra.queues import name_of

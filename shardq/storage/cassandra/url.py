@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_overlap_in

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 from bson import encode
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage import writing
 from shardq.storage.mongodb.documents import (
     BARRED,

@@ -8,7 +8,7 @@ from math import ceil
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import group_claims
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import Place, Row

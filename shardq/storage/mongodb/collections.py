@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from bson.binary import Binary
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
+from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, OutcomeUnknown
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.documents import END, Document

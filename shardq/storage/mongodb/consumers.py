@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 from pymongo import DeleteOne, UpdateOne
 
+from shardq.base.shard import Shard
 from shardq.errors import SchemaMismatch
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations

@@ -15,8 +15,8 @@ from contextlib import suppress
 from bson.binary import Binary
 from pymongo.database import Database
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document

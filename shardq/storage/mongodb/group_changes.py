@@ -7,7 +7,7 @@ from itertools import dropwhile
 
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb.changing import Change, Decision
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import GROUP, PLACE, SENT_DUE, Row, Slice

@@ -17,7 +17,7 @@ from bson import encode
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.changing import Change, attempts, finish
 from shardq.storage.mongodb.client import Client

@@ -19,6 +19,7 @@ from typing import ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
+from shardq.base.shard import INTERNAL, Shard
 from shardq.errors import (
     Closed,
     QueueNotFound,
@@ -26,7 +27,6 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.sharding.shard import INTERNAL, Shard
 from shardq.storage.abilities import this_thread
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, settling

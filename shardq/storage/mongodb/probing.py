@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.mongodb import directory, queues, read_cursors
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import BEHIND, DUE, EVERY_PRIORITY, PRIORITY, Document

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from pymongo.errors import DuplicateKeyError
 
+from shardq.base.shard import check_queue_name
 from shardq.errors import InvalidName, QueueNotFound
-from shardq.sharding.shard import check_queue_name
 from shardq.storage.clocks import Moment
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.session import Session

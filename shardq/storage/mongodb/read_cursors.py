@@ -16,8 +16,8 @@ from typing import TypeAlias
 import msgspec
 from pymongo import WriteConcern
 
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.sharding.shard import Shard
 from shardq.storage import read_cursors
 from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import directory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     collections,
     consumers,

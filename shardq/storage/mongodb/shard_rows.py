@@ -11,8 +11,8 @@ from bson.binary import Binary
 from pymongo.client_session import ClientSession
 from pymongo.read_concern import ReadConcern
 
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.documents import (
     CLAIM_ORDER,

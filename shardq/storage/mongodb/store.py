@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.clocks import ServerClock
 from shardq.storage.listening import Listener
 from shardq.storage.mongodb import (

@@ -16,15 +16,15 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 
+from shardq.base.shard import Shard
+from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
-from shardq.wording import kind_of, shown
 
 __all__ = [
     "BRIEF",

@@ -10,7 +10,7 @@ import msgspec
 from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.mongodb.session import Address

@@ -10,8 +10,8 @@ from collections.abc import Collection, Generator
 from contextlib import suppress
 from typing import Protocol
 
+from shardq.base.waits import ChangeNotifier, is_over, start
 from shardq.storage.requests import Finding
-from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Line", "OpenLine", "Publisher"]
 

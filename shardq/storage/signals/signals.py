@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from shardq.base.waits import Flag, is_over, start
 from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, Publisher
-from shardq.waits import Flag, is_over, start
 
 __all__ = ["Signals", "Watch"]
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Append, Span
 from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.connections import BlobConnection

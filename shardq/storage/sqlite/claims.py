@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from shardq.sharding.shard import GROUP_TIME_SHARD
+from shardq.base.shard import GROUP_TIME_SHARD
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import bundles, directory, groups
 from shardq.storage.sqlite.bundles import BLOCKS, BUNDLE, STILL_BEHIND, Change

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
+from shardq.base.waits import ChangeNotifier
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.faults import busy, translate_os
-from shardq.waits import ChangeNotifier
 
 __all__ = [
     "MOST_BLOBS",

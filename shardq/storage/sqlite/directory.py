@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 
 __all__ = ["SQL_KEY", "enter", "forget", "key_of", "keys_of", "listing"]
 

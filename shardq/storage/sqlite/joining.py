@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple, Unpack
 
+from shardq.base.waits import Flag, is_over, start
+from shardq.base.wording import kind_of, shown
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded, this_thread
 from shardq.storage.per_process import OwnLock
@@ -19,8 +21,6 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
-from shardq.waits import Flag, is_over, start
-from shardq.wording import kind_of, shown
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
 

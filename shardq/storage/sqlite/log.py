@@ -14,10 +14,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from shardq.base.waits import Flag
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import busy
-from shardq.waits import Flag
 
 __all__ = ["EventSleeper", "LogRoom", "LogWatch", "PollingSleeper", "Sleeper", "log_of", "side_files", "tell"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import Finding

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.errors import InvalidCursor
-from shardq.sharding.shard import Shard
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory

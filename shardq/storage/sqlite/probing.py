@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Probe
 from shardq.storage.sqlite.bundles import BEHIND
 

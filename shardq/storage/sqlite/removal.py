@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import bundles, directory, groups
 from shardq.storage.sqlite.slicing import cut_out

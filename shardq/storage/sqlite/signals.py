@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from shardq.base.waits import ChangeNotifier, is_over, start
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
-from shardq.waits import ChangeNotifier, is_over, start
 
 __all__ = ["Signals"]
 

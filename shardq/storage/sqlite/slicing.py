@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, fenced, uncovered
 from shardq.storage.sqlite import directory, queues

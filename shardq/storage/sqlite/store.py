@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 
-from shardq.clock import Clock, SystemClock
-from shardq.sharding.shard import Shard
+from shardq.base.clock import Clock, SystemClock
+from shardq.base.shard import Shard
 from shardq.storage.abilities import SavedFile, Settle
 from shardq.storage.listening import Listener
 from shardq.storage.per_process import PerProcess

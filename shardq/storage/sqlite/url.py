@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
-from shardq.clock import Clock
+from shardq.base.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.store import Store

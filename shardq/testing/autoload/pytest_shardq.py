@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def shardq_clock() -> ManualClock:
     """The clock of the store. It begins with the present, and stands still until ``shardq_clock.advance(seconds)``."""
-    from shardq.clock import SystemClock  # noqa: PLC0415 - as all imports here: see above
+    from shardq.base.clock import SystemClock  # noqa: PLC0415 - as all imports here: see above
     from shardq.testing import ManualClock  # noqa: PLC0415
 
     return ManualClock(SystemClock().now())
@@ -45,9 +45,9 @@ def shardq_client(shardq_url: str, shardq_clock: ManualClock) -> Iterator[Client
 @pytest.fixture
 def shardq_sent(shardq_client: Client) -> Callable[[str], list[StoredMessage]]:
     """``shardq_sent("orders")``: the messages that wait in a queue, now or for later, in the order of their sends."""
-    from shardq.testing.sent import waiting  # noqa: PLC0415
+    from shardq.queue_internals import waiting_in  # noqa: PLC0415
 
-    return lambda queue: waiting(shardq_client.queue(queue))
+    return lambda queue: waiting_in(shardq_client.queue(queue))
 
 
 @pytest.fixture

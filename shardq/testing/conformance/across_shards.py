@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span

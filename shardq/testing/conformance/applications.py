@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
+from shardq.base.shard import INTERNAL
 from shardq.client import Client
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.sharding.shard import INTERNAL
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.audit import broken_rows, hidden

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.clock import microseconds
+from shardq.base.clock import microseconds
+from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
     Acknowledge,
     Append,

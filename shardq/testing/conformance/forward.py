@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound, UnsupportedByStore
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardq.sharding.shard import GROUP_TIME_SHARD
+from shardq.base.shard import GROUP_TIME_SHARD
 from shardq.storage.requests import Bundle, Fenced, Finish
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced, QueueRecord
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from shardq.core.large import collecting, writing
+from shardq.core.large.layout import BODIES, body_of, is_owner
 from shardq.errors import ShardqError
-from shardq.large import collecting, writing
-from shardq.large.layout import BODIES, body_of, is_owner
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.testing.conformance.applications import ApplicationContract, Applications

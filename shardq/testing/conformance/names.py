@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardq.base.shard import INTERNAL, MAX_NAME_LENGTH, check_queue_name
 from shardq.errors import InvalidName
-from shardq.sharding.shard import INTERNAL, MAX_NAME_LENGTH, check_queue_name
 from shardq.storage.requests import DedupeEntry, QueueRecord, Sweep
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

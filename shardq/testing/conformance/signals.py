@@ -8,7 +8,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.store import Store
 from shardq.testing.conformance.bench import Bench

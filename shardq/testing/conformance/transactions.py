@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
+from shardq.base.shard import Shard
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
-from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import (

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.tasks import Tasks, TaskWorker, chord
 from shardq.testing import WrappedStore

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, removal
 from shardq.storage.cassandra.bundles import PART_BUNDLES, PART_BYTES
 from shardq.storage.cassandra.changing import attempts

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from shardq.base.outgoing_message import Bundle
+from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.outgoing_message import Bundle
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import LATE
 from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow

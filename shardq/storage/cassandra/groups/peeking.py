@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from shardq.base.outgoing_message import Bundle
 from shardq.errors import InvalidCursor
-from shardq.outgoing_message import Bundle
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow
 from shardq.storage.cassandra.groups.rows import Member, group_id
 from shardq.storage.cassandra.peeking import found

@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.groups.rows import (
     Group,
     Member,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra import finishing
 from shardq.storage.cassandra.changing import attempts
 from shardq.storage.cassandra.groups.changing import Draft, Moment

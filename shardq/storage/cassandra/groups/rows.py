@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shardq.outgoing_message import Bundle
+from shardq.base.outgoing_message import Bundle
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import (
     BEHIND,

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from shardq.base.outgoing_message import Bundle
+from shardq.base.shard import Shard
 from shardq.errors import UnsupportedByStore
-from shardq.outgoing_message import Bundle
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, finishing
 from shardq.storage.cassandra.changing import attempts
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment

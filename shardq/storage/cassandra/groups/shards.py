@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.sharding.shard import Shard
+from shardq.base.shard import Shard
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.directory import Entered
 from shardq.storage.cassandra.groups import bundles, claims, peeking, removal, settling

@@ -1,0 +1,1 @@
+"""What every layer uses: names of shards and messages, clocks, locks, and texts for people."""

@@ -1,0 +1,98 @@
+"""The functions that an application passes to shardq: found by name, and checked. A call must run them to their end.
+
+Calling a coroutine function or a generator function does not run it. The call only makes an object, which somebody has
+to await or iterate. Shardq does neither, so the message of such a handler would be acked before any work on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from shardq.base.wording import kind_of, shown
+from shardq.errors import InvalidSetting
+
+__all__ = ["check_has_run", "check_runs", "function_named", "loading"]
+
+_NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parent))
+"""Where the files are that an import passes through, beside those of the application."""
+
+
+def function_named(what: str, name: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names. Raises InvalidSetting, which says what it is for."""
+    module, separator, path = name.partition(":")
+    if not module or not separator or not path:
+        raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
+    with loading(what, name):
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    if not callable(found):
+        raise InvalidSetting(f"{what} {shown(name)} is {kind_of(found)}: name a function")
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def loading(what: str, name: str) -> Iterator[None]:
+    """Raise InvalidSetting for what an import raises: it tells in which line, or how to name a module."""
+    try:
+        yield
+    except Exception as error:
+        files = ((step.filename, step.lineno) for step in extract_tb(error.__traceback__))
+        steps = [step for step in files if not step[0].startswith(_NOT_THEIRS)]
+        told = ""
+        if steps:
+            told = " (in {}, line {})".format(*steps[-1])
+        elif isinstance(error, ImportError | TypeError):
+            told = ": name a module as it is imported from this folder, such as 'shop' for shop.py"
+        raise InvalidSetting(
+            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}{told}"
+        ) from error
+
+
+def check_runs(name: str, function: object) -> None:
+    """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator."""
+    if not callable(function):
+        raise InvalidSetting(f"{name}={shown(function)} is {kind_of(function)}: give a function")
+    kind = _kind_of_function(function)
+    if kind is not None:
+        raise InvalidSetting(
+            f"{name} {_name(function)} is {kind}: calling it does not run it; give a plain function, "
+            "which may call asyncio.run()"
+        )
+
+
+def check_has_run(name: str, function: object, result: object) -> None:
+    """Raise InvalidSetting if the function returned something that still has to be awaited or iterated."""
+    if isinstance(result, Awaitable | AsyncIterator | Generator):
+        if inspect.iscoroutine(result):
+            result.close()  # or Python warns that nobody awaits it
+        raise InvalidSetting(
+            f"{name} {_name(function)} returned {kind_of(result)}, which has not run yet: let it return when "
+            "its work is done; its message is not acked"
+        )
+
+
+def _kind_of_function(function: object) -> str | None:
+    while isinstance(function, partial):
+        function = function.func
+    for called in (function, getattr(type(function), "__call__", None)):  # noqa: B004 -- as Python looks it up
+        if inspect.iscoroutinefunction(called):
+            return "async"
+        if inspect.isasyncgenfunction(called):
+            return "an async generator"
+        if inspect.isgeneratorfunction(called):
+            return "a generator"
+    return None
+
+
+def _name(function: object) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__

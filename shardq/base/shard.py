@@ -1,0 +1,112 @@
+"""The name of a shard: ``<queue>:<time shard>:<shard>``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from zlib import crc32
+
+import msgspec
+
+from shardq.base.wording import kind_of, plain, shown
+from shardq.errors import InvalidName
+
+__all__ = [
+    "GROUP_SHARDS",
+    "GROUP_TIME_SHARD",
+    "INTERNAL",
+    "MAX_NAME_LENGTH",
+    "NAME",
+    "Shard",
+    "check_queue_name",
+    "group_shard",
+    "group_shards",
+    "listed",
+    "may_begin_a_name",
+]
+
+MAX_NAME_LENGTH = 200
+GROUP_TIME_SHARD = 10_000
+"""Beyond every ring: the messages of groups are here, so that no change of a queue's layout moves a group."""
+
+GROUP_SHARDS = 16
+"""Of every queue. It never changes: a group would be in two shards."""
+
+INTERNAL = "_shardq/"
+"""Names of queues that shardq makes for itself begin so. They are listed only for who asks for them."""
+
+NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
+_NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")
+
+
+class Shard(msgspec.Struct, frozen=True, order=True):
+    """One shard of a queue: what one request to a store touches, and what claims compete for.
+
+    ``time_shard`` is the position on the ring of time shards and ``number`` the concurrency shard within it,
+    both from 0.
+
+    >>> str(Shard("orders", 12, 3))
+    'orders:12:3'
+    """
+
+    queue: str
+    time_shard: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.queue}:{self.time_shard}:{self.number}"
+
+    @property
+    def is_grouped(self) -> bool:
+        """True for a shard that holds the messages of groups, and no others."""
+        return self.time_shard == GROUP_TIME_SHARD
+
+
+def group_shard(queue: str, group: str) -> Shard:
+    """Return the shard of a group: the same for ever, and of the same number in every queue.
+
+    >>> str(group_shard("orders", "customer-42"))
+    'orders:10000:5'
+    """
+    return Shard(queue, GROUP_TIME_SHARD, crc32(group.encode()) % GROUP_SHARDS)
+
+
+def group_shards(queue: str) -> tuple[Shard, ...]:
+    """Return all shards of a queue's groups."""
+    return tuple(Shard(queue, GROUP_TIME_SHARD, number) for number in range(GROUP_SHARDS))
+
+
+def check_queue_name(name: object) -> str:
+    """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
+
+    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit; ``_shardq/`` may stand before it,
+    in names of queues that shardq makes for itself. The colon is missing on
+    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
+    tilde: a store may write it for a character that has a meaning of its own there.
+    """
+    if not isinstance(name, str):
+        raise InvalidName(f"queue name {shown(name)} is {kind_of(name)}: give a str")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidName(
+            f"queue name {shown(name)[:21]}... has {len(name)} characters: use at most {MAX_NAME_LENGTH}"
+        )
+    if not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"queue name {shown(name)} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
+            "first a letter or digit"
+        )
+    return plain(name)
+
+
+def may_begin_a_name(prefix: str) -> bool:
+    """True unless the prefix has a character that no queue's name has: stores need not know what to do with it."""
+    return _PREFIX.fullmatch(prefix) is not None
+
+
+def listed(names: Iterable[str], prefix: str) -> tuple[str, ...]:
+    """Return which of the names a list by this prefix shows: shardq's own only if the prefix begins as they do.
+
+    >>> listed(["_shardq/topics/news", "orders"], "")
+    ('orders',)
+    """
+    return tuple(name for name in names if prefix.startswith(INTERNAL) or not name.startswith(INTERNAL))

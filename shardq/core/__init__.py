@@ -1,0 +1,1 @@
+"""The engine: sending, receiving, settling, limits, sharding, large bodies, logs and what they share."""

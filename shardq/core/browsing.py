@@ -1,0 +1,257 @@
+"""Looking at stored messages, and removing one, without receiving them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+import msgspec
+
+from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
+from shardq.base.outgoing_message import group_of
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
+from shardq.base.wording import shown
+from shardq.codec import Codec
+from shardq.core.context.blocked import why_blocked
+from shardq.core.context.events import Entry
+from shardq.core.context.identity import ConsumerIdentity, holder_id
+from shardq.core.context.queue_context import QueueContext
+from shardq.errors import InvalidSetting
+from shardq.message import StoredMessage
+from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.requests import Peek, Span, StoredSlice
+
+__all__ = [
+    "blocked_slices",
+    "browse",
+    "browse_blocked",
+    "browse_history",
+    "find",
+    "find_many",
+    "find_parts",
+    "find_slice",
+    "find_slices",
+    "history_slices",
+    "period_of",
+    "remove",
+    "slices",
+    "slices_within",
+]
+
+PAGE_MESSAGES = 1_000
+ROOM = 64 << 20  # bytes of bodies that are read ahead
+
+FOUND_AT_ONCE = 100
+"""Messages that are looked for with one request, which reads their bundles."""
+
+
+def browse(
+    context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
+) -> Iterator[StoredMessage]:
+    """Messages that wait or are in flight: shard by shard, each in delivery order."""
+    holders = _Holders(context)
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, min(limit, page))):
+            for message in _messages(shard, piece, codec):
+                yield holders.shown(message, piece)
+                limit -= 1
+                if limit <= 0:
+                    return
+
+
+def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
+    """Messages that hold up their groups until somebody decides about them."""
+    holders = _Holders(context)
+    found = (
+        holders.shown(message, piece)
+        for shard, piece in blocked_slices(context)
+        for message in _messages(shard, piece, codec)
+    )
+    return islice(found, limit)
+
+
+def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
+    """The slices of such messages."""
+    for shard in context.retry(context.store.shards, context.name):
+        if shard.is_grouped:
+            held = slices(context, Peek(shard, PAGE_MESSAGES, held=True))
+            yield from ((shard, piece) for piece in held if piece.blocks)
+
+
+def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
+    """Processed messages, in the order in which they were acked."""
+    for shard, piece in history_slices(context, since, until):
+        yield from _messages(shard, piece, codec)
+
+
+def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
+    """Processed slices of all shards, in the order in which they were acked."""
+    shards = context.retry(context.store.shards, context.name)
+    room = ROOM // max(1, len(shards))  # there is a page of each at a time
+
+    def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
+        request = Peek(shard, max(1, room >> 20), processed=True, since=since, until=until)
+        return ((shard, piece) for piece in slices_within(context, request, room))
+
+    return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
+
+
+def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMessage | None:
+    """One message by its id."""
+    piece = find_slice(context, identity)
+    if piece is None:
+        return None
+    data = decode_bundle(piece.bundle.data, identity)
+    return _Holders(context).shown(_message(identity, piece, data, codec), piece)
+
+
+def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
+    """Those of these messages that are stored, by their ids."""
+    by_shard: dict[Shard, list[MessageId]] = {}
+    for identity in map(MessageId.parse, dict.fromkeys(ids)):
+        by_shard.setdefault(identity.shard, []).append(identity)
+    holders, found = _Holders(context), dict[str, StoredMessage]()
+    for shard, some in by_shard.items():
+        pieces = find_slices(context, shard, [(each.bundle_id, each.position) for each in some])
+        for identity, piece in zip(some, pieces, strict=True):
+            if piece is not None:
+                shown = _message(identity, piece, decode_bundle(piece.bundle.data, identity), codec)
+                found[str(identity)] = holders.shown(shown, piece)
+    return found
+
+
+def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
+    """The slice that holds a message."""
+    return context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
+
+
+def find_slices(
+    context: QueueContext, shard: Shard, places: Sequence[tuple[bytes, int]]
+) -> Iterator[StoredSlice | None]:
+    """What `find_slice` answers for each of these messages of a shard, by bundle id and position, in their order."""
+    for start in range(0, len(places), FOUND_AT_ONCE):
+        yield from context.retry(context.store.find_many, shard, places[start : start + FOUND_AT_ONCE])
+
+
+def find_parts(
+    context: QueueContext, shard: Shard, spans: Iterable[Span]
+) -> Iterator[tuple[Span, StoredSlice]]:
+    """What is stored of the messages that the spans name: parts of the spans, each with the slice that holds it.
+
+    Each slice is looked for once, and behind a message that is not stored each message by itself.
+    """
+    asked = list(spans)
+    while asked:
+        rests = list[Span]()
+        places = [(span.bundle_id, span.first) for span in asked]
+        for span, piece in zip(asked, find_slices(context, shard, places), strict=True):
+            if piece is None:
+                rests += (_cut(span, first, 1) for first in range(span.first + 1, span.first + span.count))
+                continue
+            count = min(piece.first + piece.count - span.first, span.count)
+            yield _cut(span, span.first, count), piece
+            if count < span.count:
+                rests.append(_cut(span, span.first + count, span.count - count))
+        asked = rests
+
+
+def _cut(span: Span, first: int, count: int) -> Span:
+    return msgspec.structs.replace(span, first=first, count=count)
+
+
+def remove(context: QueueContext, identity: MessageId, *, event: str = "removed") -> bool:
+    """Remove one message by its id; False when it was not stored. The event is what is told of it."""
+    answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
+    removed = answer.value or answer.after_unknown
+    if removed and context.keeps_events:
+        context.events.tell(context, [Entry(event, str(identity))])
+    return removed
+
+
+def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
+    """The slices of a shard, from the page that is asked for to the last one."""
+    while True:
+        page = context.retry(context.store.peek, request)
+        yield from page.slices
+        if not page.after:
+            return
+        request = msgspec.structs.replace(request, after=page.after)
+
+
+def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:
+    """The slices of a shard, in pages that grow while they take up to half of so many bytes, and shrink above that."""
+    while True:
+        page = context.retry(context.store.peek, request)
+        yield from page.slices
+        if not page.after:
+            return
+        size = sum(len(piece.bundle.data) for piece in page.slices)
+        fitting = 2 * request.limit if 2 * size <= room else max(1, request.limit * room // size)
+        limit = min(fitting, 2 * request.limit, PAGE_MESSAGES)
+        request = msgspec.structs.replace(request, after=page.after, limit=limit)
+
+
+class _Holders:
+    """Who or what holds messages: consumers by their names, which are looked up once, or the reason of a block."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self._names: dict[str, str] | None = None  # by the ids of consumers
+
+    def shown(self, message: StoredMessage, piece: StoredSlice) -> StoredMessage:
+        """The message with the consumer that holds it, or with the reason why it blocks its group."""
+        if piece.token is None:
+            return message
+        if piece.blocks:
+            return msgspec.structs.replace(message, blocked=why_blocked(self._context, message.id))
+        return msgspec.structs.replace(message, owner=self._name_of(piece.token))
+
+    def _name_of(self, token: bytes) -> str:
+        """The name of a consumer, or its id where no more is known."""
+        if self._names is None:
+            seen = self._context.retry(self._context.store.seen_consumers, self._context.name)
+            known = filter(None, (ConsumerIdentity.read(each.consumer) for each in seen))
+            self._names = {identity.id: identity.name for identity in known}
+        identity = holder_id(token)
+        return self._names.get(identity, identity)
+
+
+def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+    data = decode_bundle(piece.bundle.data, MessageId(shard, piece.bundle.id, piece.first))
+    for position in range(piece.first, piece.first + piece.count):
+        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
+
+
+def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec) -> StoredMessage:
+    position = identity.position
+    return StoredMessage(
+        id=str(identity),
+        body=codec.decode(data.bodies[position]) if data.large is None else None,
+        large=data.large,
+        headers=(data.headers[position] if data.headers else None) or {},
+        priority=piece.bundle.priority,
+        state=piece.state,
+        due=to_datetime(piece.due),
+        enqueued_at=to_datetime(piece.bundle.enqueued_at),
+        deliveries=piece.deliveries,
+        dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
+        expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
+        group=group_of(piece.bundle.group),
+        unique_key=data.unique_key,
+    )
+
+
+def period_of(context: QueueContext, since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """A period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and not is_aware(moment):
+            raise InvalidSetting(
+                f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
+            )
+    now = context.retry(context.store.now)
+    retention = microseconds(context.settings.history_retention)
+    start = max(from_datetime(since) if since else 0, now - retention)
+    return start, from_datetime(until) if until else now + 1

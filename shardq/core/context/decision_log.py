@@ -1,0 +1,72 @@
+"""The decision log: what the first attempt at a piece of work decided, for those that come after it.
+
+A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
+same time. The first attempt that writes its entry decides; the others find it and do the same. The entries are
+stored as dedupe keys of the queue: a store promises that of all reservations of a key, one stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.core.context.queue_context import QueueContext
+from shardq.storage.requests import DedupeEntry
+
+__all__ = ["Decision", "DecisionLog"]
+
+_NOTHING = ""
+_READER_PAUSE = 0.01  # seconds
+_NO_TIME = 0  # microseconds; a reservation with this window ends at once: it only reads what stands
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What stands under a key, and whether the work is done."""
+
+    value: str
+    done: bool
+
+
+class DecisionLog:
+    """The entries of one queue whose keys begin alike."""
+
+    def __init__(self, context: QueueContext, prefix: str) -> None:
+        self._context, self._prefix = context, prefix
+
+    def decide(self, key: str, value: str, window: int) -> Decision:
+        """Enter the value for so many microseconds, unless another stands; returns what stands."""
+        (entry,) = self.decide_all([key], value, window)
+        return entry
+
+    def decide_all(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
+        """Enter the value under several keys as :meth:`decide` does; returns what stands under each.
+
+        The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
+        """
+        standing = self._reserve(keys, value, window)
+        while not all(entry.value for entry in standing):
+            time.sleep(_READER_PAUSE)
+            standing = self._reserve(keys, value, window)
+        return standing
+
+    def enter(self, keys: Sequence[str], value: str, window: int) -> None:
+        """Enter one value under several keys for so many microseconds; what stands already stays."""
+        self._reserve(keys, value, window)
+
+    def read(self, keys: Sequence[str]) -> list[Decision | None]:
+        """What stands under each key; None where nothing does."""
+        found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []
+        return [entry if entry.value else None for entry in found]
+
+    def finish(self, key: str, value: str) -> None:
+        """Note that the work is done, if this value stands."""
+        entry = DedupeEntry(self._prefix + key, value)
+        self._context.retry(self._context.store.confirm_keys, self._context.name, [entry])
+
+    def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
+        context = self._context
+        wanted = [DedupeEntry(self._prefix + key, value) for key in keys]
+        standing = context.retry(context.store.reserve_keys, context.name, wanted, window)
+        return [Decision(entry.message_id, entry.confirmed) for entry in standing]

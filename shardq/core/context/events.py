@@ -1,0 +1,161 @@
+"""What became of messages, for the logs of the queues that keep events.
+
+It is told behind the caller's back: a thread of the client writes it, all that has come meanwhile with one request for
+each shard of a log. So no send, claim or ack waits for it, or fails with it. Events are a report. What a process had
+not written when it died, and what the store did not take, is missing in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from shardq.base.waits import is_over, start
+from shardq.core.context.counters import Counters
+from shardq.errors import ShardqError
+from shardq.storage.per_process import PerProcess
+from shardq.storage.store import Store
+
+__all__ = ["MOST_TEXT", "Entry", "EventWriter", "Write"]
+
+_log = logging.getLogger(__name__)
+
+MOST_TEXT = 500  # characters of a reason or an error
+_MOST_WAITING = 20_000  # entries; what comes while so many wait for a store that fails is lost
+_AT_THE_END = 2.0  # seconds for which the end of a client or a process waits for what is not written
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """What became of ``count`` neighbouring messages of a bundle at one moment."""
+
+    kind: str
+    first: str  # the id of the first of them
+    count: int = 1
+    delivery: int = 0  # 0: not known
+    holder: str = ""  # the id of the consumer that holds them, or did
+    owner: str = ""  # its name
+    delay: int | None = None  # microseconds
+    text: str = ""
+    to: str = ""  # the id that the first of them has now; those of the others follow it
+    at: int = 0  # microseconds, by the store's clock
+    order: int = 0  # among entries of one moment and one machine
+
+
+class _Source(Protocol):
+    """A queue of which something is told."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def counters(self) -> Counters: ...
+
+
+_Queue = TypeVar("_Queue", bound=_Source)
+Write: TypeAlias = Callable[[_Queue, Sequence[Entry]], None]
+
+
+class _Waiting(Generic[_Queue]):
+    """What one process has not written yet."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.entries: dict[str, tuple[_Queue, list[Entry]]] = {}  # by queue
+        self.count = 0
+        self.thread: threading.Thread | None = None
+
+    def forget_thread(self) -> None:
+        with self.lock:
+            self.thread = None
+
+
+class EventWriter(Generic[_Queue]):
+    """Writes the events of a client's queues. Safe for threads, and in forked children."""
+
+    def __init__(self, write: Write[_Queue]) -> None:
+        self._write = write
+        self._waiting: PerProcess[_Waiting[_Queue]] = PerProcess(_Waiting)
+        self._closed = False
+
+    def tell(self, context: _Queue, entries: Iterable[Entry], *others: _Queue) -> None:
+        """Have entries written to the logs of queues. Returns at once, and raises nothing."""
+        with suppress(ShardqError):
+            at, order = context.store.now(), time.monotonic_ns()
+            stamped = [
+                msgspec.structs.replace(entry, at=at, order=order, text=entry.text[:MOST_TEXT])
+                for entry in entries
+            ]
+            for each in (context, *others) if stamped and not self._closed else ():
+                self._add(each, stamped)
+
+    def flush(self, seconds: float) -> None:
+        """Wait until what was told is written, for so many seconds at most."""
+        waiting = self._waiting.known
+        if waiting is not None:
+            _wait(waiting, seconds)
+
+    def close(self) -> None:
+        """Wait a moment for what is not written, and take nothing more."""
+        self.flush(_AT_THE_END)
+        self._closed = True
+
+    def _add(self, context: _Queue, entries: Sequence[Entry]) -> None:
+        if self._waiting.known is None:
+            weakref.finalize(self, _at_exit, self._waiting)
+        waiting = self._waiting.get()
+        with waiting.lock:
+            taken = entries[: max(0, _MOST_WAITING - waiting.count)]
+            waiting.entries.setdefault(context.name, (context, []))[1].extend(taken)
+            waiting.count += len(taken)
+            new = None
+            if is_over(waiting.thread):
+                new = threading.Thread(target=self._run, args=(waiting,), name="shardq-events", daemon=True)
+                waiting.thread = new
+        if new is not None:
+            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+                start(new, waiting.forget_thread)
+        if len(taken) < len(entries):
+            context.counters.add(events_lost=len(entries) - len(taken))
+
+    def _run(self, waiting: _Waiting[_Queue]) -> None:
+        while taken := _take(waiting):
+            for context, entries in taken:
+                self._write_all(context, entries)
+
+    def _write_all(self, context: _Queue, entries: Sequence[Entry]) -> None:
+        try:
+            self._write(context, entries)
+        except Exception as error:
+            level = logging.WARNING if isinstance(error, ShardqError) else logging.ERROR
+            _log.log(level, "%d events of queue %s are lost: %s", len(entries), context.name, error)
+            context.counters.add(events_lost=len(entries))
+
+
+def _take(waiting: _Waiting[_Queue]) -> list[tuple[_Queue, list[Entry]]]:
+    """All that waits; when nothing does the thread is to end."""
+    with waiting.lock:
+        taken = [each for each in waiting.entries.values() if each[1]]
+        waiting.entries, waiting.count = {}, 0
+        if not taken:
+            waiting.thread = None
+        return taken
+
+
+def _wait(waiting: _Waiting[_Queue], seconds: float) -> None:
+    if (thread := waiting.thread) is not None:
+        with suppress(RuntimeError):  # it is being started just now
+            thread.join(seconds)
+
+
+def _at_exit(waiting: PerProcess[_Waiting[_Queue]]) -> None:
+    own = waiting.known
+    if own is not None:
+        _wait(own, _AT_THE_END)

@@ -1,0 +1,277 @@
+"""Repeating calls to the store after temporary faults, and collecting the errors of shards while others go on.
+
+Every method of the port is idempotent, so repeating is always safe. A caller may have to know whether an earlier
+attempt may have been carried out.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from shardq.base.shard import Shard
+from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.storage.abilities import TransactionEnded
+from shardq.storage.writing import telling_done
+
+__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
+
+
+RETRY_SECONDS = 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds; a pause takes a random part of it
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Answer(msgspec.Struct, Generic[T], frozen=True):
+    """A result, and whether an earlier attempt at the call may have been carried out."""
+
+    value: T
+    after_unknown: bool
+
+
+class _Here(threading.local):
+    """What holds for the calls of one thread."""
+
+    until: float | None = None  # the moment after which nothing is repeated
+    over: Callable[[], bool] | None = None  # tells when no attempt is to be made any more
+
+
+class _Within(msgspec.Struct):
+    """A block whose calls repeat nothing after a moment. A class, as many requests to a store are in such a block."""
+
+    here: _Here
+    until: float
+    outer: float | None = None
+
+    def __enter__(self) -> None:
+        self.outer = outer = self.here.until
+        until = self.until
+        self.here.until = until if outer is None or until < outer else outer
+
+    def __exit__(self, *error: object) -> None:
+        self.here.until = self.outer
+
+
+class Retry:
+    """Calls the store, and repeats calls that fail with a retryable error for some seconds. Pauses are random and grow.
+
+    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more. A call that was under way then
+    may have connected again, so ``late`` is called when it ends.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        repeated: Callable[[], None] = lambda: None,
+        late: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.seconds, self._repeated, self._late = seconds, repeated, late
+        self._here = _Here()
+        self.closed = False
+        """True after :meth:`close`."""
+
+    def close(self) -> None:
+        """Refuse all further calls, in every thread."""
+        self.closed = True
+
+    def check_open(self) -> None:
+        """Raise Closed after :meth:`close`."""
+        if self.closed:
+            raise Closed("this client is closed: open another one with shardq.connect()")
+
+    def within(
+        self, seconds: float | None = None, *, since: float | None = None
+    ) -> AbstractContextManager[None]:
+        """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
+
+        None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or from ``since``, an
+        earlier moment of ``time.monotonic()``. A block within another one gets no more time than that one has left.
+        """
+        seconds = self.seconds if seconds is None else min(seconds, self.seconds)
+        return _Within(self._here, (time.monotonic() if since is None else since) + seconds)
+
+    def until(self, moment: float, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something, none of whose calls is repeated after a moment of ``time.monotonic()``; 0: none is at all."""
+        here = self._here
+        outer = here.until
+        here.until = moment if outer is None or moment < outer else outer
+        try:
+            return do(*args, **kwargs)
+        finally:
+            here.until = outer
+
+    @contextmanager
+    def unless(self, over: Callable[[], bool]) -> Iterator[None]:
+        """Make no attempt of this thread's calls in the block once it is over; calls that begin then are refused.
+
+        :meth:`within` gives each call at least one attempt, and where the store is away, even that takes long.
+        """
+        self._here.over = over
+        try:
+            yield
+        finally:
+            self._here.over = None
+
+    @property
+    def _is_over(self) -> bool:
+        over = self._here.over
+        return over is not None and over()
+
+    @property
+    def repeats(self) -> bool:
+        """True when a call that fails now is repeated."""
+        return self._left > 0
+
+    @property
+    def _left(self) -> float:
+        until = self._here.until
+        return self.seconds if until is None else until - time.monotonic()
+
+    def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""
+        if self.closed or self._here.over is not None:
+            self._check_allowed()
+        try:
+            return operation(*args, **kwargs)
+        except ShardqError as error:
+            return self._repeat(error, operation, *args, **kwargs).value
+        finally:
+            if self.closed:
+                self._end_late()
+
+    def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
+        """Like calling this object, but also says whether an earlier attempt may have been carried out."""
+        if self.closed or self._here.over is not None:
+            self._check_allowed()
+        try:
+            return Answer(operation(*args, **kwargs), after_unknown=False)
+        except ShardqError as error:
+            return self._repeat(error, operation, *args, **kwargs)
+        finally:
+            if self.closed:
+                self._end_late()
+
+    def surely(
+        self, is_made: Callable[[], bool], change: Callable[P, bool], *args: P.args, **kwargs: P.kwargs
+    ) -> bool:
+        """Make a change of what is as it was seen; True when it is made.
+
+        After an attempt that was not answered, or that found something else, ``is_made`` looks for it. Raises
+        OutcomeUnknown where the change may be made and that look fails.
+        """
+        unknown = False
+        with telling_done(lambda: "the change may be made: repeat the call" if unknown else ""):
+            try:
+                answer = self.ask(change, *args, **kwargs)
+            except OutcomeUnknown:
+                unknown = True
+                if not is_made():
+                    raise
+                return True
+            unknown = answer.after_unknown
+            return answer.value or is_made()
+
+    def _check_allowed(self) -> None:
+        self.check_open()
+        if self._is_over:
+            raise StoreUnavailable("the store was not asked, as there was no time left for that")
+
+    def _end_late(self) -> None:
+        with suppress(ShardqError):  # the call has its own answer
+            self._late()
+
+    def _repeat(
+        self, error: ShardqError, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Answer[T]:
+        """Go on after a first attempt, whose error is raised again where nothing is repeated."""
+        if not error.retryable or not self.repeats:
+            raise error
+        self._repeated()
+        unknown = isinstance(error, OutcomeUnknown)
+        until = time.monotonic() + self._left
+        longest = _FIRST_PAUSE
+        while True:
+            if self.closed and unknown:
+                raise OutcomeUnknown("the client was closed before the store said whether it made the change")
+            self.check_open()
+            try:
+                return Answer(operation(*args, **kwargs), after_unknown=unknown)
+            except ShardqError as again:
+                unknown = unknown or isinstance(again, OutcomeUnknown)
+                if not again.retryable or self._is_over or time.monotonic() >= until:
+                    if unknown and not isinstance(again, OutcomeUnknown):
+                        raise OutcomeUnknown(
+                            f"an attempt was not answered, and repeating it failed: {again}"
+                        ) from again
+                    raise
+            time.sleep(random.uniform(0, longest))
+            longest = min(2 * longest, _LONGEST_PAUSE)
+
+
+_NAMED = 3  # shards that an error names
+
+
+class Failures(dict[Shard, ShardqError]):
+    """The last error of each shard that failed. At the end one error tells of all of them."""
+
+    @property
+    def unknown(self) -> bool:
+        """True when something may have been done in one of them."""
+        return any(isinstance(error, OutcomeUnknown) for error in self.values())
+
+    def add(self, shard: Shard, error: ShardqError) -> None:
+        """Note the error of a shard. After an unanswered attempt no later refusal makes the outcome known."""
+        is_refusal = isinstance(error, StoreUnavailable | Closed)
+        if is_refusal and isinstance(self.get(shard), OutcomeUnknown):
+            return
+        self[shard] = error
+
+    def take_over(self, other: Failures) -> None:
+        """Add the errors of another collection."""
+        for shard, error in other.items():
+            self.add(shard, error)
+
+    @property
+    def retryable(self) -> list[Shard]:
+        """The shards that may succeed when they are asked again."""
+        return [shard for shard, error in self.items() if error.retryable]
+
+    def error(self, what: str, *, done: bool = False) -> ShardqError:
+        """One error for all shards, which it names. An error that is not the store's is returned as it is.
+
+        So is Closed, which says that nothing was changed; unless something was ``done``, or may be in another shard.
+        """
+        for error in self.values():
+            if isinstance(error, TransactionEnded) or not isinstance(
+                error, StoreUnavailable | OutcomeUnknown | Closed
+            ):
+                return error
+        unknown = [shard for shard, error in self.items() if isinstance(error, OutcomeUnknown)]
+        closed = [shard for shard, error in self.items() if isinstance(error, Closed)]
+        cause = self[min(unknown or closed or self)]
+        if closed and not unknown and not done:
+            return cause
+        text = f"{what} in {_names(self)}: {cause}"
+        if unknown or closed:
+            joined: ShardqError = OutcomeUnknown(text)
+        else:
+            retryable = all(error.retryable for error in self.values())
+            joined = StoreUnavailable(text, retryable=retryable)
+        joined.__cause__ = cause
+        return joined
+
+
+def _names(shards: Iterable[Shard]) -> str:
+    names = sorted(shards)
+    if len(names) == 1:
+        return f"shard {names[0]}"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} shards ({', '.join(map(str, names[:_NAMED]))}{more})"

@@ -1,0 +1,233 @@
+"""Unique keys: which message of a queue has a key.
+
+The message is the truth, and the entry of the key only points at it. An entry of a message that is gone counts for
+nothing, so nothing has to be done when a message leaves, and whatever way it leaves frees the key at once.
+
+- A message is stored as one that is *coming*. It has the key when the entry is changed to say so.
+- A message is handed out only while it has its key: who loses a race for a key is never received, whatever it stored.
+- A replaced message is removed before the one that took its place is handed out.
+
+Every decision is one compare-and-set of the entry, so each can be taken, or completed, by anybody who comes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeGuard
+
+import msgspec
+
+from shardq.base.clock import microseconds
+from shardq.base.receipt import MessageId
+from shardq.core.context.events import Entry
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Answer
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.storage.bundle_id import made_at
+from shardq.storage.keys import KeyChange
+from shardq.storage.requests import EntryState, StoredSlice, expired
+
+__all__ = ["Holder", "Owner", "UniqueKeys", "release_keys", "sweep_keys"]
+
+_TRIES = 1_000  # each that fails means that somebody else was faster
+_PAGE = 500
+_UNDER_WAY = 60_000_000  # microseconds for which a sweep leaves what a sender reserved
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What stands under a key, as ids of messages; empty where there is none."""
+
+    current: str = ""  # has the key, if it is stored
+    coming: str = ""  # gets the key once it is stored
+    replaced: str = ""  # has lost the key, and is to be removed
+
+    def encode(self) -> str:
+        """The text of the entry."""
+        return f"{self.current} {self.coming} {self.replaced}"
+
+    @classmethod
+    def decode(cls, value: str) -> Holder:
+        """Read :meth:`encode`."""
+        return cls(*value.split(" "))
+
+    @property
+    def granted(self) -> Holder:
+        """The entry when the message that is coming has the key."""
+        return Holder(self.coming, replaced=self.current)
+
+    def is_young(self, now: int, age: int) -> bool:
+        """True when the message that is coming was made less than so many microseconds ago."""
+        return bool(self.coming) and now - made_at(MessageId.parse(self.coming).bundle_id) < age
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The message that has a key, as it was found while the entry was so. Nobody has it where there is no message."""
+
+    entry: Holder | None
+    id: str = ""
+    message: StoredSlice | None = None
+
+
+class UniqueKeys:
+    """The unique keys of one queue."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+
+    def exchange(self, key: str, before: Holder | None, after: Holder | None) -> Holder | None:
+        """Change an entry if it is as it was seen; returns what stands then."""
+        (standing,) = self.exchange_all([(key, before, after)])
+        return standing
+
+    def exchange_all(
+        self, changes: Sequence[tuple[str, Holder | None, Holder | None]]
+    ) -> list[Holder | None]:
+        """Change the entries of several keys, each for itself."""
+        wanted = [KeyChange(key, _text(before), _text(after)) for key, before, after in changes]
+        context = self._context
+        found = context.retry(context.store.exchange_keys, context.name, wanted) if wanted else ()
+        return [None if value is None else Holder.decode(value) for value in found]
+
+    def look(self, key: str) -> Holder | None:
+        """What stands under a key."""
+        return self.exchange(key, None, None)
+
+    def find(self, identity: str) -> StoredSlice | None:
+        """A message that waits or is in flight; None when it is gone, or too old to be delivered."""
+        place, context = MessageId.parse(identity), self._context
+        found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
+        if found is None or found.state is EntryState.PROCESSED:
+            return None
+        return None if found.state is not EntryState.IN_FLIGHT and self._is_over(found) else found
+
+    def owner(self, key: str) -> Owner:
+        """Who has a key."""
+        return self.owner_of(key, self.look(key))
+
+    def owner_of(self, key: str, entry: Holder | None) -> Owner:
+        """Who has a key, given what was last seen under it. Completes what somebody began."""
+        for _ in range(_TRIES):
+            if entry is None:
+                return Owner(None)
+            if entry.replaced:
+                entry = self._without_replaced(key, entry)
+            elif entry.current and (message := self.find(entry.current)) is not None:
+                return Owner(entry, entry.current, message)
+            elif entry.coming and self.find(entry.coming) is not None:
+                entry = self.exchange(key, entry, entry.granted)
+            else:
+                return Owner(entry)
+        raise _busy(key)
+
+    def hand_on(self, key: str, identity: str, coming: str) -> None:
+        """Enter a message as coming after one that has the key, or that nobody has taken it from."""
+        entry: Holder | None = Holder(identity)
+        wanted = Holder(identity, coming)
+        for _ in range(_TRIES):
+            standing = self.exchange(key, entry, wanted)
+            if standing == wanted or (standing is not None and standing.current != identity):
+                return
+            entry = standing
+        raise _busy(key)
+
+    def grant(
+        self, wanted: Sequence[tuple[str, str]], *, entry: Holder | None = None, delivering: bool = False
+    ) -> list[bool]:
+        """Give each key to its message, which is stored, unless another one has it by now; tells which got theirs.
+
+        When the messages are being delivered, what was about to take a key from one of them is given up, and one that
+        was replaced does not have its key. ``entry`` is what was last seen under the key of a single message.
+        """
+        guesses: dict[tuple[str, str], Holder | None] = {
+            pair: entry or (Holder(pair[1]) if delivering else Holder(coming=pair[1])) for pair in wanted
+        }
+        granted: set[tuple[str, str]] = set()
+        for _ in range(_TRIES):
+            if not guesses:
+                return [pair in granted for pair in wanted]
+            pairs = list({pair[0]: pair for pair in guesses}.values())  # a key is asked for once at a time
+            changes = [(pair[0], guesses[pair], _granted(guesses[pair], pair[1])) for pair in pairs]
+            for pair, found in zip(pairs, self.exchange_all(changes), strict=True):
+                standing = self._without_replaced(pair[0], found) if _is_held(found, pair[1]) else found
+                replaced = standing is not None and standing.replaced == pair[1]
+                if (replaced and not delivering) or (
+                    _is_held(standing, pair[1]) and not (delivering and standing.coming)
+                ):
+                    granted.add(pair)
+                    del guesses[pair]
+                elif standing is None or pair[1] in (standing.current, standing.coming):
+                    guesses[pair] = standing
+                else:
+                    del guesses[pair]
+        raise _busy(next(iter(guesses))[0])
+
+    def _without_replaced(self, key: str, entry: Holder) -> Holder | None:
+        """Remove the message that was replaced, if there is one; returns what stands then."""
+        if not entry.replaced:
+            return entry
+        if self._remove(entry.replaced).value and self._context.keeps_events:
+            told = Entry("replaced", entry.replaced, text=f"message {entry.current} has its unique key")
+            self._context.events.tell(self._context, [told])
+        return self.exchange(key, entry, msgspec.structs.replace(entry, replaced=""))
+
+    def remove(self, identity: str) -> bool:
+        """Remove a message; False when it was not stored. Raises OutcomeUnknown when that cannot be told."""
+        answer = self._remove(identity)
+        if answer.after_unknown and not answer.value:
+            raise OutcomeUnknown(f"message {identity} was removed now, or had left the queue before")
+        return answer.value
+
+    def _remove(self, identity: str) -> Answer[bool]:
+        place, context = MessageId.parse(identity), self._context
+        return context.retry.ask(context.store.remove, place.shard, place.bundle_id, place.position)
+
+    def _is_over(self, found: StoredSlice) -> bool:
+        now, retention = self._context.store.now(), self._context.settings.retention
+        return expired(found.bundle, now, None if retention is None else now - microseconds(retention))
+
+
+def release_keys(context: QueueContext, finished: Sequence[tuple[str, str]]) -> None:
+    """Take out the entries of messages that were finished. What is left here counts for nothing, and is swept."""
+    with suppress(ShardqError), context.retry.within(0):
+        UniqueKeys(context).exchange_all(
+            [(key, Holder(identity), None) for key, identity in dict(finished).items()]
+        )
+
+
+def sweep_keys(context: QueueContext, *, everything: bool = False) -> int:
+    """Take out entries of messages that are gone; returns how many.
+
+    It goes on for as long as half of a page is to be taken out; with ``everything`` to the end.
+    """
+    keys, after, removed = UniqueKeys(context), "", 0
+    while page := context.retry(context.store.list_keys, context.name, after, _PAGE):
+        found = sum(_sweep(keys, each.key, Holder.decode(each.value), context.store.now()) for each in page)
+        removed, after = removed + found, page[-1].key
+        if not everything and 2 * found < len(page):
+            break
+    return removed
+
+
+def _sweep(keys: UniqueKeys, key: str, entry: Holder, now: int) -> bool:
+    if entry.is_young(now, _UNDER_WAY):
+        return False
+    owner = keys.owner_of(key, entry)
+    return owner.message is None and owner.entry is not None and keys.exchange(key, owner.entry, None) is None
+
+
+def _is_held(entry: Holder | None, identity: str) -> TypeGuard[Holder]:
+    return entry is not None and entry.current == identity
+
+
+def _text(entry: Holder | None) -> str | None:
+    return None if entry is None else entry.encode()
+
+
+def _granted(entry: Holder | None, identity: str) -> Holder:
+    """The entry when a message has the key."""
+    return entry.granted if entry is not None and entry.coming == identity else Holder(identity)
+
+
+def _busy(key: str) -> StoreUnavailable:
+    return StoreUnavailable(f"unique key {key!r} is changed by others all the time: try again")

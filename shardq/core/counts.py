@@ -1,0 +1,67 @@
+"""How many messages a queue has, by state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from shardq.base.clock import to_datetime
+from shardq.base.shard import Shard
+from shardq.storage.requests import ShardCounts
+
+__all__ = ["QueueCounts", "ShardState", "counts_of", "total"]
+
+
+class QueueCounts(msgspec.Struct, frozen=True):
+    """Messages of a queue by state.
+
+    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is since when the message that
+    a consumer could have received first is due. It leaves out what waits in a group behind a message that is held, or
+    that is tried again later. Each is None when there is no such message. ``bytes`` are those of the ready and delayed
+    messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
+    """
+
+    ready: int
+    delayed: int
+    in_flight: int
+    processed: int
+    oldest: datetime | None
+    ready_since: datetime | None = None
+    bytes: int | None = None
+
+    def late_seconds(self, now: datetime) -> float:
+        """Return for how long a message has been due that nobody received; 0 when there is none.
+
+        ``now`` is the time by the store's clock, which ``client.now()`` returns.
+        """
+        return 0.0 if self.ready_since is None else max(0.0, (now - self.ready_since).total_seconds())
+
+
+class ShardState(msgspec.Struct, frozen=True):
+    """One shard of a queue, and its messages by state."""
+
+    shard: Shard
+    counts: QueueCounts
+
+
+def counts_of(counts: ShardCounts) -> QueueCounts:
+    """The counts of a shard as users see them."""
+    oldest, since = (
+        None if moment is None else to_datetime(moment) for moment in (counts.oldest, counts.ready_since)
+    )
+    states = (counts.ready, counts.delayed, counts.in_flight, counts.processed)
+    return QueueCounts(*states, oldest, since, counts.bytes)
+
+
+def total(parts: list[QueueCounts]) -> QueueCounts:
+    """The counts of several shards together."""
+    return QueueCounts(
+        sum(part.ready for part in parts),
+        sum(part.delayed for part in parts),
+        sum(part.in_flight for part in parts),
+        sum(part.processed for part in parts),
+        min((part.oldest for part in parts if part.oldest is not None), default=None),
+        min((part.ready_since for part in parts if part.ready_since is not None), default=None),
+        sum(sizes) if (sizes := [part.bytes for part in parts if part.bytes is not None]) else None,
+    )

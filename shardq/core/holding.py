@@ -1,0 +1,174 @@
+"""Who holds what: the consumers of a queue, what each of them has in flight, and giving it back for one that died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from shardq.base.clock import microseconds, to_datetime
+from shardq.base.shard import Shard
+from shardq.base.wording import shown
+from shardq.core.browsing import PAGE_MESSAGES, slices
+from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity, holder_id
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.limits.permits import permits_queue
+from shardq.core.limits.queue_limits import limit_names
+from shardq.core.settling.settle import Settling
+from shardq.core.settling.telling import Story
+from shardq.core.settling.verbs import GIVE_BACK, RELEASE
+from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
+from shardq.held import HeldSlice, Selection
+from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
+from shardq.storage.writing import telling_done
+
+__all__ = ["ConsumerState", "consumer_states", "unlock"]
+
+
+class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer of a queue, and how much of it it has in flight.
+
+    What is held by a consumer that was closed, by Spark, or by a client of before names no more than an ``id``.
+    """
+
+    id: str
+    name: str | None
+    host: str | None
+    pid: int | None
+    since: datetime | None  # when it was made, by the clock of its host
+    last_seen: datetime | None  # when it received or extended something, or up to 5 seconds before
+    alive: bool  # it was seen not long ago, or may be at work: a lease is younger than half of its length
+    held: int = 0  # messages in flight
+    held_until: datetime | None = None  # the latest end of their leases; None: it holds nothing
+
+
+class _Holdings(msgspec.Struct):
+    """What is held under one id."""
+
+    messages: int = 0
+    until: int = 0
+
+    def add(self, piece: StoredSlice) -> None:
+        self.messages += piece.count
+        self.until = max(self.until, piece.due)
+
+
+def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
+    """The consumers of a queue that live or were seen last within 12 hours, and who else holds anything.
+
+    They are sorted by name. It reads what is in flight in each shard.
+    """
+    held: dict[str, _Holdings] = {}
+    for _, piece in _in_flight(context):
+        held.setdefault(holder_id(_token(piece)), _Holdings()).add(piece)
+    context.live.refresh()
+    states = []
+    for seen in context.retry(context.store.seen_consumers, context.name):
+        identity = ConsumerIdentity.read(seen.consumer) or _known_as(seen.consumer)
+        states.append(_state(context, identity, seen.until, held.pop(identity.id, _Holdings())))
+    states += [_state(context, _known_as("", identity), 0, each) for identity, each in held.items()]
+    return tuple(sorted(states, key=lambda state: (state.name is None, state.name or "", state.id)))
+
+
+def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
+    """Give back what the consumers of this name or id hold that are not alive; with ``force``, of all of them.
+
+    Returns how many messages that were. The deliveries count, as at the end of a lease. Their permits of the limit of
+    messages in flight come back too. Raises ConsumerNotFound, or ConsumerAlive when none of them is dead.
+    """
+    found = [state for state in consumer_states(context) if consumer and consumer in (state.name, state.id)]
+    if not found:
+        raise ConsumerNotFound(
+            f"queue {context.name!r} has no consumer {shown(consumer)}: `shardq consumers {context.name}` shows them"
+        )
+    dead = [state for state in found if force or not state.alive]
+    if not dead:
+        raise _alive(context, found[0])
+    ids = {state.id for state in dead}
+    given = _give_back(context, ids)
+    with (
+        telling_done(
+            lambda: f"{given} messages are given back, and maybe not their permits" if given else ""
+        ),
+        suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
+    ):
+        in_flight, _ = limit_names(context.name)
+        _give_back(context.sibling(permits_queue(in_flight)), ids)
+    return given
+
+
+def _give_back(context: QueueContext, ids: set[str]) -> int:
+    """Give back what is held under the ids, shard after shard as they are read; returns how many messages."""
+    by_shard: dict[Shard, list[StoredSlice]] = {}
+    for shard, piece in _in_flight(context):
+        if holder_id(_token(piece)) in ids:
+            by_shard.setdefault(shard, []).append(piece)
+    given = 0
+    with telling_done(lambda: f"{given} messages are given back: repeat the call" if given else ""):
+        for verb, started in ((RELEASE, True), (GIVE_BACK, False)):  # what was not started does not count
+            wanted = [
+                _selection(shard, piece)
+                for shard, pieces in by_shard.items()
+                for piece in pieces
+                if piece.started is started
+            ]
+            settling = Settling(context, verb, story=Story("unlocked")).run(wanted)
+            given += sum(len(selection.positions) for selection in settling.done)
+            if settling.failures:
+                raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
+    return given
+
+
+def _in_flight(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False, held=True)):
+            if not piece.blocks:
+                yield shard, piece
+
+
+def _token(piece: StoredSlice) -> bytes:
+    assert piece.token is not None
+    return piece.token
+
+
+def _selection(shard: Shard, piece: StoredSlice) -> Selection:
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    return HeldSlice(shard, claimed, _token(piece), piece.due, started=piece.started).select()
+
+
+def _known_as(name: str, identity: str = "") -> ConsumerIdentity:
+    """A consumer of which no more is known: an older client enlisted it, or it was closed and still holds something."""
+    return ConsumerIdentity(name, identity, "", 0, 0)
+
+
+def _state(
+    context: QueueContext, identity: ConsumerIdentity, enlisted_until: int, held: _Holdings
+) -> ConsumerState:
+    lease = identity.lease or microseconds(context.settings.visibility_timeout)
+    now = context.store.now()
+    renewed = min(now, held.until - lease) if held.messages else 0
+    last_seen = max(enlisted_until - ENLIST_LIFETIME, renewed)
+    alive = now < enlisted_until or (bool(held.messages) and now < renewed + max(lease // 2, 1))
+    return ConsumerState(
+        id=identity.id,
+        name=identity.name or None,
+        host=identity.host or None,
+        pid=identity.pid or None,
+        since=to_datetime(identity.since) if identity.since else None,
+        last_seen=to_datetime(last_seen) if last_seen > 0 else None,
+        alive=alive,
+        held=held.messages,
+        held_until=to_datetime(held.until) if held.messages else None,
+    )
+
+
+def _alive(context: QueueContext, state: ConsumerState) -> ConsumerAlive:
+    assert state.last_seen is not None
+    ago = (to_datetime(context.store.now()) - state.last_seen).total_seconds()
+    holds = "1 message" if state.held == 1 else f"{state.held} messages"
+    return ConsumerAlive(
+        f"consumer {(state.name or state.id)!r} of queue {context.name!r} may be alive: it was last seen {ago:.1f} s "
+        f"ago and holds {holds}; try again later, or use force=True (--force) if you know that it is dead"
+    )

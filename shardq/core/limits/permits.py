@@ -1,0 +1,238 @@
+"""Permits of one limit: messages of one shard. Who claims a permit has it, until it is given back or its lease ends.
+
+These rules keep the number of permits that are held within the limit:
+
+- **A permit always has the same id.** However often the permits are made, by whatever client, each is there once, as a
+  store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that somebody removes while
+  it is held is made again only when its lease is over.
+- **A permit that is given back has its old place again**, which is long ago. So it is free at once, though the clock
+  was ahead when it was given back. The token of a claim has its moment. A caller that finds no permit shortens the
+  lease of a claim from a time that has not come, to as long from now as it was then.
+- **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
+  for some seconds by whoever claims them. A permit is never finished, so that a limit can be raised again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.base.clock import seconds
+from shardq.base.shard import INTERNAL, Shard, check_queue_name
+from shardq.core.browsing import slices
+from shardq.core.context.counters import Counters
+from shardq.core.context.identity import ConsumerIdentity, moment_in
+from shardq.core.context.patient_claims import claim_patiently
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Retry
+from shardq.core.limits.blocks import MOST_PERMITS, Blocks
+from shardq.core.sending.doors import PERMIT, append
+from shardq.core.sending.planned_bundles import PlannedBundle
+from shardq.core.settling.clock_jumps import JUMP, shorten_leases
+from shardq.core.settling.settle import Settling
+from shardq.core.settling.verbs import EXTEND, GIVE_BACK, HOLD
+from shardq.held import HeldSlice, count_of, first_of
+from shardq.settings import QueueSettings
+from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
+from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
+
+__all__ = ["PERMITS_FOLDER", "Permits", "create_permits_queue", "permits_queue"]
+
+_log = logging.getLogger(__name__)
+
+PERMITS_FOLDER = f"{INTERNAL}permits/"
+"""Where the queues of permits are, under the names of their limits. They are listed as all of shardq's own queues."""
+
+_ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
+_MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
+_CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
+_PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
+_PAGE = 2 * MOST_PERMITS
+_LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longer than a message can be
+
+
+def permits_queue(limit: str) -> str:
+    """The queue of a limit's permits. Raises InvalidName."""
+    return check_queue_name(PERMITS_FOLDER + check_queue_name(limit))
+
+
+def create_permits_queue(store: Store, retry: Retry, limit: str, settings: QueueSettings) -> bool:
+    """Create the queue of a limit's permits if it is missing: one shard, and no dead letters; True when it was."""
+    name = permits_queue(limit)
+    plain = settings.change({"shards": 1, "time_shards": 1, "max_deliveries": None})
+    created = retry(store.create_queue, QueueRecord.new(name, plain.encode()))
+    with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
+        retry(store.prepare, plain.layout.all_shards(name))
+    return created
+
+
+class Permits:
+    """The permits of one limit, for one user of them. Safe for threads.
+
+    ``context`` is that of their queue. Permits of another ``kind`` in the same queue are others.
+    """
+
+    def __init__(self, context: QueueContext, owner: ConsumerIdentity, kind: str = "") -> None:
+        # What is done to permits does not count as done to messages.
+        self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
+        self._owner, self._blocks = owner, Blocks(context.name, kind)
+        self.queue = context.name
+        self.limit = context.name.removeprefix(PERMITS_FOLDER)
+        self._shard = Shard(context.name, 0, 0)
+        self._made, self._made_at = 0, -(10**18)
+
+    def take(self, count: int, limit: int, lease: int, period: int | None = None) -> list[HeldSlice]:
+        """Claim up to so many of the permits below a limit, for so many microseconds; makes those that are missing.
+
+        ``period`` is for how long they are held once they are used, if that is not the lease. Raises QueueNotFound when
+        their queue does not exist.
+        """
+        taken = self._find(count, limit, lease)
+        missing = count - count_of(taken)
+        if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit, period or lease):
+            taken += self._find(missing, limit, lease)
+        return taken
+
+    def make(self, limit: int, usual: int | None = None) -> bool:
+        """Store the permits below the limit that are missing; False if there are none.
+
+        ``usual`` is for how many microseconds they are held in general; None: a lease that was shortened before is not
+        shortened again. Raises QueueNotFound when their queue does not exist.
+        """
+        now = self._context.store.now()
+        found = list(slices(self._context, Peek(self._shard, _PAGE, bodies=False)))
+        known = {piece.bundle.id for piece in found}
+        shorten_leases(
+            self._context, [(self._shard, piece) for piece in found], lambda piece: _lasted(piece, now, usual)
+        )
+        missing = [bundle for bundle in self._blocks.bundles(limit) if bundle.id not in known]
+        if missing:
+            append(self._context, PERMIT, [PlannedBundle.of(self._shard, bundle) for bundle in missing])
+        self._made, self._made_at = limit, now
+        return bool(missing)
+
+    def give_back(self, held: Sequence[HeldSlice], delay: int = 0) -> int:
+        """Give permits back, to be taken again after a delay; returns how many were somebody else's by now.
+
+        What cannot be given back comes back when its lease is over.
+        """
+        with self._context.retry.within(_PATIENCE):
+            settling = Settling(self._context, GIVE_BACK, duration=delay).run(
+                [piece.select() for piece in held]
+            )
+        if settling.failures:
+            error = settling.failures.error(f"permits of {self._context.name!r} were not given back")
+            _log.warning("they come back when their lease is over: %s", error)
+        return settling.lost_count
+
+    def spend(self, held: Sequence[HeldSlice], period: int) -> int:
+        """Let permits come back so many microseconds from now; returns how many come back then, or later.
+
+        They stay held, so that it is known since when.
+        """
+        until = self._context.store.now() + period
+        with self._context.retry.within(_PATIENCE):
+            settling = Settling(self._context, EXTEND, duration=period).run(
+                [piece.select() for piece in held]
+            )
+        if not settling.failures:
+            return sum(len(selection.positions) for selection in settling.done)
+        error = settling.failures.error(f"permits of {self._context.name!r} were not extended")
+        _log.warning("they come back when their lease is over: %s", error)
+        return count_of([piece for piece in held if piece.lease_until >= until])
+
+    def hold(self, held: Sequence[HeldSlice], lease: int) -> int:
+        """Hold permits for so many microseconds from now on, or longer; returns how many are lost.
+
+        Raises the error of the store.
+        """
+        until = self._context.store.now() + lease
+        settling = Settling(self._context, HOLD, duration=lease).run([piece.select() for piece in held])
+        for selection in settling.done:
+            selection.held.lease_until = max(until, selection.held.lease_until)
+        if settling.failures:
+            raise settling.failures.error(f"permits of {self._context.name!r} were not extended")
+        return settling.lost_count
+
+    def now(self) -> int:
+        """The time of the store."""
+        return self._context.store.now()
+
+    def held(self) -> int:
+        """How many permits are held now."""
+        return self._context.retry(self._context.store.count, self._shard).in_flight
+
+    def seconds_until_free(self) -> float | None:
+        """Seconds until a permit comes back by itself; 0 if one is free now, None if none is known to come back."""
+        (probe,) = self._context.retry(self._context.store.probe, [self._shard])
+        if probe.priority is not None:
+            return 0.0
+        return None if probe.next_due is None else seconds(max(0, probe.next_due - self._context.store.now()))
+
+    @property
+    def signals(self) -> bool:
+        """True when a signal tells that a permit is given back, in whatever process."""
+        return self._context.store.capabilities.signals
+
+    def _find(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
+        """Claim permits; put aside those that are beyond the limit, and look on when there were such."""
+        taken: list[HeldSlice] = []
+        wanted = missing = count
+        for _ in range(_CLAIMS):
+            below, beyond = self._sorted(self._claim(wanted, lease), limit)
+            found, surplus = first_of(below, missing)
+            taken += found
+            missing -= count_of(found)
+            if beyond:
+                self.give_back(beyond, _ASIDE)
+            if surplus:
+                self.give_back(surplus)
+            if not missing or not beyond:
+                break
+            wanted = missing if taken else MOST_PERMITS
+        return taken
+
+    def _claim(self, count: int, lease: int) -> list[HeldSlice]:
+        token = self._owner.token(self.now())
+        request = Claim(self._shard, token, count, lease, self._owner.name, started=False)
+        claimed = claim_patiently(self._context, request)
+        return [
+            HeldSlice(self._shard, piece, token, claimed.lease_until, started=False)
+            for piece in claimed.slices
+        ]
+
+    def _sorted(self, claimed: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
+        """The permits that are below the limit, and the others."""
+        below: list[HeldSlice] = []
+        beyond: list[HeldSlice] = []
+        for piece in claimed:
+            first = self._blocks.number(piece.bundle.id, piece.first)
+            count = max(0, min(piece.count, limit - first))
+            if count:
+                below.append(piece.part(0, count))
+            if count < piece.count:
+                beyond.append(piece.part(count, piece.count - count))
+        return below, beyond
+
+    def _is_time_to_make(self, limit: int, *, urgent: bool) -> bool:
+        """True if this client has not made so many yet; when it is urgent, again when that was not a moment ago."""
+        now = self._context.store.now()
+        return limit > self._made or (urgent and not self._made_at <= now < self._made_at + _MADE_AGAIN)
+
+
+def _lasted(piece: StoredSlice, now: int, usual: int | None) -> int | None:
+    """For how long a permit was claimed while the clock was ahead; None for one that was claimed in time.
+
+    One whose lease was shortened while the clock was put right in part tells it no more: it was the usual time.
+    """
+    moment = now if piece.token is None else moment_in(piece.token)
+    lasted = piece.due - moment
+    # The token of an older client tells no moment, but some number.
+    if moment <= now + JUMP:
+        return None
+    if 0 < lasted <= _LONGEST:
+        return lasted
+    return usual if usual is not None and piece.due > now + usual + JUMP else None

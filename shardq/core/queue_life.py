@@ -1,0 +1,109 @@
+"""Creating and deleting queues, with what belongs to them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardq.base.shard import check_queue_name
+from shardq.core.context.queue_context import (
+    QueueContext,
+    QueueContexts,
+    is_same_queue,
+    nothing_in_a_new_store,
+)
+from shardq.core.context.retry import Retry
+from shardq.core.limits.queue_limits import check_limits
+from shardq.core.receiving.unused import drop_belongings
+from shardq.core.settling.dead_letters import (
+    REFUSED,
+    check_dead_letter_chain,
+    check_dead_letter_queue,
+    create_dead_letter_queue,
+)
+from shardq.errors import QueueExists, QueueNotFound
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, warn_of_differences
+from shardq.storage.requests import QueueRecord
+from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
+
+__all__ = ["create_queue", "delete_queue"]
+
+
+def create_queue(
+    contexts: QueueContexts, name: str, given: QueueSettingsArguments, *, exist_ok: bool
+) -> QueueContext:
+    """Create a queue and its dead-letter queue; one that exists is used. See :meth:`shardq.Client.create_queue`.
+
+    Nothing is left of a new queue that the store refuses, or whose dead-letter queue it refuses.
+    """
+    store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
+    chosen = _checked(contexts, name, given)
+    record = QueueRecord.new(name, chosen.encode())
+    created = retry.ask(store.create_queue, record)
+    stored = f"queue {name!r} {'is' if created.value else 'may be'} created: call it again with exist_ok=True"
+    with telling_done(lambda: stored if created.value or created.after_unknown else ""):
+        unanswered = created.after_unknown and retry(store.load_queue, name) == record
+        if not created.value and not unanswered and not exist_ok:
+            raise QueueExists(
+                f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
+            )
+        contexts.forget(name)
+        try:
+            if created.value or unanswered:
+                check_dead_letter_chain(store, retry, name, chosen)
+                retry(store.prepare, chosen.layout.all_shards(name))
+            context = contexts.of(name)
+            live = context.live
+            live.use()
+            kept = msgspec.structs.asdict(live.known)
+            warn_of_differences(f"queue {name!r}", kept, given, "`alter` changes it")
+            if live.known.has_dead_letters:
+                create_dead_letter_queue(store, retry, name, live.known)
+        except REFUSED:
+            if created.value or unanswered:
+                retry(store.drop_queue, name, record)
+                contexts.forget(name)
+            raise
+    return context
+
+
+def delete_queue(contexts: QueueContexts, name: str) -> None:
+    """Remove a queue and what belongs to it. See :meth:`shardq.Client.delete_queue`."""
+    store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
+    with nothing_in_a_new_store(name):
+        seen = retry(store.load_queue, name)
+    # Also what is left of a queue that is gone: the call that deleted it may have ended half way.
+    try:
+        seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
+    finally:  # it may be deleted, whatever was answered
+        contexts.forget(name)
+    rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
+    with telling_done(lambda: rest if deleted else ""):
+        for other in drop_belongings(store, retry, seen, contexts.dismiss):
+            contexts.forget(other)
+    if not deleted:
+        raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+
+
+def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, bool]:
+    """Drop a queue that was seen; returns the record that it had last, and False if there was none.
+
+    An attempt that was not answered may have dropped it. Then a queue that was created again stays.
+    """
+    unknown = False
+    with telling_done(lambda: f"queue {seen.name!r} may be deleted: repeat the call" if unknown else ""):
+        while True:
+            dropped = retry.ask(store.drop_queue, seen.name, seen)
+            unknown = unknown or dropped.after_unknown
+            present = None if dropped.value else retry(store.load_queue, seen.name)
+            if present is None or (unknown and not is_same_queue(present, seen)):
+                return seen, dropped.value or unknown
+            seen = present  # it was altered meanwhile
+
+
+def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:
+    chosen = QueueSettings().change(given)
+    check_dead_letter_queue(name, chosen)
+    check_limits(name, chosen)
+    check_store(chosen, contexts.store.capabilities)
+    return chosen

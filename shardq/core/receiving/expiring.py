@@ -1,0 +1,154 @@
+"""Removing leftovers, and messages that have expired, also when nobody receives messages."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from itertools import takewhile
+
+from shardq.base.clock import microseconds
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
+from shardq.core.browsing import remove, slices
+from shardq.core.context.patient_claims import claim_patiently
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Failures
+from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
+from shardq.core.settling.settle import give_back_unseen
+from shardq.errors import ShardqError
+from shardq.held import HeldSlice, count_of
+from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
+
+__all__ = ["PAGE_MESSAGES", "claim_unseen", "due_slices", "expire", "sweep_steps"]
+
+PAGE_MESSAGES = 1_000
+CLAIM_LEASE = 60_000_000  # microseconds
+TOKEN_BYTES = 16
+
+
+def sweep_steps(context: QueueContext) -> Iterator[int]:
+    """Remove history that is over and leftovers of crashed clients, some at each step; yields how many things."""
+    history_before = context.store.now() - microseconds(context.settings.history_retention)
+    while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
+        yield found
+
+
+def expire(context: QueueContext) -> int:
+    """Let go of what has expired and is held by nobody; returns how many messages.
+
+    Messages at the front of a shard are claimed, 1,000 at a time, and dropped or dead-lettered. The others, such as
+    those that are not due yet, are removed one by one. Where they are to become dead letters, those that are due are
+    claimed with all that comes before them, and that is given back; the others stay until they are due.
+
+    When a shard fails, the others are still done; the error is raised at the end.
+    """
+    let_go, failures = 0, Failures()
+    for shard in context.retry(context.store.shards, context.name):
+        try:
+            let_go += _let_first_go(context, shard) + _let_rest_go(context, shard)
+        except ShardqError as error:
+            failures.add(shard, error)
+    if failures:
+        raise failures.error(f"messages of queue {context.name!r} that have expired were not removed")
+    return let_go
+
+
+def _let_first_go(context: QueueContext, shard: Shard) -> int:
+    let_go = 0
+    while count := _expired_in_front(context, shard):
+        found = _let_go(context, shard, count)
+        if not found:
+            break
+        let_go += found
+    return let_go
+
+
+def _expired_in_front(context: QueueContext, shard: Shard) -> int:
+    """How many messages a claim would get before the first that has not expired."""
+    page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
+    claimable = (piece for piece in page.slices if _is_due(context, piece))
+    found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
+    return min(count_of(found), PAGE_MESSAGES)
+
+
+def _let_rest_go(context: QueueContext, shard: Shard) -> int:
+    if context.settings.dead_letter_expired:
+        return _let_go(context, shard, _until_last_expired(context, shard))
+    return _remove_rest(context, shard)
+
+
+def _until_last_expired(context: QueueContext, shard: Shard) -> int:
+    """How many messages a claim has to take to get the last that has expired; 0 if none has.
+
+    In a shard of groups that is all: a claim takes the first of every group before others.
+    """
+    count = needed = 0
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
+        if _is_due(context, piece):
+            count += piece.count
+            needed = count if is_expired(context, piece.bundle) else needed
+    return count if needed and shard.is_grouped else needed
+
+
+def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
+    """Claim so many messages, let go of what has expired, and give the others back in their places."""
+    let_go, kept = 0, list[HeldSlice]()
+    try:
+        while count > 0 and (held := claim_unseen(context, shard, min(count, PAGE_MESSAGES))):
+            delivered = DeliveryFilter(context).deliverable(held, context.settings)
+            kept += delivered
+            claimed = count_of(held)
+            let_go += claimed - count_of(delivered)
+            count -= claimed
+    finally:
+        give_back_unseen(context, kept)
+    return let_go
+
+
+def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
+    """Claim messages that nobody is to work on."""
+    token = secrets.token_bytes(TOKEN_BYTES)
+    request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
+    claimed = claim_patiently(context, request)
+    return [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
+
+
+def _remove_rest(context: QueueContext, shard: Shard) -> int:
+    removed = sum(
+        remove(context, MessageId(shard, piece.bundle.id, position), event="expired")
+        for piece in _found_expired(context, shard)
+        for position in range(piece.first, piece.first + piece.count)
+    )
+    context.counters.add(expired=removed)
+    return removed
+
+
+def _found_expired(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
+        if not _is_held(context, piece) and is_expired(context, piece.bundle):
+            yield piece
+
+
+def due_slices(
+    context: QueueContext, shard: Shard, page_messages: int = PAGE_MESSAGES
+) -> Iterator[tuple[StoredSlice, bool]]:
+    """What is due in a shard and nobody holds, in the order of delivery, without bodies; and whether a claim gets it.
+
+    It does not get what waits behind a message of its group that is not due or held.
+    """
+    held_up = set[str]()  # groups
+    for piece in slices(context, Peek(shard, page_messages, bodies=False)):
+        group = piece.bundle.group
+        if _is_due(context, piece):
+            yield piece, group not in held_up
+        elif group:
+            held_up.add(group)
+
+
+def _is_due(context: QueueContext, piece: StoredSlice) -> bool:
+    """True also where it waits behind another message of its group."""
+    return piece.state is not EntryState.DELAYED and not _is_held(context, piece)
+
+
+def _is_held(context: QueueContext, piece: StoredSlice) -> bool:
+    return piece.state is EntryState.IN_FLIGHT and piece.due > context.store.now()

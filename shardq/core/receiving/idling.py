@@ -1,0 +1,97 @@
+"""Sleeping while there is nothing to receive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from shardq.core.context.queue_context import REFRESH_SECONDS
+from shardq.core.context.retry import Retry
+from shardq.core.receiving.receiving import Receiving
+from shardq.storage.listening import Waiter
+from shardq.storage.store import Store
+
+__all__ = ["Idling"]
+
+# If the store signals appends, polls only find what a signal missed. Many consumers share them.
+SLOW_POLL_SECONDS = 5.0
+SLOW_POLL_SECONDS_OF_A_QUEUE = 0.4  # a poll looks at all shards of every queue
+SLOW_POLLS_PER_SECOND = 1  # of all consumers together
+LONGEST_POLL_SECONDS = 10.0  # of each consumer: one that is silent for 16 seconds counts as gone
+# If it does not, polls begin further and further apart while nothing is read, from the first pause to the last one.
+FIRST_POLL_SECONDS = 0.003
+POLL_GROWTH = 1.5
+LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
+POLLS_PER_SECOND = 12  # of all consumers together
+PAUSED_SECONDS = 1.0  # until the settings of queues that are all paused are looked at again
+
+
+class Idling:
+    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll."""
+
+    def __init__(
+        self,
+        store: Store,
+        retry: Retry,
+        receiving: Receiving,
+        stopped: Callable[[], bool],
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._store, self._retry, self._receiving = store, retry, receiving
+        self._waiter = Waiter(store, lambda: stopped() or retry.closed)
+        self.wake = self._waiter.wake
+        """End a sleep. A stop that does not call this is noticed within a second."""
+        self._lock = lock or nullcontext()  # of what receives, if other threads use it
+        self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
+        self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
+        self.has_slept = False
+        """True from a sleep until something is read."""
+
+    def reset(self) -> None:
+        """Something was read: poll quickly again."""
+        self.has_slept = False
+        self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
+        self._signalled = ()
+
+    def sleep(self, at_most: float) -> tuple[str, ...]:
+        """Sleep, but not longer than so many seconds. Returns the queues in which something may have come.
+
+        A store that does not signal what others send tells nothing of that, so all of them may have something.
+        """
+        with self._lock:
+            until = time.monotonic() + min(at_most, self.longest())
+            queues = self._receiving.waits_for
+        self.has_slept = True
+        signalled, self._signalled = self._signalled, ()
+        news = self._retry(lambda: self._waiter.wait(tuple(queues), until - time.monotonic()))
+        self._signalled = tuple(queues[name] for name in news if name in queues)
+        self._woke = time.monotonic()
+        if self._signalled:
+            return self._signalled
+        return signalled if self._store.capabilities.signals else self._receiving.names
+
+    def longest(self) -> float:
+        """Seconds until the next look.
+
+        If a signal came and nothing was found, the message may be in the shards of a new layout. So the next look comes
+        when the settings are read again.
+        """
+        receiving = self._receiving
+        due = receiving.seconds_until_due()
+        slow = max(
+            SLOW_POLL_SECONDS,
+            receiving.consumers / SLOW_POLLS_PER_SECOND,
+            len(receiving.names) * SLOW_POLL_SECONDS_OF_A_QUEUE,
+        )
+        paused = receiving.paused
+        slow = REFRESH_SECONDS if self._signalled or paused else slow
+        longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
+        if len(paused) == len(receiving.names):
+            return PAUSED_SECONDS
+        if self._store.capabilities.signals:
+            return longest
+        last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)
+        self._poll, poll = min(self._poll * POLL_GROWTH, last), self._poll
+        took = time.monotonic() - self._woke  # to look, which is no reason to poll less often
+        return min(longest, max(poll - took, min(poll, took)))

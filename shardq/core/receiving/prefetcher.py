@@ -1,0 +1,348 @@
+"""Claiming messages ahead of their consumer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from shardq.base.clock import seconds
+from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.receiving.idling import Idling
+from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
+from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
+from shardq.core.receiving.turns import Turns
+from shardq.core.settling.lease_keeper import LeaseKeeper, LeaseKeepers
+from shardq.core.settling.settlement import Settlement
+from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.held import HeldSlice, count_of
+
+__all__ = ["Prefetcher"]
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.1
+HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
+"""Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
+
+
+class _Ahead:
+    """What is claimed ahead from one queue."""
+
+    def __init__(
+        self, context: QueueContext, receiving: Receiving, settlement: Settlement, size: int
+    ) -> None:
+        self.name, self.context, self.settlement = context.name, context, settlement
+        self.buffer = PrefetchBuffer(size)
+        self._claims = receiving.queues[context.name]
+
+    @property
+    def lease(self) -> int:
+        """For how long messages are held, in microseconds, as far as is known."""
+        return self._claims.known_lease
+
+    @property
+    def has_candidates(self) -> bool:
+        """True when there is a shard to claim from."""
+        return self._claims.has_candidates
+
+    def give_back(self, held: Sequence[HeldSlice]) -> None:
+        """Give back what nobody has started to work on."""
+        try:
+            self.settlement.give_back([piece.select() for piece in held])
+        except ShardqError as error:
+            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+
+
+class Prefetcher:
+    """A thread that keeps up to ``size`` messages of each queue claimed and ready to be taken.
+
+    It begins when messages are first asked for: a Ctrl-C while its consumer is made would hide what it had claimed.
+
+    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
+    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
+    has expired while it waited is not handed out.
+
+    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
+    returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
+    request for each shard that they are from.
+
+    Several queues take turns, both when messages are claimed and when they are handed out.
+    """
+
+    def __init__(
+        self,
+        contexts: Sequence[QueueContext],
+        receiving: Receiving,
+        settlement: Callable[[QueueContext], Settlement],
+        size: int,
+        turns: Turns,
+        timer: Callable[[], float] = time.monotonic,
+        leaves: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
+        self._leaves = leaves  # nobody waits in `take` any more
+        self._lock = threading.RLock()
+        self._changes = ChangeNotifier(self._lock)
+        self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
+        self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
+        self._wanted = True
+        self._stopped = self._begun = False
+        self._error: ShardqError | None = None
+        self._idling = Idling(
+            contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
+        )
+        self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
+        self._keepers = LeaseKeepers(self._make_keeper)
+        self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
+
+    def take(self, limit: int, seconds: float) -> list[HeldSlice]:
+        """Up to so many messages of one queue; waits so many seconds for the first. None of queues that are paused.
+
+        An error that stopped the thread is raised here, and the thread tries again.
+        """
+        self._retry.check_open()  # the thread ends with the client
+        with self._lock:
+            begins = self._thread.ident is None and (not self._begun or is_over(self._thread))
+            self._begun = True
+        if begins:
+            start(self._thread, self._forget_begin)
+        error: ShardqError | None = None
+        failing: set[str] = set()
+        for patience in HAND_OUT_PATIENCE:
+            taken = self._unexpired(self._pop(limit, seconds, failing))
+            with self._retry.within(patience):
+                error = self._start(taken)
+            held = self._of_this_consumer(taken)
+            if held:
+                self._turns.took(held[0].shard.queue, count_of(held))
+            if held or error is None:
+                return held
+            failing.add(taken[0].shard.queue)
+        assert error is not None
+        raise error
+
+    def _forget_begin(self) -> None:
+        self._begun = False
+
+    def take_now(self, limit: int) -> list[HeldSlice]:
+        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in any queue."""
+        while True:
+            with self._claiming:
+                if claimed := not self._waiting(self._closed()):
+                    self._put(self._receiving.fill(limit, thorough=True))
+                    with self._lock:
+                        self._error = None  # what was read now says more than what could not be read before
+                        self._changes.notify_all()
+            held = self.take(limit, 0.0)
+            if held or claimed:
+                return held  # else all that waited has expired or was lost
+
+    def stop(self) -> None:
+        """Claim nothing more, and give back what nobody has started to work on."""
+        with self._lock:
+            self._stopped = True
+            self._changes.notify_all()
+            self._idling.wake()
+        try:
+            if self._thread.is_alive():  # else it has not begun, and does nothing if it does
+                self._thread.join()
+        finally:  # after a Ctrl-C, too: else what waits would be held for as long as the process lives
+            self._keepers.stop()
+        for queue in self._queues.values():
+            with self._lock:
+                held = queue.buffer.clear()
+            queue.give_back(held)
+
+    def _make_keeper(self, name: str) -> LeaseKeeper:
+        queue = self._queues[name]
+        return LeaseKeeper(queue.settlement, self._retry, lambda: queue.lease)
+
+    # -- the thread ---------------------------------------------------------------------------------------------
+
+    @property
+    def _is_over(self) -> bool:
+        """True when nobody asks for messages any more."""
+        return self._stopped or self._retry.closed
+
+    def _run(self) -> None:
+        while not self._is_over:
+            try:
+                self._wait_for_room()
+                self.fetch()
+            except Closed:
+                return
+            except ShardqError as error:
+                self._note(error)
+
+    def _note(self, error: ShardqError) -> None:
+        """Go on soon after a retryable error, which was repeated for a while; after any other once it was raised."""
+        if error.retryable:
+            _log.warning("nothing was claimed ahead, trying again: %s", error)
+            time.sleep(PAUSE_SECONDS)
+            return
+        self._error = error
+        self._changes.notify_all()
+        self._changes.wait_for(lambda: self._is_over or self._error is None)
+
+    def _wait_for_room(self) -> None:
+        """Wait until there is something to claim for, or what waits may have waited for too long."""
+        shortest = seconds(min(queue.lease for queue in self._queues.values()))
+        self._changes.wait_for(lambda: self._is_over or (self._wanted and bool(self._rooms())), shortest / 4)
+
+    def fetch(self) -> None:
+        """Give back what has waited for too long, and claim what there is room for."""
+        with self._lock:
+            now = self.timer()
+            overdue = {
+                queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
+            }
+            self._wanted = self._wanted and not any(overdue.values())
+            rooms = self._rooms() if self._wanted and not self._is_over else {}
+        for queue, held in overdue.items():
+            if held:
+                self._keepers.leave(held)
+                queue.give_back(held)
+        if rooms:
+            self._claim(rooms)
+
+    def _claim(self, rooms: Mapping[str, int]) -> None:
+        """Claim for queues that have room. While others have none, these are looked at only now and then."""
+        some_full = len(rooms) < len(self._queues)
+        with self._claiming:
+            known = any(self._queues[name].has_candidates for name in rooms)
+        if some_full and not known and not (rooms := self._rooms_later(rooms)):
+            return
+        with self._claiming:
+            held = self._receiving.fill(max(rooms.values()), thorough=False, rooms=rooms)
+            self._put(held)
+        if held:
+            self._idling.reset()
+        elif not some_full:
+            self._idling.sleep(1.0)
+        elif known:
+            self._rooms_later(rooms)
+
+    def _rooms(self) -> dict[str, int]:
+        """How many messages to claim of each queue that has room for some."""
+        rooms = {name: queue.buffer.room for name, queue in self._queues.items()}
+        return {name: room for name, room in rooms.items() if room}
+
+    def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
+        """The rooms when another queue has some too, or when it is time to look at these again."""
+        self._changes.wait_for(lambda: self._is_over or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
+        with self._lock:
+            return {} if self._is_over else self._rooms()
+
+    def _put(self, held: list[HeldSlice]) -> None:
+        """Let messages wait, which are of one queue."""
+        if not held:
+            return
+        self._keepers.keep(held)
+        with self._lock:
+            self._queues[held[0].shard.queue].buffer.add(held, self.timer())
+            self._changes.notify_all()
+
+    # -- handing out --------------------------------------------------------------------------------------------
+
+    def _closed(self) -> set[str]:
+        """The queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        closed = set()
+        for queue in self._queues.values():
+            if len(queue.buffer):
+                try:
+                    paused = queue.context.settings.delivery_paused
+                except (QueueNotFound, StoreUnavailable, OutcomeUnknown):
+                    if len(self._queues) == 1:
+                        raise
+                    paused = True
+                if paused:
+                    closed.add(queue.name)
+        return closed
+
+    def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
+        """The queues that have something to hand out, the one whose turn it is first."""
+        order = (self._queues[name] for name in self._turns.order() if name not in closed)
+        return [queue for queue in order if len(queue.buffer)]
+
+    def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
+        closed = self._closed()
+        with self._lock:
+            self._wanted = True
+        self._changes.notify_all()
+
+        def look() -> list[list[HeldSlice]]:
+            """Find nothing to wait for longer, or what is taken."""
+            waiting = self._waiting(closed)
+            is_ready = waiting or self._error or self._stopped or self._leaves()
+            return [self._take_first(waiting, limit, failing)] if is_ready else []
+
+        found = self._changes.wait_for(look, seconds)
+        if not found:
+            with self._lock:
+                found = [self._take_first((), limit, failing)]
+        self._changes.notify_all()
+        return found[0]
+
+    def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
+        """Take up to so many messages of the first queue that has some; raises what stopped the thread if none has."""
+        taken: list[HeldSlice] = []
+        empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
+        for queue in sorted(waiting, key=lambda queue: queue.name in failing)[:1] or empty:
+            taken, left, rest = queue.buffer.take(limit)
+            self._keepers.leave(left)
+            self._keepers.keep(rest)
+        if not taken and self._error is not None:
+            error, self._error = self._error, None  # a full disk, for one, may have room the next time
+            raise error
+        return taken
+
+    def _unexpired(self, popped: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those that have not expired. What has and could not be taken away is held until its lease is over.
+
+        All that waits of its group would be lost then, in whose hands it is: so that is given back now.
+        """
+        try:
+            taken = self._receiving.unexpired(popped)
+        except ShardqError:
+            self._put_back([part for piece in popped for part in piece.held_parts])
+            raise
+        left = set(popped).difference(taken) if len(taken) < len(popped) else ()
+        if stuck := {piece.bundle.group for piece in left if piece.open} - {""}:
+            queue = self._queues[popped[0].shard.queue]
+            with self._lock:
+                behind = queue.buffer.take_groups(stuck)
+            self._keepers.leave(behind)
+            queue.give_back(behind)
+        return taken
+
+    def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those that the consumer may work on. What could not be counted waits again, behind the others."""
+        held = [part for piece in taken for part in piece.held_parts]
+        self._put_back([piece for piece in held if not piece.started])
+        return [piece for piece in held if piece.started]
+
+    def _put_back(self, held: Sequence[HeldSlice]) -> None:
+        """Let messages of one queue wait again, behind the others."""
+        if held:
+            self._keepers.keep(held)
+            with self._lock:
+                self._queues[held[0].shard.queue].buffer.put_back(list(held), self.timer())
+
+    def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
+        """Count deliveries that are not counted, and extend leases that are half over."""
+        if not taken:
+            return None
+        queue = self._queues[taken[0].shard.queue]
+        lease, settlement = queue.lease, queue.settlement
+        half = queue.context.store.now() + lease // 2
+        try:
+            if selections := [piece.select() for piece in taken if not piece.started]:
+                settlement.start(selections, lease)
+            if selections := [piece.select() for piece in taken if piece.lease_until < half]:
+                settlement.keep(selections, lease)
+        except ShardqError as error:
+            return error
+        return None

@@ -1,0 +1,341 @@
+"""Receiving for a consumer, from one queue or from several in turn.
+
+The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
+own settings. One that cannot be read, does not exist any more or is paused is left out, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from shardq.base.ring import Layout
+from shardq.base.shard import Shard
+from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity
+from shardq.core.context.patient_claims import patiently
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Failures
+from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.core.receiving.left_out import LeftOut
+from shardq.core.receiving.sweeping import Sweeping
+from shardq.core.receiving.turns import InOrder, Turns
+from shardq.core.sharding.probing import Probing, in_groups
+from shardq.core.sharding.reading import SURVEY_INTERVAL
+from shardq.core.sharding.surveying import Surveyed, survey
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.held import HeldSlice, count_of
+from shardq.storage.requests import Enlisted
+
+__all__ = ["Receiving"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ENLISTED_AT_ONCE = 100  # queues in one request
+GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
+SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
+NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
+KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: enlisting tells them every five
+
+
+class Receiving:
+    """Claims messages for one consumer and one thread at a time. What one call claims is of one queue."""
+
+    def __init__(
+        self,
+        contexts: Sequence[QueueContext],
+        consumer: ConsumerIdentity,
+        *,
+        visibility_timeout: float | None = None,
+        ahead: bool = False,
+        limited: bool = True,
+        turns: Turns | None = None,
+    ) -> None:
+        first = contexts[0]  # all are of one client
+        self._store, self._retry, self._counters = first.store, first.retry, first.counters
+        self._probing = Probing(first.store, time.monotonic)
+        self._polls = not first.store.capabilities.signals
+        self.queues = {
+            context.name: QueueClaims(
+                context,
+                consumer,
+                self._probing,
+                visibility_timeout=visibility_timeout,
+                ahead=ahead,
+                limited=limited,
+                polled=len(contexts) if self._polls else 0,
+            )
+            for context in contexts
+        }
+        self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
+        self._turns = turns or InOrder(self.names)
+        self._left_out = LeftOut(self.names, self._retry)
+        self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
+        self._alone = self.queues[first.name] if len(contexts) == 1 else None
+        self._all_looked_at = -1e9
+        self.timer = time.monotonic
+        """Tells when queues are to be looked at again, and whether one that failed did so before."""
+
+    def lease_of(self, held: Sequence[HeldSlice]) -> int:
+        """For how long these are held, in microseconds, as far as is known; 0 for none."""
+        return self.queues[held[0].shard.queue].known_lease if held else 0
+
+    def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""
+        return self.queues[held[0].shard.queue].filter.unexpired(held) if held else []
+
+    # -- what a consumer sleeps by ------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers share the looking, where they are most."""
+        return max(queue.ownership.consumers for queue in self.queues.values())
+
+    @property
+    def paused(self) -> list[str]:
+        """The queues that deliver nothing, as far as is known."""
+        return [queue.name for queue in self._present() if queue.is_paused]
+
+    @property
+    def waits_for(self) -> dict[str, str]:
+        """The queues whose signals end a wait, and the queue of this consumer for which each of them does so."""
+        return {queue.waits_for: queue.name for queue in self.queues.values()}
+
+    def seconds_until_due(self) -> float | None:
+        """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
+        moments = (queue.seconds_until_due() for queue in self._present())
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    # -- claiming -----------------------------------------------------------------------------------------------
+
+    def fill(
+        self,
+        limit: int,
+        *,
+        thorough: bool,
+        finish: bool = False,
+        news: Collection[str] | None = None,
+        rooms: Mapping[str, int] | None = None,
+    ) -> list[HeldSlice]:
+        """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
+
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
+        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
+        is over, and then OutcomeUnknown is raised, whatever other shards may have.
+
+        A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
+        read is thorough, or if there are no others, the error is raised after the usual repetitions. A thorough read is
+        repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
+        any of the queues.
+
+        With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
+        are received from, and at most so many messages of each.
+        """
+        began, alone = time.monotonic(), self._alone
+        if alone is not None and news and not self._polls:
+            alone.reader.told()
+        held: list[HeldSlice] = []
+        if alone is not None and alone.reader.candidates:
+            held = self._retry.until(began + self._retry.seconds, alone.claim_known, limit, finish=finish)
+        if not held:
+            look_at_all = (
+                alone is not None or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+            )
+            names = None if look_at_all else set(news or ())
+            with self._retry.within(since=began):
+                held = patiently(
+                    lambda: self._retry(
+                        self._fill,
+                        dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                        thorough=thorough,
+                        finish=finish,
+                        names=names,
+                        news=news or (),
+                    ),
+                    lambda held: (
+                        thorough and not held and any(queue.contended for queue in self.queues.values())
+                    ),
+                )
+        self._count(held)
+        return held
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Within it no claim counts a delivery. :meth:`Settlement.start` counts it."""
+        self._count_claims(counts=False)
+        try:
+            yield
+        finally:
+            self._count_claims(counts=True)
+
+    def _count_claims(self, *, counts: bool) -> None:
+        for queue in self.queues.values():
+            queue.counts = counts
+
+    def resign(self) -> None:
+        """Count as a live consumer no longer."""
+        self._sweeping.close()
+        for queue in self.queues.values():
+            queue.resign()
+
+    def _fill(
+        self,
+        limits: Mapping[str, int],
+        *,
+        thorough: bool,
+        finish: bool,
+        names: set[str] | None,
+        news: Collection[str],
+    ) -> list[HeldSlice]:
+        began = self.timer()
+        queues = self._open(limits, names, thorough=thorough)
+        if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
+            queues[0].reader.told()  # with several queues each has a turn
+        if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
+            self._look(queues, names)
+        held, free = self._claim(queues, limits, finish=finish), queues
+        if not held:
+            free = [queue for queue in queues if not queue.is_blocked]
+            self._look(free, names, thorough=thorough)
+            held = self._claim(free, limits, finish=finish)
+        if not held and names is None and self._unreadable(free, thorough=thorough):
+            for queue in free:
+                queue.reader.look_at_failing()
+            held = self._claim(free, limits, finish=finish)
+        if self._left_out:
+            read = [held[0].shard.queue] if held else [queue.name for queue in queues]
+            self._left_out.take_back(read, began)
+        if not held and names is None:
+            self._raise_if_any(free, thorough=thorough)
+        return held
+
+    def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
+        """The queues to claim from: those that exist and deliver now."""
+        now = self._store.now()
+        wanted: list[QueueClaims] = []
+        unlisted: list[QueueClaims] = []
+        for queue in self.queues.values():
+            if (
+                queue.name in among
+                and (names is None or queue.name in names or queue.has_reason)
+                and (thorough or not self._left_out.rests(queue.name))
+            ):
+                wanted.append(queue)
+                if queue.has_to_enlist(now):
+                    unlisted.append(queue)
+        if unlisted:
+            self._enlist(unlisted)
+        opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
+        self._sweeping.attend(now)
+        return opened
+
+    def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
+        """True when the queue delivers, by its settings of now.
+
+        Polls look at queues that have nothing. For a look the settings may be older; before a claim they are read.
+        """
+        only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
+        opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
+        return self._left_out.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
+
+    def _enlist(self, queues: Sequence[QueueClaims]) -> None:
+        """Count as a live consumer of each queue, and take over what is told of them.
+
+        Messages come first: if this fails, the shards are shared as before.
+        """
+        groups = [
+            queues[start : start + ENLISTED_AT_ONCE] for start in range(0, len(queues), ENLISTED_AT_ONCE)
+        ]
+        try:
+            with self._retry.within(CLAIM_PATIENCE):
+                told, failed = in_groups(groups, self._enlist_in, GIVE_UP_AFTER)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            _log.warning("consumer %s was not counted: %s", self._consumer, error)
+            return
+        for queue, why in failed:
+            _log.warning("consumer %s was not counted in queue %s: %s", self._consumer, queue.name, why)
+        for queue, known in told:
+            queue.enlisted(known)
+
+    def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Enlisted | None]]:
+        names = [queue.name for queue in queues]
+        told = self._retry(self._store.enlist, names, self._enlisted_as, ENLIST_LIFETIME)
+        return list(zip(queues, told, strict=True))
+
+    def _claim(
+        self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool
+    ) -> list[HeldSlice]:
+        """Claim from the queue whose turn it is. A claim that was not answered comes first."""
+        able = [queue for queue in queues if queue.has_candidates and not queue.is_blocked]
+        for queue in able if len(able) < 2 else self._in_turn(able):
+            if self._polls and not self._opens(queue):
+                continue
+            claim = partial(queue.claim, limits[queue.name], finish=finish)
+            held: list[HeldSlice] = self._left_out.try_(queue, claim, instead=[])
+            if held:
+                self._turns.took(queue.name, count_of(held))
+                return held
+        return []
+
+    def _in_turn(self, queues: Sequence[QueueClaims]) -> list[QueueClaims]:
+        by_name = {queue.name: queue for queue in queues}
+        order = [by_name[name] for name in self._turns.order() if name in by_name]
+        return sorted(order, key=lambda queue: not queue.is_unanswered)
+
+    def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
+        if names is None:
+            self._all_looked_at = self.timer()
+        if not queues:
+            return
+        layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
+        errors = self._retry(survey, layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
+        for name, error in errors.items():
+            self._left_out.add(name, error)
+
+    def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
+        """True when something is to be claimed, and others may have got something since they were looked at."""
+        return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
+
+    def _is_time_to_look_at_all(self, seconds: float) -> bool:
+        return self.timer() - self._all_looked_at > seconds
+
+    # -- what cannot be read ------------------------------------------------------------------------------------
+
+    def _present(self) -> list[QueueClaims]:
+        """The queues that are not left out."""
+        return [queue for queue in self.queues.values() if queue.name not in self._left_out]
+
+    def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
+        """Shards that could not be read: unless it is thorough, only if no others can."""
+        errors = [queue.reader.errors(thorough=thorough) for queue in queues]
+        if not thorough and not all(errors):
+            return {}
+        return {shard: error for each in errors for shard, error in each.items()}
+
+    def _raise_if_any(self, queues: Sequence[QueueClaims], *, thorough: bool) -> None:
+        self._left_out.raise_if_any(thorough=thorough)
+        if errors := self._unreadable(queues, thorough=thorough):
+            failures = Failures()
+            for shard, error in errors.items():
+                failures.add(shard, error)
+            names = ", ".join(sorted({repr(shard.queue) for shard in errors}))
+            which = f"queue {names}" if len(self.queues) == 1 else f"{len(self.queues)} queues"
+            raise failures.error(f"{which} gave nothing, and could not be read")
+
+    def _count(self, held: Sequence[HeldSlice]) -> None:
+        if not held:
+            self._counters.add(empty_reads=1)
+            return
+        received = redelivered = acked = 0
+        for piece in held:
+            received += piece.count
+            if piece.deliveries > 1:
+                redelivered += piece.count
+            if piece.finished:
+                acked += piece.count
+        self._counters.add(received=received, redelivered=redelivered, acked=acked)

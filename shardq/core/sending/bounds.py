@@ -1,0 +1,104 @@
+"""The bounds of a queue: how much may wait in it, and what becomes of what is sent to a full one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from shardq.core.browsing import slices
+from shardq.core.context.fullness import Waiting
+from shardq.core.context.queue_context import QueueContext
+from shardq.errors import QueueFull
+from shardq.settings import QueueSettings
+from shardq.storage.requests import Bundle, EntryState, Peek
+
+__all__ = ["let_in"]
+
+PAGE_MESSAGES = 1_000
+_SOON = 1_000_000  # microseconds
+
+
+@contextmanager
+def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
+    """Store new bundles within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
+
+    What waits is counted at most every second (see :class:`~shardq.core.context.fullness.Fullness`), so that what other
+    clients send between two counts comes on top of the bounds.
+    """
+    settings = context.settings
+    more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
+    fullness = context.fullness
+    with fullness.lock.plain:
+        _make_room(context, settings, more)
+        fullness.begin(more)
+    try:
+        yield
+    finally:
+        with fullness.lock.plain:
+            fullness.end(more)
+
+
+def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
+    """Raise QueueFull, or drop messages if what waits was just counted: by an older count too many might go."""
+    fullness = context.fullness
+    sizes = settings.max_bytes is not None
+    counted = fullness.count(sizes=sizes)
+    if _excess(settings, fullness.known + more):
+        counted = fullness.count(sizes=sizes, again=True) or counted
+    if settings.overflow == "drop_oldest":
+        if not fullness.is_put_off_known and _excess(settings, _that_stays(fullness.known) + more):
+            fullness.put_off(_delayed(context))
+        _check(context, settings, _that_stays(fullness.known), more)
+        if counted and (excess := _excess(settings, fullness.counted + more)):
+            fullness.dropped(context.make_room(context, excess))
+    else:
+        _check(context, settings, fullness.known, more)
+
+
+def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:
+    """Raise QueueFull if both together are above a bound."""
+    if not _excess(settings, there + more):
+        return
+    unit, bound = ("messages", settings.max_messages), ("bytes", settings.max_bytes)
+    bounds = ", ".join(f"max_{name}={most:,}" for name, most in (unit, bound) if most is not None)
+    kind = "delayed messages" if settings.overflow == "drop_oldest" else "messages"
+    raise QueueFull(
+        f"queue {context.name!r} is full: {there.messages:,} {kind} wait in it{_bytes(settings, there)}, and "
+        f"{more.messages:,} more{_bytes(settings, more)} are above {bounds}; nothing of them was stored: send them "
+        "again when some were received, send fewer at a time, or raise the bound",
+        messages=there.messages,
+        size=there.bytes,
+    )
+
+
+def _bytes(settings: QueueSettings, waiting: Waiting) -> str:
+    """How many bytes those are, for a queue that counts them."""
+    return "" if settings.max_bytes is None else f" ({waiting.bytes:,} bytes)"
+
+
+def _delayed(context: QueueContext) -> int:
+    """How many messages are delayed for longer than clocks differ: who sent one may have a later time."""
+    soon = context.store.now() + _SOON
+    return sum(
+        piece.count
+        for shard in context.retry(context.store.shards, context.name)
+        for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False))
+        if piece.state is EntryState.DELAYED and piece.due > soon
+    )
+
+
+def _that_stays(waiting: Waiting) -> Waiting:
+    """The delayed messages, which are not dropped; of their bytes only the share is known."""
+    share = waiting.bytes * waiting.delayed // max(waiting.messages, 1)
+    return Waiting(waiting.delayed, share, waiting.delayed)
+
+
+def _excess(settings: QueueSettings, waiting: Waiting) -> int:
+    """How many messages are too many, if all are alike."""
+    excess = 0
+    if settings.max_messages is not None:
+        excess = waiting.messages - settings.max_messages
+    if settings.max_bytes is not None and waiting.bytes > settings.max_bytes:
+        surplus = (waiting.bytes - settings.max_bytes) * waiting.messages
+        excess = max(excess, -(-surplus // waiting.bytes))
+    return max(excess, 0)

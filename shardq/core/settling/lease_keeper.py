@@ -1,0 +1,137 @@
+"""Extending leases in the background while their messages are being processed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from shardq.base.clock import seconds
+from shardq.base.waits import Flag
+from shardq.core.context.retry import Retry
+from shardq.errors import Closed, ShardqError
+from shardq.held import HeldSlice, Selection, SettleState
+
+__all__ = ["Keeping", "LeaseKeeper", "LeaseKeepers"]
+
+_log = logging.getLogger(__name__)
+
+
+class Keeping(Protocol):
+    """What extends leases, such as a :class:`~shardq.core.settling.settlement.Settlement`."""
+
+    def keep(self, selections: Sequence[Selection], lease: int) -> None:
+        """Hold messages for so many microseconds or longer, and mark those that are lost."""
+        ...
+
+
+class LeaseKeeper:
+    """A thread that extends the leases of unsettled messages every third of a lease.
+
+    It does not extend messages that the application has let go of: those that it does not refer to any more, and those
+    that it failed to settle before it received others. It ends with its process: when a worker dies, its leases expire
+    and its messages are redelivered. The leases of a worker that hangs are extended.
+
+    A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
+
+    ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
+    """
+
+    def __init__(self, settlement: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
+        self._settlement, self._retry, self._lease = settlement, retry, lease
+        self._paced_by = lease()
+        self._lock = threading.Lock()
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
+        self._stopped = Flag()
+        self._woken = Flag()  # before its time, to end or as leases are shorter by now
+        self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
+        self._thread.start()
+
+    def keep(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these from now on, until they are settled or let go of."""
+        with self._lock:
+            self._held.update(dict.fromkeys(held, frozenset()))
+        if self._lease() < self._paced_by:
+            self._woken.set()
+
+    def leave(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these no more."""
+        with self._lock:
+            for piece in held:
+                self._held.pop(piece, None)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        with self._lock:
+            self._held.update({piece: piece.failed for piece in self._held})
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        self._stopped.set()
+        self._woken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stopped.is_set():
+            self._paced_by = self._lease()
+            if not self._woken.wait(max(0.0, began + seconds(self._paced_by) / 3 - time.monotonic())):
+                began = time.monotonic()
+                self.extend()
+            self._woken.clear()
+
+    def extend(self) -> None:
+        """Extend them all once; refers to none of them afterwards."""
+        lease = self._lease()
+        with self._lock:
+            for piece in [piece for piece in self._held if not piece.open]:
+                del self._held[piece]
+            selections = [
+                Selection(
+                    piece,
+                    [position for position in piece.positions(SettleState.OPEN) if position not in left],
+                )
+                for piece, left in self._held.items()
+            ]
+        try:
+            with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
+                self._settlement.keep([selection for selection in selections if selection.positions], lease)
+        except Closed:  # the client is, so nobody can settle them any more
+            self._stopped.set()
+        except ShardqError as error:
+            if not self._stopped.is_set():
+                _log.warning("some leases were not extended, trying again: %s", error)
+
+
+class LeaseKeepers:
+    """A lease keeper for each queue that something was received from. ``make`` makes that of a queue."""
+
+    def __init__(self, make: Callable[[str], LeaseKeeper]) -> None:
+        self._make = make
+        self._keepers: dict[str, LeaseKeeper] = {}
+
+    def keep(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, until they are settled or let go of."""
+        if held:
+            queue = held[0].shard.queue
+            if queue not in self._keepers:
+                self._keepers[queue] = self._make(queue)
+            self._keepers[queue].keep(held)
+
+    def leave(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, no more."""
+        if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
+            keeper.leave(held)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        for keeper in self._keepers.values():
+            keeper.let_go()
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        for keeper in self._keepers.values():
+            keeper.stop()

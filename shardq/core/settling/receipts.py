@@ -1,0 +1,153 @@
+"""Settling messages that are known by their receipts, as :mod:`shardq.core.settling.settlement` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from shardq.base.receipt import Receipt
+from shardq.base.wording import kind_of, shown
+from shardq.codec import BYTES, Codec
+from shardq.core.browsing import find_slice
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Failures
+from shardq.core.settling.settlement import Settlement
+from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost, ShardqError
+from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.storage.requests import ClaimedSlice, EntryState, Span
+
+__all__ = ["ack_receipts", "check_results", "dead_letter_receipts", "extend_receipts", "release_receipts"]
+
+
+def ack_receipts(
+    context: QueueContext,
+    receipts: Iterable[str],
+    results: Mapping[str, Any] | None = None,
+    codec: Codec = BYTES,
+) -> None:
+    """Finish messages, some of them with results; one that is not stored any more counts as acked before.
+
+    What has a result is read first, in a request of its own, and where there are hooks all of it is, to be shown to
+    them; what cannot be read is not acked.
+    """
+    check_results(results)
+    parsed = _parsed(context, receipts)
+    values = _values(context, parsed, results or {})
+    read = [each for each in parsed if each in values or context.hooks is not None]
+    found, failures = _read(context, read)
+    unread = _unread([] if context.hooks else [each for each in parsed if each not in values])
+    selections = [each.selection for each in found] + unread
+    kept = [
+        (each.selection, values[each.receipt])
+        for each in found
+        if each.may_be_held and each.receipt in values
+    ]
+    with _telling_unread(failures, context, "acked"):
+        Settlement(context, codec, by_receipt=True).ack(selections, kept)
+
+
+def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
+    """Give messages back, deliverable again after so many seconds."""
+    _settlement(context).release(_unread(_parsed(context, receipts)), delay)
+
+
+def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
+    """Hold messages for so many seconds from now on."""
+    _settlement(context).extend(_unread(_parsed(context, receipts)), seconds)
+
+
+def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
+    """Move messages to the dead-letter queue; one that is not stored any more counts as moved before.
+
+    Each message is read first, in a request of its own.
+    """
+    found, failures = _read(context, _parsed(context, receipts))
+    known = [each.selection for each in found if each.selection.held.known]
+    with _telling_unread(failures, context, "dead-lettered"):
+        _settlement(context).dead_letter(known, reason)
+
+
+def _settlement(context: QueueContext) -> Settlement:
+    return Settlement(context, BYTES, by_receipt=True)
+
+
+@contextmanager
+def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
+    """Raise after the block what could not be read, also in place of its LeaseLost."""
+    try:
+        yield
+    except LeaseLost:
+        if not failures:
+            raise
+    if failures:
+        raise failures.error(
+            f"messages of queue {context.name!r} were not {done}, as they could not be read,"
+        )
+
+
+def _unread(receipts: Iterable[Receipt]) -> list[Selection]:
+    """Return the messages, of which no more is known than the receipts tell."""
+    return [Selection(_unseen(receipt), [0]) for receipt in receipts]
+
+
+def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
+    if isinstance(receipts, str) or not isinstance(receipts, Iterable):
+        raise InvalidReceipt(f"receipts={shown(receipts)} is {kind_of(receipts)}: give a list of receipts")
+    return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
+
+
+def _values(
+    context: QueueContext, receipts: Sequence[Receipt], results: Mapping[str, Any]
+) -> dict[Receipt, Any]:
+    """The results that are not None. Raises InvalidReceipt for one of a message that is not to be acked."""
+    values = {Receipt.parse(text, context.name): value for text, value in results.items()}
+    for receipt in values.keys() - set(receipts):
+        raise InvalidReceipt(f"results: {receipt} is not among the receipts: give it there, too")
+    return {receipt: value for receipt, value in values.items() if value is not None}
+
+
+class _Found(NamedTuple):
+    """A message as it is stored."""
+
+    receipt: Receipt
+    selection: Selection
+    may_be_held: bool  # under the receipt's claim; when the lease is over only an ack shows it
+
+
+def _read(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[_Found], Failures]:
+    """The messages as they are stored, and the shards that could not be read."""
+    found, failures = [], Failures()
+    with context.retry.within():
+        for receipt in receipts:
+            if receipt.id.shard not in failures:
+                try:
+                    found.append(_stored(context, receipt))
+                except ShardqError as error:
+                    failures.add(receipt.id.shard, error)
+    return found, failures
+
+
+def _stored(context: QueueContext, receipt: Receipt) -> _Found:
+    place = receipt.id
+    found = find_slice(context, place)
+    if found is None:
+        return _Found(receipt, Selection(_unseen(receipt), [0]), may_be_held=False)
+    claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
+    held = HeldSlice(place.shard, claimed, receipt.token, found.due)
+    mine = found.token in (None, receipt.token) and found.state is not EntryState.PROCESSED
+    return _Found(receipt, Selection(held, [0]), may_be_held=mine)
+
+
+def _unseen(receipt: Receipt) -> HeldSlice:
+    place = receipt.id
+    return held_unseen(place.shard, Span(place.bundle_id, place.position, 1, receipt.token))
+
+
+def check_results(results: object) -> None:
+    """Raise InvalidSetting for what is neither None nor results of single messages."""
+    if not isinstance(results, Mapping | None):
+        raise InvalidSetting(
+            f"results={shown(results)} is {kind_of(results)}: give a mapping of messages, or of their receipts, "
+            "to their results"
+        )

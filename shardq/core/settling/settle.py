@@ -1,0 +1,338 @@
+"""Settling held messages of several shards with one verb.
+
+Each shard is settled by itself, so that a shard which fails does not keep the others from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
+
+from shardq.base.shard import Shard
+from shardq.core.browsing import find_parts
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Answer, Failures
+from shardq.core.context.unique_keys import release_keys
+from shardq.core.large.collecting import remove_body
+from shardq.core.settling.telling import NO_STORY, Story, tell_settled
+from shardq.core.settling.verbs import GIVE_BACK, Verb
+from shardq.errors import OutcomeUnknown, ShardqError
+from shardq.held import Cover, HeldSlice, Named, Selection, SettleState, in_states
+from shardq.storage.abilities import Settle
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    EntryState,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    Span,
+)
+
+__all__ = [
+    "Settling",
+    "by_shard",
+    "give_back_selected",
+    "give_back_unseen",
+    "settle",
+    "spans_of",
+]
+
+_POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), attrgetter("held.span")
+
+
+def settle(
+    context: QueueContext,
+    verb: Verb,
+    shard: Shard,
+    spans: tuple[Span, ...],
+    duration: int = 0,
+    append: Append | None = None,
+) -> Answer[Fenced]:
+    """Settle messages of one shard by their spans. This is the only function that asks a store to settle anything.
+
+    ``duration`` is that of a lease or a delay, in microseconds. ``append`` stores messages that are moved in one step;
+    without it, moved messages are stored in their new place already.
+    """
+    if verb.holds:
+        request: Settle = Extend(
+            shard, spans, duration, shorten=verb.shortens, starts=verb.starts, blocks=verb.blocks
+        )
+    elif verb.state is SettleState.RELEASED and verb.door is None:
+        request = Release(shard, spans, duration, started=not verb.unseen)
+    else:
+        live = context.live
+        if verb.keeps and live.timer() > live.read_again_at:
+            live.refresh()
+        keep = verb.keeps and live.known.history_retention > 0
+        request = Acknowledge(shard, spans, keep, moved=verb.door is not None and append is None)
+        if append is not None:
+            request = Forward(request, append, in_place=verb.in_place)
+    return context.retry.ask(context.joiner.settle, request)
+
+
+def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
+    """The selections, together with the others of their shard."""
+    groups: dict[Shard, list[Selection]] = {}
+    for shard, neighbours in groupby(selections, attrgetter("held.shard")):
+        groups.setdefault(shard, []).extend(neighbours)
+    return groups
+
+
+def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
+    """The selected messages as a store's request names them, in order."""
+    if sum(map(len, map(_POSITIONS, selections))) == sum(map(_COUNT, selections)):  # whole slices
+        return tuple(map(_SPAN, selections))
+    return tuple([span for each in selections for span in each.held.spans(each.positions)])
+
+
+Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]
+
+
+class Settling(msgspec.Struct, eq=False):
+    """Settles the messages of each shard, once for all shards first, and then again for those that failed.
+
+    What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
+    are still open. With ``by_receipt`` it is not known when the leases end. ``story`` is what else is told of them.
+    """
+
+    context: QueueContext
+    verb: Verb
+    # None: by spans. A method of this object would be a cycle, which keeps bodies in memory.
+    call: Call | None = None
+    duration: int = 0  # microseconds
+    by_receipt: bool = False
+    story: Story = NO_STORY
+    done: list[Selection] = msgspec.field(default_factory=list)
+    lost: list[Selection] = msgspec.field(default_factory=list)
+    failures: Failures = msgspec.field(default_factory=Failures)
+    failed: int = 0  # messages
+    by_others: list[Selection] = msgspec.field(default_factory=list)  # done, but not by this
+
+    def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> Settling:
+        """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
+        context, verb = self.context, self.verb
+        grants: Collection[Cover] = ()
+        for each in selections:
+            if not each.held.untouched or each.held.grant is not None or not each.positions:
+                selections, grants = self._still_open(selections)
+                break
+        groups = by_shard(selections)
+        if last:
+            groups = {shard: groups[shard] for shard in sorted(groups, key=last.__contains__)}
+        context.retry.until(0.0, self._settle, groups)
+        if self.failures:
+            self._repeat(groups)
+        count, has_traces = 0, False
+        for each in self.done:
+            count += len(each.positions)
+            has_traces = has_traces or each.held.unique_key is not None or each.held.large is not None
+        context.counters.add(**{verb.counter: count})
+        if grants and (self.lost or not verb.keeps_open):
+            for grant in grants:
+                grant.give_back()
+        if verb.event and (context.live.keeps_events or self.story.target is not None):
+            tell_settled(context, verb, self.own, self.duration, self.story)
+        if has_traces and verb.state is SettleState.FINISHED:
+            self._remove_traces()
+        return self
+
+    def _still_open(self, selections: Sequence[Selection]) -> tuple[Sequence[Selection], Collection[Cover]]:
+        """What can be settled, and what has to be held with it. Messages whose states forbid the verb are lost."""
+        still_open = [each.in_states(SettleState.OPEN) for each in selections]
+        barred = [each.in_states(*self.verb.barred) for each in selections]
+        self.lost += [each for each in barred if each.positions]
+        grants = {each.held.grant for each in still_open if each.held.grant is not None}
+        if grants and self.verb.keeps_open:
+            still_open = self._covered(still_open, grants)
+        return [each for each in still_open if each.positions], grants
+
+    def _remove_traces(self) -> None:
+        """Remove what messages no longer need that have left their queue: unique keys, and large bodies.
+
+        Bodies of those that left it for good, as far as they are known here.
+        """
+        context, verb = self.context, self.verb
+        finished = [each.held for each in self.done]
+        keys = [
+            (held.unique_key, str(held.message_id(0))) for held in finished if held.unique_key is not None
+        ]
+        if keys:
+            release_keys(context, keys)
+        if verb.moves or (verb.keeps and context.settings.history_retention > 0):
+            return
+        for held in finished:
+            if held.large is not None:
+                remove_body(context, held.large, str(held.message_id(0)))
+
+    def _repeat(self, groups: Mapping[Shard, Sequence[Selection]]) -> None:
+        """Settle again the messages of the shards that failed, and note those of which that fails too."""
+        retry = self.context.retry
+        with retry.within():
+            if retry.repeats:
+                self._settle({shard: groups[shard] for shard in self.failures.retryable})
+        for shard in self.failures:
+            self._note_failed(in_states(groups[shard], SettleState.OPEN))
+
+    @property
+    def own(self) -> list[Selection]:
+        """What was done by this, and not by whoever acked or removed it before."""
+        others: dict[HeldSlice, Selection] = {}
+        for gone in self.by_others:
+            theirs = gone.without(self._tried(gone))
+            others[gone.held] = theirs.joined(others.get(gone.held, theirs))
+        done = [each.without(others[each.held]) if each.held in others else each for each in self.done]
+        return [each for each in done if each.positions]
+
+    def without_failed(self, selections: Sequence[Selection]) -> list[Selection]:
+        """Leave out, as failed too, what must not overtake messages of its shard that were not settled."""
+        if not self.failures:
+            return list(selections)
+        left_out = [each for each in selections if each.held.shard in self.failures]
+        self._note_failed(in_states(left_out, SettleState.OPEN))
+        return [each for each in selections if each.held.shard not in self.failures]
+
+    def add(self, other: Settling) -> None:
+        """Take over what another one has done, so that one error tells of both."""
+        self.done += other.done
+        self.lost += other.lost
+        self.failed += other.failed
+        self.failures.take_over(other.failures)
+
+    @property
+    def lost_count(self) -> int:
+        """How many messages are lost."""
+        return sum(len(selection.positions) for selection in self.lost)
+
+    def _covered(self, selections: Sequence[Selection], grants: Iterable[Cover]) -> list[Selection]:
+        """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store.
+
+        What nobody was handed yet is given back, and with it what follows it in its group.
+        """
+        lost = {grant for grant in grants if not grant.hold(self.duration)}
+        uncovered = [selection for selection in selections if selection.held.grant in lost]
+        if uncovered and self.verb.starts:
+            given = Settling(self.context, GIVE_BACK).run(uncovered)
+            if given.failures:
+                raise given.failures.error("messages without permits were not given back")
+        self._mark_lost(in_states(uncovered, SettleState.OPEN))
+        return [selection for selection in selections if selection.held.grant not in lost]
+
+    def _settle(self, groups: Mapping[Shard, Sequence[Selection]]) -> None:
+        """Settle the messages of each shard; where it is all or nothing, again without what was lost."""
+        context, verb = self.context, self.verb
+        for shard, group in groups.items():
+            rest = group
+            try:
+                while rest:
+                    if self.call is not None:
+                        answer = self.call(shard, rest)
+                    else:
+                        answer = settle(context, verb, shard, spans_of(rest), self.duration)
+                    if answer.after_unknown:
+                        self._note_unanswered(rest)
+                    fenced = answer.value
+                    done, rest = self._sorted_out(rest, fenced) if fenced.lost or fenced.gone else (rest, ())
+                    if verb.state is not SettleState.OPEN:
+                        HeldSlice.mark_each(done, verb.state)
+                    self.done += done
+            except ShardqError as error:
+                if isinstance(error, OutcomeUnknown):
+                    self._note_unanswered(rest)
+                self.failures.add(shard, error)
+            else:
+                self.failures.pop(shard, None)
+
+    def _sorted_out(
+        self, group: Sequence[Selection], fenced: Fenced
+    ) -> tuple[Sequence[Selection], Sequence[Selection]]:
+        """What was done although the store did not touch all of it, and what is to be done yet; the rest is lost."""
+        lost, gone = Named(*fenced.lost), Named(*fenced.gone)
+        self.by_others += [by for each in group if (by := each.within(gone)).positions]
+        taken = self._taken(group, lost, gone)
+        self._mark_lost(taken)
+        done = [selection.without(away) for selection, away in zip(group, taken, strict=True)]
+        rest: list[Selection] = []
+        if self.verb.moves:  # of what was not named nothing was moved
+            kept, named = done, Named(*fenced.lost, *fenced.gone)
+            done = [selection.within(named) for selection in kept]  # moved by an earlier attempt
+            rest = [every.without(each) for every, each in zip(kept, done, strict=True)]
+        return [each for each in done if each.positions], [each for each in rest if each.positions]
+
+    def _note_unanswered(self, group: Sequence[Selection]) -> None:
+        for selection in group:
+            for what in {self.verb.name, self.verb.event}:
+                selection.held.note_unanswered(what, selection.positions)
+
+    def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
+        """Which of the messages the store's answer takes from the caller."""
+        moved = self.verb.moves and self._were_moved(group, lost)
+        return [
+            self._lost(selection.within(lost), moved=moved).joined(self._gone(selection.within(gone)))
+            for selection in group
+        ]
+
+    def _lost(self, selection: Selection, *, moved: bool) -> Selection:
+        if self.verb.gives_back and selection.held.shard.is_grouped:
+            # Of what was given back before its lease was over an earlier message of its group was.
+            selection = selection.over(self.context.store.now())
+        if self.verb.blocks:  # a message that blocks its group already, by whichever attempt, counts as done
+            found = find_parts(self.context, selection.held.shard, spans_of([selection]))
+            return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
+        explained = self.verb.unanswered_explains_lost or moved
+        return selection.without(self._tried(selection)) if explained else selection
+
+    def _gone(self, selection: Selection) -> Selection:
+        if self.verb.gone_is_done and self.by_receipt:
+            # Within a transaction no attempt was carried out before: somebody else has acked it, beside rows of theirs.
+            return selection if self.context.joined else Selection(selection.held, [])
+        if self.verb.gone_is_done:
+            selection = selection.over(self.context.store.now())
+        explained = self.verb.unanswered_explains_gone
+        return selection.without(self._tried(selection)) if explained else selection
+
+    def _tried(self, selection: Selection) -> Selection:
+        """Those of them to which an attempt that was not answered may have done it.
+
+        A move is not done by another verb of its name: a release leaves the body as it is.
+        """
+        what = self.verb.event if self.verb.moves else self.verb.name
+        tried = selection.held.unanswered.get(what, set())
+        return Selection(selection.held, [position for position in selection.positions if position in tried])
+
+    def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
+        """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
+        tried = [self._tried(selection.within(lost)) for selection in group]
+        found = find_parts(self.context, group[0].held.shard, spans_of(tried))
+        return all(piece.state is EntryState.PROCESSED for _, piece in found)
+
+    def _mark_lost(self, taken: Sequence[Selection]) -> None:
+        for selection in taken:
+            if selection.positions:
+                selection.held.mark(selection.in_states(SettleState.OPEN).positions, SettleState.LOST)
+                self.lost.append(selection)
+
+    def _note_failed(self, group: Sequence[Selection]) -> None:
+        for selection in group:
+            self.failed += len(selection.positions)
+            if self.verb.state is not SettleState.OPEN:
+                selection.held.failed = selection.held.failed.union(selection.positions)
+
+
+def give_back_unseen(context: QueueContext, held: Iterable[HeldSlice]) -> None:
+    """Give back messages that were handed to nobody, in their places and without a delivery. Lost ones are ignored.
+
+    Raises the errors of shards that failed.
+    """
+    give_back_selected(context, [piece.select() for piece in held])
+
+
+def give_back_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
+    """Like :func:`give_back_unseen`, for some of the messages of slices."""
+    settling = Settling(context, GIVE_BACK).run(selections)
+    if settling.failures:
+        raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -1,0 +1,231 @@
+"""Moves that take several steps: more bytes than a store takes in one request, or a store that has no such step.
+
+A store that cannot ack in one shard and append to another in one step is asked for one after the other.
+Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the place of that
+bundle: its id, its shard, and its due time and priority. Later attempts find the key and store the bundle in that
+place, however the messages were claimed then, and whatever they would have chosen. The copy carries the key, and a
+consumer is handed the copy only when the key is confirmed. So an attempt that finds the key confirmed only has to ack
+the message. One that finds it unconfirmed knows that nobody has received the copy. It looks whether an earlier attempt
+has stored it, and stores it if not. A stored copy stays as it is, though a later attempt may have changed it otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+from shardq.base.clock import microseconds
+from shardq.base.outgoing_message import group_of, lane_of, stored_group
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Answer
+from shardq.core.sending.dedupe_keys import Place, place_of
+from shardq.core.sending.doors import Door, append, moved_bundle
+from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
+from shardq.core.settling.dead_letters import group_of_letters
+from shardq.core.settling.settle import settle, spans_of
+from shardq.core.settling.telling import Story
+from shardq.core.settling.verbs import KEEP, Verb
+from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
+from shardq.held import Selection
+from shardq.storage.bundle_data import BundleData
+from shardq.storage.bundle_id import bundle_ids_until, made_at
+from shardq.storage.requests import Bundle, DedupeEntry, Fenced
+from shardq.storage.writing import telling_done
+
+__all__ = ["Moved", "entry_of_copy", "in_steps", "move_step_by_step"]
+
+_log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MEMORY = 7 * 86_400_000_000
+"""For how long, in microseconds, a move that was interrupted is recognised when it is made again."""
+
+_PREFIX = "shardq-move:"
+_PLACED = "@"  # ends the move key of a copy whose place is not that of its id alone
+_ADDED_BYTES = 4096  # at most, to a message: the headers of a dead letter, and what a store keeps of a bundle
+
+
+def in_steps(
+    selections: Sequence[Selection], sizes: Callable[[Selection], Sequence[int]], most: int
+) -> list[list[Selection]]:
+    """The messages in steps of up to so many bytes, or of one message; ``sizes`` tells the bytes of each.
+
+    A selection may be cut. The order stays.
+    """
+    steps: list[list[Selection]] = [[]]
+    room = most
+    for selection in selections:
+        start = 0
+        for number, size in enumerate(sizes(selection)):
+            room -= size + _ADDED_BYTES
+            if room < 0 and (steps[-1] or number > start):
+                if number > start:
+                    steps[-1].append(Selection(selection.held, selection.positions[start:number]))
+                steps.append([])
+                start, room = number, most - size - _ADDED_BYTES
+        rest = Selection(selection.held, selection.positions[start:]) if start else selection
+        steps[-1].append(rest)
+    return steps
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What is selected of one held slice, and its messages as they are to be in the target."""
+
+    selection: Selection
+    messages: BundleData
+    bundle: Bundle  # what they have in common there
+    delay: int = 0  # microseconds
+
+    @property
+    def is_placed(self) -> bool:
+        """True when due time, priority or lane do not follow from their ids, so that their keys have to say it."""
+        changed = self.delay > 0 or self.bundle.priority != self.selection.held.bundle.priority
+        return changed or self.bundle.group != ""
+
+    def group_at(self, place: Place) -> str:
+        """The group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
+        if not place.id.shard.is_grouped:
+            return ""
+        known = self.bundle.group or self.selection.held.bundle.group or group_of_letters(self.selection)
+        return stored_group(group_of(known) or "", place.lane)
+
+
+def move_step_by_step(
+    source: QueueContext, target: QueueContext, verb: Verb, shard: Shard, moved: Sequence[Moved], story: Story
+) -> Answer[Fenced]:
+    """Extend the leases, store the messages in the target, ack them. If one of them is lost, nothing is stored.
+
+    The story is told where they are stored.
+
+    Raises OutcomeUnknown once a copy is stored, or may be; StoreUnavailable where they are in the source only.
+    """
+    assert verb.door is not None
+    spans = spans_of([each.selection for each in moved])
+    lease = microseconds(source.settings.visibility_timeout)
+    fenced = _before_the_ack(settle, source, KEEP, shard, spans, lease).value
+    if fenced != Fenced():
+        return Answer(fenced, after_unknown=False)
+    stored: list[PlannedBundle] = []
+    told = (
+        f"messages may be in queue {target.name!r} as well as in {source.name!r}: repeat the call, which completes "
+        "the move"
+    )
+    with telling_done(lambda: told if stored else ""):
+        _before_the_ack(_store, target, verb.door, moved, story, stored)
+        answer = settle(source, verb, shard, spans)
+    if answer.value.lost and not answer.after_unknown:
+        _log.warning(
+            "messages of shard %s were moved after their lease was over: they are delivered here too", shard
+        )
+    return Answer(Fenced(), after_unknown=False)
+
+
+def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Take a step before the ack. Whatever becomes of it, the messages are still in the source, as they were."""
+    try:
+        return step(*args, **kwargs)
+    except (OutcomeUnknown, RepeatTooLate) as error:
+        raise StoreUnavailable(f"messages are still where they were: {error}") from error
+
+
+def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:
+    """The key that a stored copy carries, as it was reserved."""
+    key = move_key.removesuffix(_PLACED)
+    placed = key != move_key
+    return DedupeEntry(key, msgspec.structs.replace(place_of(identity, bundle), placed=placed).text)
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """One message on its way: its key, what it is to be in the target, and what it has in common with others there."""
+
+    key: str
+    moved: Moved
+    message: BundleData
+
+    def at(self, door: Door, place: Place) -> PlannedBundle:
+        """The message in its place."""
+        carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
+        common = msgspec.structs.replace(
+            self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
+        )
+        return moved_bundle(
+            door,
+            place.id.shard,
+            carried,
+            source=common,
+            identity=place.id.bundle_id,
+            due=place.due,
+            key=self.key,
+        )
+
+
+def _store(
+    target: QueueContext, door: Door, moved: Sequence[Moved], story: Story, stored: list[PlannedBundle]
+) -> None:
+    """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
+
+    Those that are stored, or may be when this fails, are added to ``stored``.
+    """
+    read_at = target.store.now()
+    copies = [
+        _Copy(_key(each.selection, position), each, each.messages.slice(number, 1))
+        for each in moved
+        for number, position in enumerate(each.selection.positions)
+    ]
+    offered = _offered(target, copies, read_at)
+    standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
+    unconfirmed = [entry for entry in standing if not entry.confirmed]
+    places = (Place.parse(entry.message_id, 0).id for entry in standing)
+    for each in moved:
+        story.note(each.selection, islice(places, len(each.selection.positions)))
+    missing: list[PlannedBundle] = []
+    for copy, entry, own in zip(copies, standing, offered, strict=True):
+        place = Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
+        is_missing = not entry.confirmed and (entry == own or not _is_stored(target, place.id))
+        (missing if is_missing else stored).append(copy.at(door, place))
+    for group in grouped_by_shard(missing):
+        try:
+            append(target, door, group, keys_read_at=read_at)
+        except OutcomeUnknown:
+            stored += group
+            raise
+        stored += group
+    if unconfirmed:
+        target.retry(target.store.confirm_keys, target.name, unconfirmed)
+
+
+def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[DedupeEntry]:
+    """The places of the copies, if no earlier attempt has chosen others."""
+    moved = copies[0].moved  # of one move all are delayed alike
+    shard = choose_shard(target, now + moved.delay, len(copies), moved.bundle.group)
+    ids = bundle_ids_until(now, len(copies))
+    return [
+        DedupeEntry(
+            copy.key,
+            Place(
+                MessageId(shard, identity, 0),
+                copy.moved.bundle.priority,
+                made_at(identity) + copy.moved.delay,
+                placed=copy.moved.is_placed,
+                lane=lane_of(copy.moved.bundle.group),
+            ).text,
+        )
+        for identity, copy in zip(ids, copies, strict=True)
+    ]
+
+
+def _is_stored(target: QueueContext, copy: MessageId) -> bool:
+    found = target.retry(target.store.find, copy.shard, copy.bundle_id, copy.position)
+    return found is not None
+
+
+def _key(selection: Selection, position: int) -> str:
+    return f"{_PREFIX}{selection.held.message_id(position)}"

@@ -1,0 +1,122 @@
+"""Telling the logs of events what became of messages that were held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from shardq.base.receipt import MessageId
+from shardq.core.context.events import Entry
+from shardq.core.context.identity import holder_id
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.settling.verbs import Verb
+from shardq.held import HeldSlice, Selection
+
+__all__ = ["NO_STORY", "Story", "tell_claimed", "tell_noted", "tell_settled"]
+
+_BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
+
+
+class Story:
+    """What else is to be told of messages that are settled: why, and of those that are moved which ids they get."""
+
+    def __init__(
+        self, text: str = "", *, source: QueueContext | None = None, target: QueueContext | None = None
+    ) -> None:
+        self.text, self.target = text, target
+        self._wanted = any(each is not None and each.keeps_events for each in (source, target))
+        self._places: dict[tuple[HeldSlice, int], MessageId | None] = {}
+
+    def note(self, selection: Selection, places: Iterable[MessageId], *, sure: bool = True) -> None:
+        """Note the ids that selected messages have now, if anybody is told.
+
+        If that is not sure, and others were noted before that were not, nobody knows which they have.
+        """
+        if not self._wanted:
+            return
+        for position, place in zip(selection.positions, places, strict=True):
+            known = self._places.get((selection.held, position), place)
+            self._places[selection.held, position] = place if sure or known == place else None
+
+    def note_bundle(self, selection: Selection, first: MessageId, *, sure: bool) -> None:
+        """Note that selected messages are a bundle of their own."""
+        places = (_after(first, number) for number in range(len(selection.positions)))
+        self.note(selection, places, sure=sure)
+
+    def place(self, held: HeldSlice, position: int) -> MessageId | None:
+        """The id that a message has now, if it was moved and that is known."""
+        return self._places.get((held, position))
+
+
+NO_STORY = Story()
+
+
+def tell_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:
+    """Tell that messages were claimed by a consumer of this name; of those that the claim has acked that, too."""
+    if not context.keeps_events:
+        return
+    entries = [_entry("claimed", piece, 0, piece.count, owner=owner) for piece in held]
+    entries += [_entry("acked", piece, 0, piece.count) for piece in held if piece.finished]
+    context.events.tell(context, entries)
+
+
+def tell_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
+    """Tell what an application says of messages that it holds."""
+    if context.keeps_events:
+        kind = "failed" if failed else "noted"
+        context.events.tell(context, _entries(kind, selections, text=text))
+
+
+def tell_settled(
+    context: QueueContext, verb: Verb, done: Sequence[Selection], delay: int, story: Story = NO_STORY
+) -> None:
+    """Tell that messages were settled. Of a move both queues are told, as far as they keep events."""
+    if not verb.event or not done:
+        return
+    both = {each.name: each for each in (context, story.target) if each is not None}
+    contexts = [each for each in both.values() if each.keeps_events]
+    if not contexts:
+        return
+    kind = "snoozed" if verb.unseen and delay else verb.event
+    shown = delay if verb.gives_back or verb.keeps_open else None
+    entries = list(_entries(kind, done, text=story.text, delay=shown, story=story))
+    context.events.tell(contexts[0], entries, *contexts[1:])
+
+
+def _entries(
+    kind: str,
+    selections: Sequence[Selection],
+    *,
+    text: str,
+    delay: int | None = None,
+    story: Story = NO_STORY,
+) -> Iterator[Entry]:
+    """An entry for each run of neighbouring messages that have gone to neighbouring places."""
+    for selection in selections:
+        held = selection.held
+        for first, count in _runs(selection, story):
+            to = story.place(held, first)
+            yield _entry(kind, held, first, count, text=text, delay=delay, to="" if to is None else str(to))
+
+
+def _runs(selection: Selection, story: Story) -> Iterator[tuple[int, int]]:
+    """The first position and the length of each run."""
+
+    def line(numbered: tuple[int, int]) -> object:
+        number, position = numbered
+        to = story.place(selection.held, position)
+        return position - number, to and (to.shard, to.bundle_id, to.position - number)
+
+    for _, run in groupby(enumerate(selection.positions), key=line):
+        positions = [position for _, position in run]
+        yield positions[0], len(positions)
+
+
+def _entry(kind: str, held: HeldSlice, first: int, count: int, **facts: object) -> Entry:
+    holder = "" if kind in _BY_NOBODY else holder_id(held.token)
+    identity = str(held.message_id(first))
+    return Entry(kind, identity, count, held.deliveries, holder, **facts)  # type: ignore[arg-type]
+
+
+def _after(first: MessageId, number: int) -> MessageId:
+    return MessageId(first.shard, first.bundle_id, first.position + number)

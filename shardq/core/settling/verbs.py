@@ -1,0 +1,102 @@
+"""The table of verbs: what can be done to held messages, and what it means when the store finds some lost or gone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardq.core.sending import doors
+from shardq.core.sending.doors import Door
+from shardq.held import SettleState
+
+__all__ = [
+    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW",
+    "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "Verb",
+]  # fmt: skip
+
+
+class Verb(msgspec.Struct, frozen=True):
+    """What can be done to held messages, and what it means when one of them is lost or gone.
+
+    An attempt that was not answered may have done it already: its repetition then finds the messages lost or gone.
+    """
+
+    name: str
+    counter: str
+    state: SettleState  # of the messages that it was done to
+    keeps: bool = False  # they stay in the queue's history
+    holds: bool = False  # their leases are extended in the store, where nothing else becomes of them
+    shortens: bool = False  # a lease that ends later than asked for is shortened
+    starts: bool = False  # a delivery is counted
+    blocks: bool = False  # they block their groups, under no lease
+    unseen: bool = False  # a delivery is not counted
+    door: Door | None = None  # the way into the queue that they are moved to; None: they are not moved
+    in_place: bool = False  # what it moves keeps its place in its group
+    repeatable: bool = False  # it may be done again to messages of that state
+    gone_is_done: bool = False  # a message that is gone before its lease ended counts as done
+    unanswered_explains_gone: bool = False
+    unanswered_explains_lost: bool = False
+    tells_lost: bool = True  # LeaseLost is raised for what is lost
+    event: str = ""  # what is told of the messages; "": nothing
+
+    @property
+    def moves(self) -> bool:
+        """True when it moves messages: all of a shard or none. What an unanswered attempt has moved is found lost."""
+        return self.door is not None
+
+    @property
+    def gives_back(self) -> bool:
+        """True when messages wait again where they were."""
+        return self.state is SettleState.RELEASED and not self.moves and not self.holds
+
+    @property
+    def keeps_open(self) -> bool:
+        """True when whoever held the messages goes on holding them."""
+        return self.holds and self.state is SettleState.OPEN
+
+    @property
+    def barred(self) -> tuple[SettleState, ...]:
+        """The states that forbid the operation."""
+        barred = {SettleState.LOST, SettleState.RELEASED, SettleState.FINISHED}
+        return tuple(barred - {self.state}) if self.repeatable else tuple(barred)
+
+
+_OPEN, _FINISHED, _RELEASED = SettleState.OPEN, SettleState.FINISHED, SettleState.RELEASED
+
+ACK = Verb(
+    "acked", "acked", _FINISHED,
+    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True, event="acked",
+)  # fmt: skip
+DROP = Verb(
+    "dropped", "expired", _FINISHED,
+    gone_is_done=True, unanswered_explains_gone=True, tells_lost=False, event="expired",
+)  # fmt: skip
+OVERFLOW = msgspec.structs.replace(DROP, counter="dropped", event="dropped")
+SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated", event="dropped")
+RELEASE = Verb(
+    "released", "released", _RELEASED,
+    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
+)  # fmt: skip
+GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True, event="given_back")
+EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
+KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
+HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
+START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
+FORWARD = Verb(
+    "forwarded", "forwarded", _FINISHED,
+    keeps=True, unanswered_explains_gone=True, door=doors.FORWARD, event="forwarded",
+)  # fmt: skip
+REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE, event="redriven")
+DEAD_LETTER = Verb(
+    "dead-lettered", "dead_lettered", _FINISHED,
+    unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
+)  # fmt: skip
+EXHAUST = Verb(
+    "released", "dead_lettered", _RELEASED,
+    repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
+)  # fmt: skip
+BLOCK = Verb("blocked", "dead_lettered", _RELEASED, holds=True, blocks=True, repeatable=True, event="blocked")
+REPLACE = Verb(
+    "released", "released", _RELEASED,
+    unanswered_explains_gone=True, door=doors.REPLACE, in_place=True, event="replaced",
+)  # fmt: skip
+UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", door=doors.UNBLOCK, event="redriven")
