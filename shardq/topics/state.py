@@ -11,7 +11,6 @@ stored in the same step as the first state. A look that a claim overtakes may mi
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import msgspec
 
@@ -52,7 +51,7 @@ _LEASE_SECONDS = 30.0
 _FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every topic was due
 _NEVER = _FIRST + 1_000 * 366 * 86_400_000_000
 _LAST_PRIORITY = 9
-_SAME_ID = timedelta(minutes=10)  # for which a store surely knows an id after its message is finished
+_SAME_ID = 600_000_000  # microseconds for which a store surely knows an id after its message is finished
 _SLICE = 0.1  # seconds for which it is waited without such a look
 _LOOKS = 20
 _MOST_BYTES = 500_000  # of all subscriptions; a message has twice as much, for their rewinds and for a round
