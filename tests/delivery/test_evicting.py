@@ -35,7 +35,7 @@ sys.stdin.readline()
 @pytest.fixture
 def any_queue(any_url: str) -> Iterator[shardq.Queue]:
     """A queue of one shard, which no other test has."""
-    name = f"unlocked{os.urandom(4).hex()}"
+    name = f"evicted{os.urandom(4).hex()}"
     with shardq.connect(any_url) as client:
         yield client.create_queue(name, shards=1, time_shards=1, max_deliveries=None)
         client.delete_queue(name)
@@ -61,20 +61,20 @@ def test_what_a_killed_process_held_is_received_at_once(
     with any_queue.consumer() as consumer:
         assert not consumer.receive(10)
         with pytest.raises(shardq.ConsumerAlive):
-            any_queue.unlock("doomed")  # nobody can know that yet
-        assert any_queue.unlock("doomed", force=True) == 3
+            any_queue.evict("doomed")  # nobody can know that yet
+        assert any_queue.evict("doomed", force=True) == 3
         batch = consumer.receive(10, wait=10)
         assert batch.bodies == sent
         assert {message.deliveries for message in batch} == {2}
         batch.ack()
 
 
-def test_the_ack_of_one_that_was_unlocked_and_lives_is_lost(any_queue: shardq.Queue) -> None:
+def test_the_ack_of_one_that_was_evicted_and_lives_is_lost(any_queue: shardq.Queue) -> None:
     with any_queue.producer() as producer:
         producer.send_many([b"1", b"2"])
     with any_queue.consumer(name="slow") as slow, any_queue.consumer() as consumer:
         late = slow.receive(2, wait=10)
-        assert any_queue.unlock("slow", force=True) == 2
+        assert any_queue.evict("slow", force=True) == 2
         again = consumer.receive(2, wait=10)
         with pytest.raises(shardq.LeaseLost):
             late.ack()
@@ -108,7 +108,7 @@ def test_a_request_that_fails_is_repeated_and_each_message_is_counted_once(
     store, queue = dying
     calls = sum(call.method == method for call in store.calls)
     store.plan = FaultPlan(faults=tuple(Fault(method, calls + nth, kind) for nth in (1, 3)))
-    assert queue.unlock("dead") == 4
+    assert queue.evict("dead") == 4
     assert queue.counts().ready == 4
 
 
@@ -123,8 +123,8 @@ def test_one_that_is_cut_short_is_completed_by_the_next(
     # StoreUnavailable says that nothing was changed
     told = shardq.OutcomeUnknown if nth > 1 else shardq.StoreUnavailable
     with pytest.raises(told, match="not given back"):
-        queue.unlock("dead")
+        queue.evict("dead")
     assert queue.counts().in_flight == 4 - (nth - 1)
     store.plan = FaultPlan()
-    assert queue.unlock("dead") == 4 - (nth - 1)
+    assert queue.evict("dead") == 4 - (nth - 1)
     assert queue.counts().ready == 4
