@@ -1,4 +1,4 @@
-"""Every way to settle what is held, and what each does when something is in its way (decision 24)."""
+"""Every way to settle what is held, and what each does when something is in its way."""
 
 from __future__ import annotations
 
