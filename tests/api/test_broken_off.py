@@ -284,7 +284,7 @@ def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_somet
 class WithoutRoom(WrappedStore):
     """Cannot hold the shards of another queue."""
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         raise shardq.InvalidSetting(f"there is no room for {len(shards)} shards")
 
 

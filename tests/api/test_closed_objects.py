@@ -189,7 +189,7 @@ def test_a_call_that_fails_beside_the_close_is_not_repeated(
 
 
 @pytest.mark.parametrize("key", ["unique_key", "dedupe_key", "group"])
-@pytest.mark.parametrize("method", ["exchange_keys", "reserve_keys", "append", "confirm_keys"])
+@pytest.mark.parametrize("method", ["compare_and_set_keys", "reserve_keys", "append", "confirm_keys"])
 def test_a_send_beside_the_close_says_closed_only_if_nothing_of_it_is_stored(
     closed_meanwhile: ClosedMeanwhile, queue: shardq.Queue, method: str, key: str
 ) -> None:

@@ -393,7 +393,7 @@ def test_what_is_damaged_among_leftovers_keeps_no_consumer_from_its_messages(
     assert "queue q was not swept" in caplog.text
 
 
-@pytest.mark.parametrize("method", ["sweep", "enlist"])
+@pytest.mark.parametrize("method", ["sweep", "register_consumer"])
 def test_what_is_no_reading_keeps_no_consumer_from_its_messages_when_it_fails(
     url: str, clock: ManualClock, method: str
 ) -> None:

@@ -335,6 +335,6 @@ class ShardReader:
         for shard in sorted(unused, key=lambda shard: self._known[shard].forget_at):
             self._known[shard].tried_to_forget(now)
             with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
-                self._store.forget(shard)
+                self._store.drop_if_empty(shard)
             if self._timer() >= until:
                 return
