@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.rate import Rate
 from shardq.base.receipt import MessageId
+from shardq.base.texts import shown
 from shardq.base.unreadable import UNREADABLE
-from shardq.base.wording import shown
 from shardq.client import Client
 from shardq.errors import (
     BodyNotFound,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, PartialSend
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature

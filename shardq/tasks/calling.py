@@ -16,8 +16,8 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.base.callables import check_runs
+from shardq.base.texts import shown
 from shardq.base.waits import Flag, start
-from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog

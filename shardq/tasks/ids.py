@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from shardq.base.receipt import ID_PATTERN, MessageId
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.sending.prepared import MAX_KEY_LENGTH
 from shardq.errors import InvalidReceipt
 

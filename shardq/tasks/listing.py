@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.collected import goes_on

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.base.wording import kind_of
+from shardq.base.texts import kind_of
 
 __all__ = ["read", "readable", "write"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from shardq.base.callables import loading
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number

@@ -27,7 +27,7 @@ import msgspec
 import shardq
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import Headers, OutgoingMessage
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments

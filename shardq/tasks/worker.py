@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import shardq
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import shardq
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
