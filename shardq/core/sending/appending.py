@@ -103,7 +103,7 @@ def moved_bundle(
     due: int,
     key: str | None = None,
 ) -> PlannedBundle:
-    """Plan messages that are moved through a door. The fields of ``source`` stay, but for what the door ends."""
+    """Plan messages that are moved under a policy. The fields of ``source`` stay, but for what the policy ends."""
     return PlannedBundle(
         identity,
         source.priority,
@@ -120,7 +120,7 @@ def moved_bundle(
 
 
 def admit(context: QueueContext, policy: AppendPolicy, largest: int = 0) -> None:
-    """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
+    """Raise QueuePaused or MessageTooLarge if the policy does not let in messages of up to ``largest`` bytes now."""
     settings = context.settings
     if settings.expires is not None:
         context.live.use()

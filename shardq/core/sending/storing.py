@@ -93,7 +93,7 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
     Several sends have one message each. The caller has just looked at the settings. A pause is asked for before a hook
-    is told; the door asks in any case.
+    is told; the append asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """

@@ -1,4 +1,4 @@
-"""Settling held messages of several shards with one verb.
+"""Settling held messages of several shards with one operation.
 
 Each shard is settled by itself, so that a shard which fails does not keep the others from it.
 """
@@ -149,7 +149,7 @@ class Settling(msgspec.Struct, eq=False):
     def _still_open(
         self, selections: Sequence[Selection]
     ) -> tuple[Sequence[Selection], Collection[LimitLease]]:
-        """What can be settled, and what has to be held with it. Messages whose states forbid the verb are lost."""
+        """What can be settled, and what has to be held with it. Messages whose states forbid the operation are lost."""
         still_open = [each.in_states(SettleState.OPEN) for each in selections]
         barred = [each.in_states(*self.operation.barred) for each in selections]
         self.lost += [each for each in barred if each.positions]
@@ -307,7 +307,7 @@ class Settling(msgspec.Struct, eq=False):
     def _tried(self, selection: Selection) -> Selection:
         """Those of them to which an attempt that was not answered may have done it.
 
-        A move is not done by another verb of its name: a release leaves the body as it is.
+        A move is not done by another operation of its name: a release leaves the body as it is.
         """
         what = self.operation.event if self.operation.moves else self.operation.name
         tried = selection.held.unanswered.get(what, set())
