@@ -84,5 +84,4 @@ COMMANDS = {
     "spark": CommandEntry(
         _REST, "shardq.cli.spark.group:spark", "Move many messages with Spark.", extra="spark"
     ),
-    "demo": CommandEntry(_REST, "shardq.demo.command:demo", "Run the demonstration."),
 }

@@ -34,7 +34,6 @@ CODES = {
     "ScheduleExists": "schedule_exists",
     "ScheduleNotFound": "schedule_not_found",
     "DanglingEnd": "dangling_end",
-    "DataUnavailable": "data_unavailable",
     "DuplicateLink": "duplicate_link",
     "HandlerExited": "handler_exited",
     "InvalidCursor": "invalid_cursor",

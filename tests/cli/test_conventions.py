@@ -17,7 +17,7 @@ from shardq.cli.printing import many
 from shardq.cli.times import coming_moment, duration, in_words, past_moment
 from shardq.worker import PoolReport, WorkerReport
 
-OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
+OURS = [name for name in COMMANDS if name != "bench"]
 
 
 def test_every_command_is_in_the_help_under_a_section(shell) -> None:

@@ -65,7 +65,6 @@ PARTS = {
     "shardq.bench",
     "shardq.client",
     "shardq.consumer",
-    "shardq.demo",
     "shardq.planning",
     "shardq.producer",
     "shardq.queue",

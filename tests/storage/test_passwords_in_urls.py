@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import shardq
 from shardq.bench.stage import Place as BenchPlace
 from shardq.cli.main import main
-from shardq.demo.plan import Options as DemoOptions
 from shardq.errors import InvalidSetting, ShardqError, StoreUnavailable
 from shardq.spark.options import BrowseOptions
 from shardq.spark.options import parse as spark_options
@@ -159,7 +158,6 @@ def test_what_is_sent_to_other_processes_masks_the_password_in_its_text(url: str
     given: list[Any] = [
         WorkerPlan(url=url, handlers={}, options=WorkerOptions()),
         BenchPlace(url, "orders"),
-        DemoOptions(url=url),
         BrowseOptions(url=url),
     ]
     for each in given:

