@@ -62,7 +62,6 @@ SLOW = {
 }
 PARTS = {
     "shardq.api",
-    "shardq.bench",
     "shardq.client",
     "shardq.consumer",
     "shardq.planning",

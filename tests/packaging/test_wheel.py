@@ -71,7 +71,7 @@ def test_the_extra_for_testing_brings_what_the_conformance_suite_imports(site: P
 
 def test_a_command_imports_nothing_that_only_plots_or_tests_need(site: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, shardq, shardq.worker, shardq.bench.command, shardq.testing\n"
+        "import sys, shardq, shardq.worker, shardq.cli.commands.bench, shardq.testing\n"
         "from shardq.cli.main import main\n"
         "try:\n    main(['list'])\nexcept SystemExit:\n    pass\n"
         "print(sorted({'matplotlib', 'pandas', 'pytest', 'hypothesis'} & set(sys.modules)))"

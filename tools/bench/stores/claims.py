@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from statistics import median
 
 import shardq
-from shardq.bench.load import Load, bodies
-from shardq.bench.processes import BenchmarkFailed, Ready, run_alone
-from shardq.bench.result import Sample
-from shardq.bench.stage import Place, Stage
+
+from .load import Load, bodies
+from .processes import BenchmarkFailed, Ready, run_alone
+from .result import Sample
+from .stage import Place, Stage
 
 __all__ = ["claims", "time_claims"]
 

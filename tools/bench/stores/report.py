@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from shardq.bench.result import Result
+from .result import Result
 
 __all__ = ["Machine", "Report", "this_machine"]
 
@@ -44,15 +44,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     quick: bool
     results: tuple[Result, ...]
-
-    def encode(self) -> bytes:
-        """The report as JSON, for people and programs."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2)
-
-    @classmethod
-    def decode(cls, text: bytes) -> Report:
-        """The report out of JSON; raises msgspec's errors when it is none."""
-        return msgspec.json.decode(text, type=cls)
 
     def of(self, name: str) -> list[Result]:
         """The results of one measurement, by its name."""

@@ -7,14 +7,14 @@ from functools import partial
 
 import msgspec
 
-from shardq.bench.claims import claims
-from shardq.bench.consumers import idle, memory, memory_is_known
-from shardq.bench.latency import latency_fixed_rate, latency_process, latency_processes
-from shardq.bench.load import Load, Size
-from shardq.bench.result import Result, Sample, summarize
-from shardq.bench.stage import Stage
-from shardq.bench.throughput import end_to_end, from_threads, in_bulk, one_by_one, receives, sends
-from shardq.bench.wording import FIXED_RATE, IDLE
+from .claims import claims
+from .consumers import idle, memory, memory_is_known
+from .latency import latency_fixed_rate, latency_process, latency_processes
+from .load import Load, Size
+from .result import Result, Sample, summarize
+from .stage import Stage
+from .throughput import end_to_end, from_threads, in_bulk, one_by_one, receives, sends
+from .wording import FIXED_RATE, IDLE
 
 __all__ = ["GROUPS", "Case", "cases_of", "run_cases"]
 

@@ -6,12 +6,13 @@ import os
 import time
 from pathlib import Path
 
-from shardq.bench.load import Load, bodies
-from shardq.bench.processes import Job, Ready, run_alone, run_together
-from shardq.bench.result import Figure, Sample
-from shardq.bench.stage import Place, Stage
-from shardq.bench.throughput import in_bulk, read_bodies
 from shardq.settings import QueueSettings
+
+from .load import Load, bodies
+from .processes import Job, Ready, run_alone, run_together
+from .result import Figure, Sample
+from .stage import Place, Stage
+from .throughput import in_bulk, read_bodies
 
 __all__ = ["SETTLING_SECONDS", "idle", "idling", "memory", "memory_is_known"]
 

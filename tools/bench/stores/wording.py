@@ -1,19 +1,15 @@
-"""Results for people: a table, with loads and figures in words."""
+"""Loads and figures in words."""
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from shardq.bench.load import Load
-from shardq.bench.report import Report
-from shardq.bench.result import Result
+from .load import Load
+from .result import Result
 
 __all__ = [
     "FIXED_RATE",
     "IDLE",
     "IDLE_WITH_SERVER",
     "LOADED",
-    "as_table",
     "figure",
     "load_in_words",
     "spread",
@@ -23,20 +19,6 @@ FIXED_RATE = "latency at a fixed rate"
 LOADED = "latency under load"
 IDLE = "idle consumers"
 IDLE_WITH_SERVER = "idle consumers and what the server does for them"
-
-
-def as_table(report: Report) -> Table:
-    """One line for each result."""
-    table = Table(title=f"shardq bench: {report.store}", caption=str(report.machine))
-    for heading, justify in (("measurement", "left"), ("load", "left"), ("median", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for heading in ("spread", "unit", "also"):
-        table.add_column(heading)
-    for result in report.results:
-        also = ", ".join(f"{item.name} {figure(item.value)}" for item in result.figures)
-        load = load_in_words(result.name, result.load)
-        table.add_row(result.name, load, figure(result.median), spread(result), result.unit, also)
-    return table
 
 
 def figure(value: float) -> str:

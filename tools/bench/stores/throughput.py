@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import shardq
-from shardq.bench.load import Load, bodies
-from shardq.bench.processes import BenchmarkFailed, Job, Ready, Span, rate, run_together
-from shardq.bench.result import Sample
-from shardq.bench.stage import Place, Stage
+
+from .load import Load, bodies
+from .processes import BenchmarkFailed, Job, Ready, Span, rate, run_together
+from .result import Sample
+from .stage import Place, Stage
 
 __all__ = [
     "Sender",

@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from shardq.bench.load import Load
+from .load import Load
 
 __all__ = ["Figure", "Result", "Sample", "summarize"]
 

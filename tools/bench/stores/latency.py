@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import shardq
-from shardq.bench.load import Load
-from shardq.bench.processes import BenchmarkFailed, Job, Ready, run_alone, run_together
-from shardq.bench.result import Figure, Sample
-from shardq.bench.stage import Place, Stage
+
+from .load import Load
+from .processes import BenchmarkFailed, Job, Ready, run_alone, run_together
+from .result import Figure, Sample
+from .stage import Place, Stage
 
 __all__ = [
     "LONGEST_SILENCE",
