@@ -102,7 +102,7 @@ class MeasuresWholeBundles(WrappedStore):
 class MeasuresNothing(WrappedStore):
     """Answers no bytes."""
 
-    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:  # noqa: ARG002
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         return super().count(shard)
 
 

@@ -81,7 +81,7 @@ class FinishesHoweverOftenDelivered(FinishingStore):
 class FinishesWithoutHistory(FinishingStore):
     """Keeps nothing of what it finishes."""
 
-    def keeps(self, finish: Finish) -> bool:  # noqa: ARG002
+    def keeps(self, finish: Finish) -> bool:
         return False
 
 

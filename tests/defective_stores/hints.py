@@ -67,7 +67,7 @@ class HintedStore(WrappedStore):
         self.look_behind(self.swept(request.queue))
         return super().sweep(request)
 
-    def hides(self, shard: Shard, *, deep: bool) -> bool:  # noqa: ARG002
+    def hides(self, shard: Shard, *, deep: bool) -> bool:
         """Tell whether a probe offers nothing."""
         return shard in self.above
 
@@ -140,7 +140,7 @@ class LowersItsWatermarkForItself(HintedStore):
         self.unlisted.difference_update(shards)
         self._lowered.update(shards)
 
-    def hides(self, shard: Shard, *, deep: bool) -> bool:  # noqa: ARG002
+    def hides(self, shard: Shard, *, deep: bool) -> bool:
         """It offers what it has looked at."""
         return shard in self.above - self._lowered
 

@@ -25,14 +25,14 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing.broken_applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
-from shardq.testing.broken_claims import BROKEN_CLAIMS
-from shardq.testing.broken_groups import BROKEN_GROUPS
-from shardq.testing.broken_keys import BROKEN_KEYS
-from shardq.testing.broken_leases import BROKEN_LEASES
-from shardq.testing.broken_limits import BROKEN_LIMITS
-from shardq.testing.broken_looks import BROKEN_LOOKS
-from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
+from tests.defective_stores.applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
+from tests.defective_stores.claims import BROKEN_CLAIMS
+from tests.defective_stores.groups import BROKEN_GROUPS
+from tests.defective_stores.keys import BROKEN_KEYS
+from tests.defective_stores.leases import BROKEN_LEASES
+from tests.defective_stores.limits import BROKEN_LIMITS
+from tests.defective_stores.looks import BROKEN_LOOKS
+from tests.defective_stores.transactions import BROKEN_TRANSACTIONS
 
 __all__ = ["BROKEN_STORES"]
 
@@ -190,7 +190,7 @@ class ForgetsShards(WrappedStore):
 class SweepsNothing(WrappedStore):
     """Never removes a leftover."""
 
-    def sweep(self, request: Sweep) -> int:  # noqa: ARG002
+    def sweep(self, request: Sweep) -> int:
         return 0
 
 

@@ -101,7 +101,7 @@ class ForgetsToLetTheNextGo(_TakesFewer):
 class TakesOneOfEachGroup(_TakesFewer):
     """Takes the first slices of groups only, whatever room there is."""
 
-    def kept(self, shard: Shard, slices: Sequence[ClaimedSlice]) -> list[ClaimedSlice]:  # noqa: ARG002
+    def kept(self, shard: Shard, slices: Sequence[ClaimedSlice]) -> list[ClaimedSlice]:
         first: dict[str, ClaimedSlice] = {}
         for each in slices:
             first.setdefault(each.bundle.group, each)
