@@ -7,7 +7,7 @@ import threading
 import msgspec
 
 from shardq.base.waits import ChangeNotifier
-from shardq.worker.last_attempts import Caution
+from shardq.worker.gate import Caution
 from shardq.worker.report import WorkerReport
 
 __all__ = ["MOST_AHEAD", "Room"]

@@ -28,10 +28,9 @@ from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
 from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
-from shardq.worker.last_attempts import Caution, set_apart
-from shardq.worker.loggers import enable_loggers
+from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import LoopKeywords
-from shardq.worker.report import WorkerReport
+from shardq.worker.report import WorkerReport, enable_loggers
 
 if TYPE_CHECKING:
     import shardq.tasks.app

@@ -103,7 +103,7 @@ CALLS: dict[str, Callable[[Scene], Any]] = {
     "prefetching.receive": lambda scene: scene.prefetching.receive(),
     "batch.ack": lambda scene: scene.batch.ack(),
     "batch.release": lambda scene: scene.batch.release(),
-    "batch.give_back": lambda scene: scene.batch.give_back(),
+    "batch.release uncounted": lambda scene: scene.batch.release(count=False),
     "batch.extend": lambda scene: scene.batch.extend(5),
     "batch.forward": lambda scene: scene.batch.forward("q"),
     "batch.dead_letter": lambda scene: scene.batch.dead_letter("bad"),

@@ -82,7 +82,7 @@ def bench(url: str, clock: ManualClock) -> Iterator[Bench]:
 SETTLE: dict[str, Callable[[shardq.Batch], None]] = {
     "ack": lambda batch: batch.ack(),
     "release": lambda batch: batch.release(),
-    "give_back": lambda batch: batch.give_back(),
+    "give_back": lambda batch: batch.release(count=False),
     "extend": lambda batch: batch.extend(60),
     "dead_letter": lambda batch: batch.dead_letter("why"),
     "forward": lambda batch: batch.forward("other"),

@@ -12,7 +12,7 @@ import pytest
 
 import shardq
 from shardq.core.context.identity import ConsumerIdentity
-from shardq.core.receiving.turns import Weighted
+from shardq.core.receiving.several_queues import Weighted
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
@@ -123,7 +123,7 @@ def test_messages_of_every_queue_are_received_once_and_each_batch_is_of_one_queu
 SETTLE: dict[str, Callable[[shardq.Batch], None]] = {
     "ack": lambda batch: batch.ack(),
     "release": lambda batch: batch.release(delay=5),
-    "give_back": lambda batch: batch.give_back(),
+    "give_back": lambda batch: batch.release(count=False),
     "extend": lambda batch: batch.extend(60),
     "forward": lambda batch: batch.forward("c"),
     "dead_letter": lambda batch: batch.dead_letter("why"),

@@ -18,11 +18,9 @@ from flight_data import COLUMNS, cached_archive, download, read_rows
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import shardq
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.load import load
-from shardq.spark.jobs.place import Place
-from shardq.spark.jobs.session import spark_session
-from shardq.spark.jobs.transform import transform
+from shardq.spark.jobs.files import drain, load
+from shardq.spark.jobs.job import Place, spark_session
+from shardq.spark.jobs.moves import transform
 
 FLIGHT = "carrier string, origin string, dest string, dep_delay string, arr_delay string"  # as CSV has them
 LEG = "carrier string, airport string, role string, delay int"

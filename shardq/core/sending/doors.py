@@ -25,8 +25,7 @@ from shardq.base.shard import Shard
 from shardq.codec import BYTES, Codec
 from shardq.core.context.events import Entry
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.large.layout import owner_entry, owner_in, shard_of
-from shardq.core.large.queue import bodies_queue
+from shardq.core.large.layout import bodies_queue, owner_entry, owner_in, shard_of
 from shardq.core.sending.bounds import let_in
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, size_of
@@ -74,7 +73,7 @@ _MINUTE = 60_000_000
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_sends``."""
+    """A way into a queue, and what it obeys (docs/design/sending.md). Hooks see sends only: see ``plan_sends``."""
 
     obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
     obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes

@@ -16,7 +16,7 @@ After a signal the reader claims without a survey, if the last two claims got so
 first. What else there is, the next survey finds.
 
 A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
-(decision 22). A survey with a deep look does not read the directory, and so costs no more requests.
+(docs/design/sharding.md). A survey with a deep look does not read the directory, and so costs no more requests.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shards
 from shardq.core.sharding.known_shard import KnownShard, is_over
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.probing import Probing
-from shardq.core.sharding.surveying import Looks, survey
+from shardq.core.sharding.surveying import Looks, Probing, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.requests import Bundle, Probe
 from shardq.storage.store import Store

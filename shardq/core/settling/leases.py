@@ -1,0 +1,198 @@
+"""Extending leases in the background, and ending those that a clock ahead has made too long.
+
+Whoever was alive then extends its lease. So it is enough to let each end as long after now as it lasted: a holder that
+is alive keeps it, and what another one left behind comes free.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from shardq.base.clock import seconds
+from shardq.base.shard import Shard
+from shardq.base.waits import Flag
+from shardq.core.browsing import slices
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Retry
+from shardq.core.settling.settle import Settling
+from shardq.core.settling.verbs import EXTEND
+from shardq.errors import Closed, ShardqError
+from shardq.held import HeldSlice, Selection, SettleState
+from shardq.storage.requests import ClaimedSlice, EntryState, Peek, StoredSlice
+
+__all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]
+
+_log = logging.getLogger(__name__)
+
+_PAGE = 1_000
+JUMP = 10_000_000
+"""Microseconds by which something has to lie ahead of the clock before it is taken for a jump."""
+
+
+def shorten_leases(
+    context: QueueContext,
+    found: Iterable[tuple[Shard, StoredSlice]],
+    lasted: Callable[[StoredSlice], int | None],
+) -> int:
+    """Let leases end as long after now as they lasted; returns of how many messages.
+
+    ``lasted`` tells for how many microseconds a lease was begun; None of one that is right.
+    """
+    chosen = [
+        (lease, _held(shard, piece))
+        for shard, piece in found
+        if piece.state is EntryState.IN_FLIGHT and (lease := lasted(piece)) is not None
+    ]
+    messages = 0
+    for lease, group in groupby(sorted(chosen, key=lambda each: each[0]), key=lambda each: each[0]):
+        settling = Settling(context, EXTEND, duration=lease).run([each for _, each in group])
+        messages += sum(len(each.positions) for each in settling.done)
+    if messages:
+        _log.warning(
+            "the clock was ahead: %d leases of queue %s that were begun then end within %g seconds now",
+            messages,
+            context.name,
+            seconds(max(lease for lease, _ in chosen)),
+        )
+    return messages
+
+
+def shorten_fixed_leases(context: QueueContext, lease: int) -> int:
+    """Shorten those of a queue in which every lease is begun for so many microseconds; returns of how many messages."""
+    latest = context.store.now() + lease + JUMP
+    found = (
+        (shard, piece)
+        for shard in context.retry(context.store.shards, context.name)
+        for piece in slices(context, Peek(shard, _PAGE, bodies=False, held=True))
+    )
+    return shorten_leases(context, found, lambda piece: lease if piece.due > latest else None)
+
+
+def _held(shard: Shard, piece: StoredSlice) -> Selection:
+    assert piece.token is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    held = HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
+    return Selection(held, range(piece.count))
+
+
+class Keeping(Protocol):
+    """What extends leases, such as a :class:`~shardq.core.settling.settlement.Settlement`."""
+
+    def keep(self, selections: Sequence[Selection], lease: int) -> None:
+        """Hold messages for so many microseconds or longer, and mark those that are lost."""
+        ...
+
+
+class LeaseKeeper:
+    """A thread that extends the leases of unsettled messages every third of a lease.
+
+    It does not extend messages that the application has let go of: those that it does not refer to any more, and those
+    that it failed to settle before it received others. It ends with its process: when a worker dies, its leases expire
+    and its messages are redelivered. The leases of a worker that hangs are extended.
+
+    A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
+
+    ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
+    """
+
+    def __init__(self, settlement: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
+        self._settlement, self._retry, self._lease = settlement, retry, lease
+        self._paced_by = lease()
+        self._lock = threading.Lock()
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
+        self._stopped = Flag()
+        self._woken = Flag()  # before its time, to end or as leases are shorter by now
+        self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
+        self._thread.start()
+
+    def keep(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these from now on, until they are settled or let go of."""
+        with self._lock:
+            self._held.update(dict.fromkeys(held, frozenset()))
+        if self._lease() < self._paced_by:
+            self._woken.set()
+
+    def leave(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these no more."""
+        with self._lock:
+            for piece in held:
+                self._held.pop(piece, None)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        with self._lock:
+            self._held.update({piece: piece.failed for piece in self._held})
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        self._stopped.set()
+        self._woken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stopped.is_set():
+            self._paced_by = self._lease()
+            if not self._woken.wait(max(0.0, began + seconds(self._paced_by) / 3 - time.monotonic())):
+                began = time.monotonic()
+                self.extend()
+            self._woken.clear()
+
+    def extend(self) -> None:
+        """Extend them all once; refers to none of them afterwards."""
+        lease = self._lease()
+        with self._lock:
+            for piece in [piece for piece in self._held if not piece.open]:
+                del self._held[piece]
+            selections = [
+                Selection(
+                    piece,
+                    [position for position in piece.positions(SettleState.OPEN) if position not in left],
+                )
+                for piece, left in self._held.items()
+            ]
+        try:
+            with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
+                self._settlement.keep([selection for selection in selections if selection.positions], lease)
+        except Closed:  # the client is, so nobody can settle them any more
+            self._stopped.set()
+        except ShardqError as error:
+            if not self._stopped.is_set():
+                _log.warning("some leases were not extended, trying again: %s", error)
+
+
+class LeaseKeepers:
+    """A lease keeper for each queue that something was received from. ``make`` makes that of a queue."""
+
+    def __init__(self, make: Callable[[str], LeaseKeeper]) -> None:
+        self._make = make
+        self._keepers: dict[str, LeaseKeeper] = {}
+
+    def keep(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, until they are settled or let go of."""
+        if held:
+            queue = held[0].shard.queue
+            if queue not in self._keepers:
+                self._keepers[queue] = self._make(queue)
+            self._keepers[queue].keep(held)
+
+    def leave(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, no more."""
+        if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
+            keeper.leave(held)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        for keeper in self._keepers.values():
+            keeper.let_go()
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        for keeper in self._keepers.values():
+            keeper.stop()
