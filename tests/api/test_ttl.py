@@ -14,7 +14,7 @@ from shardq.base.clock import to_datetime
 from shardq.core.settling.settlement import Settlement
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
-from shardq.testing.broken_claims import FinishingStore
+from tests.defective_stores.claims import FinishingStore
 
 Move = Callable[[shardq.Client, shardq.Message], shardq.Queue]
 

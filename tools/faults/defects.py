@@ -16,7 +16,7 @@ from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
 from shardq.tasks.results import RESULTS
 from shardq.testing import WrappedStore
-from shardq.testing.broken_stores import BROKEN_STORES
+from tests.defective_stores.stores import BROKEN_STORES
 
 __all__ = ["DEFECTS", "with_defect"]
 
