@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.rate import Rate
 from shardq.base.receipt import MessageId
 from shardq.base.unreadable import UNREADABLE
-from shardq.base.wording import shown
 from shardq.client import Client
-from shardq.errors import (
-    BodyNotFound,
-    InvalidMessage,
-    InvalidSetting,
-    MessageTooLarge,
-    QueueNotFound,
-    SchemaMismatch,
-)
+from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.message import StoredMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of
-from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
-from shardq.tasks.buckets import read_plans
-from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
-from shardq.tasks.options import ScheduleKeywords, TaskOptions
-from shardq.tasks.places import Places, are_enough
-from shardq.tasks.plans import KEEP, NAME, RUN, STEP, WORKFLOW, Plan, read_plan
-from shardq.tasks.results import ResultLog
+from shardq.tasks.ids import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id
+from shardq.tasks.options import TaskOptions
+from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
+from shardq.tasks.result_backend import ResultBackend
 
-if TYPE_CHECKING:
-    from shardq.tasks.task import Signature
+__all__ = ["Binding", "cut"]
 
-__all__ = ["Binding"]
-
+MOST_AT_ONCE = 256  # steps that one request asks for
 MOST_PLANS = 100
 MOST_QUEUES = 1_000  # that are kept open
 
@@ -62,12 +49,12 @@ class Binding:
     def __init__(
         self, client: Client, options: Callable[[str, Collection[str]], Mapping[str, TaskOptions]]
     ) -> None:
-        self.client, self.results = client, ResultLog(client)
+        self.client, self.results = client, ResultBackend(client)
         self._options = options
         self._lock = OwnLock()
         self._opened_queues: dict[str, _Opened] = {}
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
-        self._places: dict[str, Places] = {}  # of the same
+        self._assigned: dict[str, AssignedIds] = {}  # of the same
 
     def send(
         self, queue: str, messages: Sequence[OutgoingMessage], tasks: Collection[str] = ()
@@ -109,28 +96,6 @@ class Binding:
             self._opened_queues.pop(queue, None)
             return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
 
-    def schedule(self, schedule: str, call: Signature[Any], timing: ScheduleKeywords) -> Schedule:
-        """Send a call at each occurrence of a schedule. A queue that is missing is created."""
-        message, queue = call.message(), call.options.queue
-        wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
-        if given := [each for each, value in wrong.items() if value]:
-            raise InvalidSetting(
-                f"{given[0]}={shown(wrong[given[0]])} of task {call.task.name!r}: a schedule says when its task is "
-                "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
-                f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
-            )
-        self._opened_queue(queue, [call.task.name])
-        return self.client.schedules.create(
-            schedule,
-            queue=queue,
-            body=message.body,
-            headers=message.headers,
-            priority=message.priority,
-            group=message.group,
-            ttl=message.ttl,
-            **timing,
-        )
-
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
         """A queue of tasks, of these among others; created with their limits if it is missing."""
         options = self._options(name, tasks)
@@ -153,7 +118,7 @@ class Binding:
             for each in messages
             if each.state is EntryState.IN_FLIGHT
         }
-        waiting = self.results.waiting(list(held))
+        waiting = self.results.reserved(list(held))
         return {each.id for task, each in held.items() if waiting.get(task) != each.deliveries}
 
     def stored(self, task: str) -> StoredMessage | None:
@@ -231,15 +196,20 @@ class Binding:
         stored = self._stored_steps(workflow, plan, numbers)
         return {number: each for number, each in stored.items() if _is_open(each)}
 
+    def entered_steps(self, workflow: str, numbers: Sequence[int]) -> set[int]:
+        """Those of these steps of which an entry stands, or did a moment ago."""
+        found = set[int]()
+        for some in cut(numbers):
+            entered = self.results.entered([f"{workflow}#{number}" for number in some])
+            found.update(number for number, there in zip(some, entered, strict=True) if there)
+        return found
+
     def _stored_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
         found: dict[int, StoredMessage] = {}
-        by_queue: dict[str, list[int]] = {}
-        for number in numbers:
-            by_queue.setdefault(plan.steps[number].queue, []).append(number)
-        for name, some in by_queue.items():
+        for name, some in plan.by_queue(numbers).items():
             with suppress(QueueNotFound):
                 queue = self.client.queue(name)
-                found |= self._in_places(queue, workflow, plan, some)
+                found |= self._under_assigned_ids(queue, workflow, plan, some)
                 found |= _under_keys(queue, workflow, [each for each in some if each not in found])
         return found
 
@@ -250,25 +220,25 @@ class Binding:
             return None
         return self._stored_steps(workflow, plan, [number]).get(number)
 
-    def _in_places(
+    def _under_assigned_ids(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
     ) -> dict[int, StoredMessage]:
         """First steps that were sent under ids that are written down."""
-        if not are_enough(plan.first) or all(plan.steps[number].after for number in numbers):
+        if not is_worth_assigning(plan.first) or all(plan.steps[number].after for number in numbers):
             return {}
-        places = self._places_of(workflow)
+        places = self._assigned_ids_of(workflow)
         ids = {places[number].id: number for number in numbers if number in places}
         return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
 
-    def _places_of(self, workflow: str) -> Places:
+    def _assigned_ids_of(self, workflow: str) -> AssignedIds:
         """Where first steps are; what was read once stays true."""
-        if (known := self._places.get(workflow)) is not None:
+        if (known := self._assigned.get(workflow)) is not None:
             return known
-        if (found := self.results.places(workflow)) is None:
+        if (found := self.results.assigned_ids(workflow)) is None:
             return {}
-        if len(self._places) >= MOST_PLANS:
-            self._places = {}
-        self._places[workflow] = found
+        if len(self._assigned) >= MOST_PLANS:
+            self._assigned = {}
+        self._assigned[workflow] = found
         return found
 
     def _opened(self, task: str) -> Queue:
@@ -294,6 +264,11 @@ class Binding:
                 _tell_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
                 known.tasks.update(new)
         return known
+
+
+def cut(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """These steps, as many at a time as one request asks for."""
+    return (numbers[place : place + MOST_AT_ONCE] for place in range(0, len(numbers), MOST_AT_ONCE))
 
 
 def _is_open(message: StoredMessage) -> bool:

@@ -22,10 +22,9 @@ from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 
-__all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
+__all__ = ["Loop", "Middleware", "a_thread_starts", "check_middleware", "run_function"]
 
 _log = logging.getLogger(__name__)
-
 _OTHERS = "something that the task awaited was cancelled"
 LONGEST_LOOK_SECONDS = 30.0  # between two looks at whether an async function was cancelled
 
@@ -36,7 +35,7 @@ class Middleware:
     What ``before`` or ``around`` raises is a failure of the task. What ``after`` raises is logged.
 
     >>> class Timed(Middleware):
-    ...     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:
+    ...     def ancestors_of(self, task: CurrentTask, call: Callable[[], object]) -> object:
     ...         print("begins", task.name)
     ...         return call()
     >>> import shardq.tasks
@@ -55,7 +54,7 @@ class Middleware:
     def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
         """Called when it has ended, with what it returned or raised."""
 
-    def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
+    def ancestors_of(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
         """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
         return call()
 
@@ -72,7 +71,7 @@ def check_middleware(given: object) -> tuple[Middleware, ...]:
             raise InvalidSetting(
                 f"middleware={shown(each)}: give instances of classes derived from Middleware"
             )
-        for name in ("before", "after", "around"):
+        for name in ("before", "after", "ancestors_of"):
             check_runs("middleware", getattr(each, name))
     return checked
 
@@ -166,7 +165,7 @@ def _wrapped(middleware: Middleware, current: CurrentTask, call: Callable[[], An
     def wrapped() -> Any:
         middleware.before(current)
         try:
-            value = middleware.around(current, call)
+            value = middleware.ancestors_of(current, call)
         except BaseException as error:
             _tell(middleware, current, None, error)
             raise
@@ -262,6 +261,7 @@ def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
 
 
 _PAUSE = 0.001  # seconds
+
 _PATIENCE = (
     10.0  # seconds: a thread whose start was cut off by the handler of a signal seems to start for ever
 )

@@ -13,13 +13,13 @@ import msgspec
 
 from shardq.base.wording import shown
 from shardq.errors import InvalidSetting, ShardqError
+from shardq.tasks.entries import MAX_ENTRY_BYTES
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
-from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
+from shardq.tasks.result_backend import ResultBackend
 
 __all__ = ["CurrentTask", "check_wait", "current_task", "is_in_worker", "running"]
 
 _log = logging.getLogger(__name__)
-
 LOOK_SECONDS = 1.0  # a task that asks whether it was cancelled asks the store so often
 TELL_SECONDS = 0.5  # and notes its progress so often
 
@@ -43,7 +43,7 @@ class CurrentTask:
         identity: str,
         deliveries: int,
         keep: float,
-        log: ResultLog | None = None,
+        log: ResultBackend | None = None,
         stopping: Callable[[], bool] | None = None,
     ) -> None:
         self.name, self.id, self.deliveries = name, identity, deliveries
@@ -106,7 +106,7 @@ class CurrentTask:
             return
         self._told_at = now
         try:
-            self._log.tell(self.id, body, self._keep)
+            self._log.write_progress(self.id, body, self._keep)
         except ShardqError as error:
             if not error.retryable:
                 raise

@@ -1,6 +1,6 @@
 """Entries that are written once: messages with unique keys in a queue of shardq's own.
 
-An entry is delayed by the time for which it is to be kept. When it is due, it is over: it counts for nothing, and a
+An entry is delayed by the time for which it is to be kept. When it is due, it has expired: it counts for nothing, and a
 worker removes it.
 """
 
@@ -10,7 +10,9 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.batch import Batch
@@ -21,8 +23,35 @@ from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of, stored_in, waiting_on
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
+from shardq.tasks.errors import Failure
 
-__all__ = ["EntryQueue"]
+__all__ = ["Decided", "Entry", "EntryQueue"]
+
+MAX_RESULT_BYTES = 100_000_000
+MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
+Kind = Literal["done", "failed", "cancelled"]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a task."""
+
+    state: Kind
+    value: bytes = b""  # of a task that is done
+    failure: Failure | None = None
+    seconds: float | None = None  # for which its last attempt ran
+    apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
+    partial: bool = False  # of a bucket in which failures were collected: a retry tries them again
+    origin: int | None = None  # of a step that was given up: the number of the one before it that failed
+    large: str = ""  # of a task whose value is stored beside the queue: the id under which it is
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """An entry that is to be written, unless another one stands, and for how many seconds it is kept."""
+
+    task: str
+    entry: Entry
+    keep: float
+
 
 _FEW, _MANY = 10, 1_000  # entries that are removed together
 _BYTES = 10_000_000  # that they have together, nearly: their values come with them

@@ -1,4 +1,4 @@
-"""The ids of workflows and of their steps, and the unique keys that are made of them.
+"""The ids of tasks, workflows and steps, the unique keys that are made of them, and the headers of their messages.
 
 A workflow has the id of the message that begins it. A step has a path behind it: its number, behind those of the
 buckets that it is in, as in ``tasks:0:3:...:0#2#17``. When a workflow was retried, the number of the run stands before
@@ -11,24 +11,42 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from shardq.base.outgoing_message import Headers
 from shardq.base.receipt import ID_PATTERN, MessageId
 from shardq.base.wording import shown
 from shardq.core.sending.prepared import MAX_KEY_LENGTH
-from shardq.errors import InvalidReceipt
+from shardq.errors import InvalidMessage, InvalidReceipt
+from shardq.message import Message, StoredMessage
+from shardq.tasks.options import LONGEST_KEPT
 
 __all__ = [
-    "MOST_RUNS",
     "StepId",
-    "around",
+    "ancestors_of",
     "check_task_id",
+    "headers_of",
     "in_run",
     "is_step",
+    "is_step_message",
+    "kept_seconds",
     "key_of",
+    "result_id",
     "run_of",
     "runs_of",
     "split_step",
     "step_id",
 ]
+
+NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
+"""The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
+
+APART = "task-input-apart"
+"""Of a step that takes what does not fit into its message: its worker reads what the steps before it returned."""
+
+RUN = "task-run"
+"""Of the message that begins another run of a workflow: the id of the run."""
+
+WORKFLOW = "shardq.workflow"
+"""What the message is called that begins a workflow, in place of a task's name."""
 
 
 class StepId(NamedTuple):
@@ -50,7 +68,7 @@ def split_step(step: str) -> tuple[str, int]:
     return workflow, int(number)
 
 
-def around(step: str) -> list[str]:
+def ancestors_of(step: str) -> list[str]:
     """The ids of the buckets that a step is in, from the inside out, then that of the workflow; none of a task."""
     found: list[str] = []
     while "#" in step:
@@ -117,3 +135,29 @@ MOST_RUNS = 9_999
 """Of one workflow. What became of a step is looked for in the runs before its own, too."""
 
 _ID = re.compile(rf"{ID_PATTERN}(@[1-9][0-9]{{0,3}})?(#(0|[1-9][0-9]{{0,8}}))*")
+
+
+def headers_of(message: Message | StoredMessage) -> Headers:
+    """The headers of a message; none of one that is damaged in the store, which fails when its task is looked for."""
+    try:
+        return message.headers
+    except InvalidMessage:
+        return {}
+
+
+def result_id(message: Message) -> str:
+    """The id under which the result of a task is stored: its own, or that of the step."""
+    step = headers_of(message).get(STEP)
+    return str(step) if step is not None and is_step(step) else message.id
+
+
+def kept_seconds(message: Message | StoredMessage) -> float:
+    """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
+    keep = headers_of(message).get(KEEP)
+    return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
+
+
+def is_step_message(message: Message) -> bool:
+    """True for the message of a step of a workflow."""
+    step = headers_of(message).get(STEP)
+    return step is not None and is_step(step)

@@ -17,11 +17,10 @@ from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
 
-__all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions"]
+__all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions", "make_options"]
 
 LONGEST_NAME = 200
 LONGEST_KEPT = 366 * 86_400.0
-
 Named = str | Callable[..., str]
 
 

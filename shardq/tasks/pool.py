@@ -17,7 +17,7 @@ from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
 
-__all__ = ["TaskPool", "tasks_named"]
+__all__ = ["TaskPlan", "TaskPool", "tasks_named"]
 
 
 class TaskPlan(WorkerPlan, frozen=True, kw_only=True):

@@ -6,26 +6,22 @@ import asyncio
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import shardq
 from shardq.base.wording import shown
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
-from shardq.tasks.collected import Collected, goes_on, read_collected
+from shardq.tasks.arguments import Arguments
+from shardq.tasks.binding import Binding
 from shardq.tasks.current import check_wait, is_in_worker
+from shardq.tasks.entries import Decided, Entry
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
-from shardq.tasks.gathering import gather
 from shardq.tasks.ids import MOST_RUNS, check_task_id, in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
-from shardq.tasks.results import Decided, Entry
+from shardq.tasks.steps import Collected, gather, read_collected, unblocks
 from shardq.tasks.views import TaskView, views_of_steps
-
-if TYPE_CHECKING:
-    import shardq.tasks.binding
-    import shardq.tasks.task
 
 __all__ = ["NothingSent", "WorkflowResult"]
 
@@ -39,12 +35,12 @@ class WorkflowResult:
 
     def __init__(
         self,
-        binding: shardq.tasks.binding.Binding,
+        binding: Binding,
         identity: str,
-        tasks: Mapping[str, shardq.tasks.Task[Any, Any, Any]],
+        arguments: Mapping[str, Arguments],
         plan: Plan | None = None,
     ) -> None:
-        self.id, self._binding, self._tasks, self._known = _checked(identity), binding, tasks, plan
+        self.id, self._binding, self._arguments, self._known = _checked(identity), binding, arguments, plan
 
     @property
     def results(self) -> tuple[Result[Any], ...]:
@@ -116,12 +112,12 @@ class WorkflowResult:
         """
         plan = self._plan()
         for found in gather(self._binding, self._run(), plan, plan.ends):
-            task = self._tasks.get(found.task)
+            arguments = self._arguments.get(found.task)
             if not found.collected:
-                yield decoded(task, found.value)
+                yield decoded(arguments, found.value)
                 continue
             value, failure = read_collected(found.value)
-            yield Collected(None if failure else decoded(task, value), failure)
+            yield Collected(None if failure else decoded(arguments, value), failure)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on an event loop. Errors as in :meth:`get`."""
@@ -138,7 +134,7 @@ class WorkflowResult:
         if self._is_gone(plan, run):
             return False
         results, steps = self._binding.results, [step_id(run, step).text for step in range(len(plan.steps))]
-        steps += [run] if plan.tail else []
+        steps += [run] if plan.replaces_task else []
         stands = results.read_many(steps)  # what was done in a run before has no entry of this one
         results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in stands])
         self._binding.remove(run)
@@ -189,8 +185,8 @@ class WorkflowResult:
         return in_run(self.id, self._binding.results.last_run(self.id))
 
     def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
-        task = self._tasks.get(plan.steps[step].task)
-        return Result(self._binding, step_id(run, step).text, task, plan.keep)
+        arguments = self._arguments.get(plan.steps[step].task)
+        return Result(self._binding, step_id(run, step).text, arguments, plan.keep)
 
     def _ends(self, plan: Plan, run: str) -> list[_End]:
         return [_End(self._binding, plan, end, self._result(plan, run, end)) for end in plan.ends]
@@ -251,9 +247,7 @@ _TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 class _End:
     """An end of a workflow. A failure that is collected is a value."""
 
-    def __init__(
-        self, binding: shardq.tasks.binding.Binding, plan: Plan, number: int, result: Result[Any]
-    ) -> None:
+    def __init__(self, binding: Binding, plan: Plan, number: int, result: Result[Any]) -> None:
         self._binding, self._plan, self._number, self._result = binding, plan, number, result
 
     @property
@@ -268,7 +262,7 @@ class _End:
     def _is_collected(self) -> bool:
         if not self._plan.steps[self._number].collected:
             return False
-        return goes_on(self._plan, self._number, self._binding.results.read(self._result.id))
+        return unblocks(self._plan, self._number, self._binding.results.read(self._result.id))
 
     def wait(self, timeout: float | None) -> None:
         with self._as_value():

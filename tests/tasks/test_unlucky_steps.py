@@ -218,7 +218,7 @@ def test_a_task_goes_on_while_the_store_is_away(
 
     result = work.send()
     monkeypatch.setattr(current, "LOOK_SECONDS", 0.0)
-    for asked in ("standing", "tell"):
+    for asked in ("standing", "write_progress"):
         monkeypatch.setattr(tasks.binding.results, asked, fail)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()

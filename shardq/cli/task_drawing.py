@@ -46,7 +46,7 @@ def as_svg(views: Sequence[TaskView]) -> str:
 
 def _nodes(views: Sequence[TaskView]) -> list[Node]:
     return [
-        Node(f"{view.number} {_name(view)}", view.state, view.state, _line(view), view.after)
+        Node(f"{view.number} {_label(view)}", view.state, view.state, _line(view), view.after)
         for view in views
     ]
 
@@ -55,7 +55,7 @@ def _line(view: TaskView) -> str:
     after = "" if len(view.after) < 2 else f"after {_ranges(view.after)}"
     ended = "" if view.ended is None else view.ended.strftime("%Y-%m-%d %H:%M:%S")
     seconds = "" if view.seconds is None else _seconds(view.seconds)
-    facts = [view.number, _name(view), view.state, ended, seconds, view.failure or "", after]
+    facts = [view.number, _label(view), view.state, ended, seconds, view.failure or "", after]
     return "  ".join(" ".join(fact.split()) for fact in facts if fact)
 
 
@@ -66,7 +66,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"
 
 
-def _name(view: TaskView) -> str:
+def _label(view: TaskView) -> str:
     return view.task if view.steps is None else f"{view.task} of {view.steps} steps"
 
 

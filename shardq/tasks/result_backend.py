@@ -1,64 +1,43 @@
 """What became of tasks: entries that are written once, under keys that are made of the tasks' ids.
 
-Whoever writes first decides: the worker that ran the task, or somebody who cancels it. The plans of workflows are
-entries too, in a queue of their own, so that whoever lists workflows has to look at nothing else.
+The first writer decides: the worker that ran the task, or a client that cancels it. The plans of workflows are entries
+too, in a queue of their own, so that a list of workflows reads nothing else.
 """
 
 from __future__ import annotations
 
+import logging
+import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from itertools import chain, islice
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.errors import UniqueKeyTaken
+from shardq.errors import ShardqError, UniqueKeyTaken
 from shardq.message import StoredMessage
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.ids import around, in_run, key_of, run_of, runs_of
-from shardq.tasks.places import Places, read_places
+from shardq.tasks.entries import MAX_ENTRY_BYTES, Decided, Entry, EntryQueue
+from shardq.tasks.errors import ResultMissing
+from shardq.tasks.ids import ancestors_of, in_run, key_of, run_of, runs_of
+from shardq.tasks.plans import AssignedIds, read_assigned_ids
 
-__all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
+__all__ = ["ResultBackend", "Upkeep"]
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"
-WAITING_SECONDS = 60.0  # for which it is kept that a task waits in a worker
-MAX_RESULT_BYTES = 100_000_000
-MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
+RESERVED_SECONDS = 60.0  # for which it is kept that a task waits in a worker
 _WORKFLOW = "workflow"  # the header of its plan: its id
 _PAUSE = 0.05  # seconds
 
-Kind = Literal["done", "failed", "cancelled"]
 
-
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a task."""
-
-    state: Kind
-    value: bytes = b""  # of a task that is done
-    failure: Failure | None = None
-    seconds: float | None = None  # for which its last attempt ran
-    apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
-    partial: bool = False  # of a bucket in which failures were collected: a retry tries them again
-    origin: int | None = None  # of a step that was given up: the number of the one before it that failed
-    large: str = ""  # of a task whose value is stored beside the queue: the id under which it is
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """An entry that is to be written, unless another one stands, and for how many seconds it is kept."""
-
-    task: str
-    entry: Entry
-    keep: float
-
-
-class ResultLog:
+class ResultBackend:
     """The entries of a store: what became of tasks and steps, and the plans of workflows."""
 
     def __init__(self, client: Client) -> None:
@@ -118,7 +97,7 @@ class ResultLog:
 
         For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
         """
-        above = {task: [task, *around(task)] for task in tasks}
+        above = {task: [task, *ancestors_of(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
         found = self.read_many(wanted)
         overtaken = self._overtaken(tasks) if working else set[str]()
@@ -199,14 +178,14 @@ class ResultLog:
         message = self._read("w", in_run(workflow, 0), kept_in)
         return None if message is None else cast("bytes", message.body)
 
-    def enter_places(self, workflow: str, places: bytes, keep: float) -> None:
+    def enter_assigned_ids(self, workflow: str, places: bytes, keep: float) -> None:
         """Write down where the first steps of a workflow or bucket are to be stored, unless that is written."""
         self._results.write([_message("s", workflow, places, keep)])
 
-    def places(self, workflow: str) -> Places | None:
+    def assigned_ids(self, workflow: str) -> AssignedIds | None:
         """Where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
         message = self._read("s", workflow, self._results)
-        return None if message is None else read_places(cast("bytes", message.body))
+        return None if message is None else read_assigned_ids(cast("bytes", message.body))
 
     def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
         """The workflows that have begun, and are kept: their ids, and their plans as they are stored."""
@@ -221,31 +200,31 @@ class ResultLog:
             for each, holder in zip(workflows, again, strict=True)
         ]
 
-    def tell(self, task: str, progress: bytes, keep: float) -> None:
+    def write_progress(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
         with suppress(UniqueKeyTaken):  # that is over, and is being removed just now
             self._results.write([_message("p", task, progress, keep, "replace")])
 
-    def told(self, task: str) -> bytes | None:
+    def progress(self, task: str) -> bytes | None:
         """How far a task is, as it was noted last."""
         message = self._read("p", task, self._results)
         return None if message is None else cast("bytes", message.body)
 
-    def enter_waiting(self, deliveries: Mapping[str, int]) -> None:
+    def enter_reserved(self, deliveries: Mapping[str, int]) -> None:
         """Note that tasks wait in a worker at these deliveries, for a minute."""
         self._results.write(
             [
-                _message("q", task, str(delivery).encode(), WAITING_SECONDS, "replace")
+                _message("q", task, str(delivery).encode(), RESERVED_SECONDS, "replace")
                 for task, delivery in deliveries.items()
             ]
         )
 
-    def remove_waiting(self, tasks: Iterable[str]) -> None:
+    def remove_reserved(self, tasks: Iterable[str]) -> None:
         """Take that back: they begin, or are returned to their queue."""
         for task in tasks:
             self._results.remove(key_of("q", task))
 
-    def waiting(self, tasks: Sequence[str]) -> dict[str, int]:
+    def reserved(self, tasks: Sequence[str]) -> dict[str, int]:
         """The tasks that wait in a worker, each with its delivery."""
         found = self._find("q", tasks) if tasks else {}
         return {task: int(cast("bytes", message.body)) for task, message in found.items()}
@@ -289,3 +268,60 @@ _PLANS = 50
 _RUNS = 8  # runs of a workflow that are looked for at a time
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
+
+_log = logging.getLogger(__name__)
+UPKEEP_SECONDS = 60.0
+
+
+class Upkeep:
+    """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
+
+    It ends soon when its worker is ``stopping``, and asks the store nothing more when the worker has no time left for
+    that: every request is within ``leaving()``. What fails is left to the next time. For one thread.
+    """
+
+    def __init__(
+        self,
+        results: ResultBackend,
+        *,
+        beside: bool,
+        stopping: Callable[[], bool],
+        leaving: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._results, self._beside = results, beside
+        self._stopping, self._leaving = stopping, leaving
+        self._closed = Flag()
+        self._thread: threading.Thread | None = None
+        self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
+
+    def look(self) -> None:
+        """Begin if it is time, unless the one before is still at it."""
+        if time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = time.monotonic() + UPKEEP_SECONDS
+        if self._beside:
+            self._thread = threading.Thread(target=self._remove, name="shardq-tasks-upkeep", daemon=True)
+            self._thread.start()
+        else:
+            self._remove()
+
+    def finish(self) -> None:
+        """Remove all that is over now, unless the worker is stopping."""
+        self._wait()
+        self._remove()
+
+    def close(self) -> None:
+        """End the thread, after the entries that it removes just now."""
+        self._closed.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _remove(self) -> None:
+        try:
+            with self._leaving():
+                self._results.remove_old(lambda: self._closed.is_set() or self._stopping())
+        except ShardqError as error:
+            _log.warning("results whose time is over were not removed: %s", error)
