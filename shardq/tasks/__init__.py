@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shardq.tasks.app import InlineTasks, SentTask, Tasks
-from shardq.tasks.calling import Middleware
-from shardq.tasks.current import CurrentTask, current_task
+from shardq.tasks.calling import CurrentTask, Middleware, current_task
 from shardq.tasks.errors import (
     ArgumentsRejected,
     Failure,

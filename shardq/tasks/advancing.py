@@ -26,9 +26,8 @@ from shardq.errors import (
 )
 from shardq.message import Message
 from shardq.tasks.binding import Binding
-from shardq.tasks.entries import MAX_RESULT_BYTES, Decided, Entry
+from shardq.tasks.entries import MAX_RESULT_BYTES, Decided, Entry, in_run, run_of, split_step, step_id
 from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.ids import in_run, run_of, split_step, step_id
 from shardq.tasks.plans import Plan, joined, joined_up_to, read_plan, read_plans, with_input, write_plan
 from shardq.tasks.steps import (
     bytes_left,

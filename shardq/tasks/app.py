@@ -13,7 +13,7 @@ from shardq.client import Client, check_client
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.queue_internals import waiting_in
-from shardq.tasks.ids import NAME, WORKFLOW
+from shardq.tasks.entries import NAME, WORKFLOW
 from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.registry import TaskRegistry
 from shardq.tasks.result import Result
@@ -28,6 +28,8 @@ from shardq.worker import WorkerReport
 from shardq.worker.policy import HandlerExited
 
 __all__ = ["InlineTasks", "SentTask", "TaskDecorator", "Tasks"]
+
+P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -49,9 +51,6 @@ class TaskDecorator(Protocol):
     ) -> Task[P, Coroutine[Any, Any, T], T]: ...
     @overload
     def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
-
-
-P = ParamSpec("P")
 
 
 class Tasks(TaskRegistry):

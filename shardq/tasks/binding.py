@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.rate import Rate
@@ -19,12 +19,14 @@ from shardq.queue_internals import found_in, holders_of
 from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
-from shardq.tasks.ids import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id
+from shardq.tasks.entries import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id
 from shardq.tasks.options import TaskOptions
 from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
 from shardq.tasks.result_backend import ResultBackend
 
 __all__ = ["Binding", "cut"]
+
+T = TypeVar("T")
 
 MOST_AT_ONCE = 256  # steps that one request asks for
 MOST_PLANS = 100
@@ -64,22 +66,14 @@ class Binding:
         ``tasks`` are those that follow in this queue from a message that begins a workflow.
         """
         names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
-        producer = self._opened_queue(queue, names).producer
         try:
-            return _sent(producer, messages)
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return _sent(self._opened_queue(queue, names).producer, messages)
+            return self._with_queue(queue, names, lambda opened: _sent(opened.producer, messages))
         except MessageTooLarge as error:
             raise self._too_large(queue, messages) from error
 
     def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
         """The settings of a queue of tasks, at most a second old. One that is missing is created."""
-        try:
-            return self._opened_queue(queue, tasks).queue.settings
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return self._opened_queue(queue, tasks).queue.settings
+        return self._with_queue(queue, tasks, lambda opened: opened.queue.settings)
 
     def send_stream(
         self,
@@ -90,11 +84,7 @@ class Binding:
     ) -> str:
         """Store a message whose body is what a file gives, and return its id. The rest is as in :meth:`send`."""
         options: Any = {"headers": message.headers, "delay": message.delay}
-        try:
-            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
+        return self._with_queue(queue, tasks, lambda opened: opened.producer.send_stream(body(), **options))
 
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
         """A queue of tasks, of these among others; created with their limits if it is missing."""
@@ -247,6 +237,14 @@ class Binding:
     def _queue_of(self, workflow: str) -> Queue:
         """The queue of the messages that begin a workflow, and its runs."""
         return self._opened(in_run(workflow, 0))
+
+    def _with_queue(self, queue: str, tasks: Collection[str], use: Callable[[_Opened], T]) -> T:
+        """Return what is made of a queue; it is opened again if it was deleted."""
+        try:
+            return use(self._opened_queue(queue, tasks))
+        except QueueNotFound:
+            self._opened_queues.pop(queue, None)
+            return use(self._opened_queue(queue, tasks))
 
     def _opened_queue(self, queue: str, tasks: Collection[str]) -> _Opened:
         known = self._opened_queues.get(queue)  # another thread may take it out

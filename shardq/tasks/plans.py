@@ -20,7 +20,7 @@ import msgspec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Headers, OutgoingMessage
 from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage, MessageTooLarge
-from shardq.tasks.ids import APART, KEEP, NAME, STEP, TIMEOUT, WORKFLOW, step_id
+from shardq.tasks.entries import APART, KEEP, NAME, STEP, TIMEOUT, WORKFLOW, step_id
 
 __all__ = [
     "AssignedId",
@@ -45,6 +45,11 @@ __all__ = [
     "write_assigned_ids",
     "write_plan",
 ]
+
+_LIST_BYTES = 5  # that say how long a list is
+MAX_PLAN_BYTES = 1_000_000
+_LENGTH_BYTES = 4
+MIN_ASSIGNED = 8  # steps for which an entry is worth writing
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -186,14 +191,10 @@ def parted(values: bytes) -> list[bytes]:
     return [bytes(value) for value in _VALUES.decode(values)]
 
 
-_LIST_BYTES = 5  # that say how long a list is
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Plan)
 _VALUES = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ARGUMENTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-
-MAX_PLAN_BYTES = 1_000_000
-_LENGTH_BYTES = 4
 
 
 class Bucket(NamedTuple):
@@ -280,8 +281,6 @@ class _Frames(io.RawIOBase):
 
 
 _FRAME = msgspec.msgpack.Decoder(tuple[str, bytes])
-
-MIN_ASSIGNED = 8  # steps for which an entry is worth writing
 
 
 class AssignedId(msgspec.Struct, frozen=True, array_like=True):

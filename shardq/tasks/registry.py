@@ -15,7 +15,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Middleware, check_middleware
-from shardq.tasks.ids import WORKFLOW
+from shardq.tasks.entries import WORKFLOW
 from shardq.tasks.options import TaskOptions
 from shardq.tasks.task import Task
 

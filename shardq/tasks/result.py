@@ -13,10 +13,9 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding, cut
-from shardq.tasks.current import check_wait
-from shardq.tasks.entries import Decided, Entry
+from shardq.tasks.calling import check_wait
+from shardq.tasks.entries import Decided, Entry, split_step
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
-from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan
 
 __all__ = ["Result", "decoded", "may_be_sent", "timed_out"]

@@ -23,17 +23,31 @@ from shardq.base.waits import Flag
 from shardq.client import Client
 from shardq.errors import ShardqError, UniqueKeyTaken
 from shardq.message import StoredMessage
-from shardq.tasks.entries import MAX_ENTRY_BYTES, Decided, Entry, EntryQueue
+from shardq.tasks.entries import (
+    MAX_ENTRY_BYTES,
+    Decided,
+    Entry,
+    EntryQueue,
+    ancestors_of,
+    in_run,
+    key_of,
+    run_of,
+    runs_of,
+)
 from shardq.tasks.errors import ResultMissing
-from shardq.tasks.ids import ancestors_of, in_run, key_of, run_of, runs_of
 from shardq.tasks.plans import AssignedIds, read_assigned_ids
 
 __all__ = ["ResultBackend", "Upkeep"]
+
+_log = logging.getLogger(__name__)
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"
 RESERVED_SECONDS = 60.0  # for which it is kept that a task waits in a worker
 _WORKFLOW = "workflow"  # the header of its plan: its id
+UPKEEP_SECONDS = 60.0
+_PLANS = 50
+_RUNS = 8  # runs of a workflow that are looked for at a time
 _PAUSE = 0.05  # seconds
 
 
@@ -264,13 +278,8 @@ def _message(
     return OutgoingMessage(body=body, unique_key=key_of(kind, task), delay=keep, on_conflict=on_conflict)
 
 
-_PLANS = 50
-_RUNS = 8  # runs of a workflow that are looked for at a time
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
-
-_log = logging.getLogger(__name__)
-UPKEEP_SECONDS = 60.0
 
 
 class Upkeep:

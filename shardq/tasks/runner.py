@@ -14,9 +14,22 @@ from shardq.message import Message
 from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.tasks.advancing import UNSENDABLE, give_up, start_bucket, start_run, start_workflow
 from shardq.tasks.binding import Binding
-from shardq.tasks.calling import Loop, Middleware, run_function
-from shardq.tasks.current import CurrentTask
-from shardq.tasks.entries import MAX_RESULT_BYTES, Entry
+from shardq.tasks.calling import CurrentTask, Loop, Middleware, run_function
+from shardq.tasks.entries import (
+    APART,
+    MAX_RESULT_BYTES,
+    NAME,
+    RUN,
+    TIMEOUT,
+    WORKFLOW,
+    Entry,
+    check_task_id,
+    headers_of,
+    is_step_message,
+    kept_seconds,
+    result_id,
+    run_of,
+)
 from shardq.tasks.errors import (
     ArgumentsRejected,
     ResultMissing,
@@ -25,24 +38,11 @@ from shardq.tasks.errors import (
     UnknownTask,
     WaitRejected,
 )
-from shardq.tasks.ids import (
-    APART,
-    NAME,
-    RUN,
-    TIMEOUT,
-    WORKFLOW,
-    check_task_id,
-    headers_of,
-    is_step_message,
-    kept_seconds,
-    result_id,
-    run_of,
-)
+from shardq.tasks.in_flight import AGAIN_SECONDS, Unit
 from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
 from shardq.tasks.task import Task, store_replacement
-from shardq.tasks.unit import AGAIN_SECONDS, Unit
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate

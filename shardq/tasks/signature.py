@@ -14,8 +14,8 @@ from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Middleware
+from shardq.tasks.entries import KEEP, NAME, TIMEOUT
 from shardq.tasks.errors import ArgumentsRejected
-from shardq.tasks.ids import KEEP, NAME, TIMEOUT
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.result import Result
 

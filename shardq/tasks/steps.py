@@ -13,9 +13,8 @@ from shardq.base.unreadable import UNREADABLE
 from shardq.errors import MessageTooLarge
 from shardq.queue_internals import placed
 from shardq.tasks.binding import Binding
-from shardq.tasks.entries import MAX_RESULT_BYTES, Entry
+from shardq.tasks.entries import MAX_RESULT_BYTES, Entry, split_step
 from shardq.tasks.errors import Failure, ResultMissing, TaskFailed
-from shardq.tasks.ids import split_step
 from shardq.tasks.plans import (
     AssignedId,
     AssignedIds,

@@ -17,10 +17,9 @@ from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
-from shardq.tasks.calling import Loop, run_function
-from shardq.tasks.current import CurrentTask
+from shardq.tasks.calling import CurrentTask, Loop, run_function
+from shardq.tasks.entries import check_task_id, in_run
 from shardq.tasks.errors import ArgumentsRejected
-from shardq.tasks.ids import check_task_id, in_run
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_plan
 from shardq.tasks.result import Result

@@ -17,8 +17,7 @@ from shardq.message import StoredMessage
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
-from shardq.tasks.entries import Entry
-from shardq.tasks.ids import NAME, STEP, run_of
+from shardq.tasks.entries import NAME, STEP, Entry, run_of
 from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.result import Result, TaskState
 from shardq.tasks.steps import AT_ONCE, unblocks

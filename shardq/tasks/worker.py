@@ -18,12 +18,20 @@ from shardq.errors import Closed, InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.settings import check_number
-from shardq.tasks.calling import Loop
-from shardq.tasks.concurrency import PATIENCE_SECONDS, PrefetchLimit, ReservedTasks, ThreadPool
+from shardq.tasks.in_flight import (
+    PATIENCE_SECONDS,
+    EndedUnits,
+    ReservedTasks,
+    Unit,
+    first_of,
+    is_done,
+    settle_all,
+    units_of,
+)
 from shardq.tasks.registry import TaskRegistry
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
-from shardq.tasks.unit import EndedUnits, Unit, first_of, is_done, settle_all, units_of
+from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.last_attempts import Caution, set_apart

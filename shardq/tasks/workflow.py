@@ -13,7 +13,7 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
-from shardq.tasks.ids import KEEP, NAME, WORKFLOW
+from shardq.tasks.entries import KEEP, NAME, WORKFLOW
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import (
     Bucket,
@@ -314,8 +314,3 @@ def _moved(workflow: Workflow, by: int) -> list[Step]:
 
 def _buckets_moved(workflow: Workflow, by: int) -> dict[int, Bucket]:
     return {number + by: bucket for number, bucket in workflow.buckets.items()}
-
-
-MAX_REPLACEMENTS = (
-    30  # calls in place of calls: each makes the ids of steps longer, and costs a look when they run
-)

@@ -14,16 +14,18 @@ from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
-from shardq.tasks.current import check_wait, is_in_worker
-from shardq.tasks.entries import Decided, Entry
+from shardq.tasks.calling import check_wait, is_in_worker
+from shardq.tasks.entries import MOST_RUNS, Decided, Entry, check_task_id, in_run, run_of, step_id
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
-from shardq.tasks.ids import MOST_RUNS, check_task_id, in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.steps import Collected, gather, read_collected, unblocks
 from shardq.tasks.views import TaskView, views_of_steps
 
 __all__ = ["NothingSent", "WorkflowResult"]
+
+_LOOK_SECONDS = 1.0
+_TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 
 
 class WorkflowResult:
@@ -238,10 +240,6 @@ class NothingSent(WorkflowResult):
 
     def _run(self) -> str:
         return self.id
-
-
-_LOOK_SECONDS = 1.0
-_TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 
 
 class _End:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import TaskFailed, Tasks, binding, chain, group, plans
-from shardq.tasks.ids import in_run, is_step, key_of, run_of, runs_of
+from shardq.tasks.entries import in_run, is_step, key_of, run_of, runs_of
 
 NAMES = ["orders", "team@eu", "a@1", "mail/x@2.y-z_@3"]
 

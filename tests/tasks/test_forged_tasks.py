@@ -17,8 +17,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import TaskWorker, Workflow, chord, group, workflow
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.ids import is_step
+from shardq.tasks.entries import EntryQueue, is_step
 from shardq.tasks.plans import read_plan
 from shardq.tasks.signature import Signature
 from shardq.testing import ManualClock

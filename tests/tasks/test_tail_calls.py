@@ -28,8 +28,7 @@ from shardq.tasks import (
     plans,
     workflow,
 )
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.ids import key_of
+from shardq.tasks.entries import EntryQueue, key_of
 from shardq.tasks.result_backend import RESULTS
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from tests.dying_store import Died

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import shardq
 from shardq.base.clock import from_datetime
 from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, plans, workflow
-from shardq.tasks.concurrency import ThreadPool
-from shardq.tasks.ids import result_id
-from shardq.tasks.unit import Unit
+from shardq.tasks.entries import result_id
+from shardq.tasks.in_flight import Unit
+from shardq.tasks.threads import ThreadPool
 
 from .flows import KINDS, make_tasks, make_workflow
 from .history import Delivery, Phase

@@ -18,7 +18,7 @@ from shardq.message import StoredMessage
 from shardq.queue import Queue
 from shardq.queue_internals import stored_in
 from shardq.tasks.binding import Binding
-from shardq.tasks.ids import NAME, ancestors_of, check_task_id, in_run, is_step, kept_seconds, run_of
+from shardq.tasks.entries import NAME, ancestors_of, check_task_id, in_run, is_step, kept_seconds, run_of
 from shardq.tasks.result import Result
 from shardq.tasks.views import (
     MOST_LISTED,

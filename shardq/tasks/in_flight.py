@@ -1,33 +1,96 @@
-"""The messages that one thread of a worker runs in one go, and how they are settled."""
+"""The messages that a worker holds: those that have not begun, the units in which they run, and their settlement."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
-from shardq.errors import QueueFull, QueueNotFound, QueuePaused
+from shardq.errors import QueueFull, QueueNotFound, QueuePaused, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Outcome, Retry, Snooze
 from shardq.queue import Queue
 from shardq.queue_internals import one_by_one
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
-from shardq.tasks.entries import Decided, Entry
+from shardq.tasks.entries import Decided, Entry, is_step_message, kept_seconds, result_id
 from shardq.tasks.errors import Failure
-from shardq.tasks.ids import is_step_message, kept_seconds, result_id
+from shardq.tasks.result_backend import RESERVED_SECONDS, ResultBackend
 from shardq.worker.attempt import Attempt, Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
 from shardq.worker.settling import AttemptSettling
 
-__all__ = ["AGAIN_SECONDS", "EndedUnits", "Unit", "first_of", "is_done", "settle_all", "units_of"]
+__all__ = [
+    "AGAIN_SECONDS",
+    "EndedUnits",
+    "ReservedTasks",
+    "Unit",
+    "first_of",
+    "is_done",
+    "settle_all",
+    "units_of",
+]
+
+Persist = Callable[[Callable[[], None]], None]
+"""Carries out a step, and repeats it while the store is away."""
+
+PATIENCE_SECONDS = 0.5  # for which a task waits in its worker before that is noted
+AGAIN_SECONDS = 5.0  # until a task is delivered again whose begin or end could not be carried out
 
 
-AGAIN_SECONDS = 5.0
+class ReservedTasks:
+    """The tasks that one worker has received and not begun, so that others see that these wait. Safe for threads.
+
+    A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin of
+    each would cost every task a request. So what has waited in the worker for half a second is noted, once, and taken
+    back when it begins; so is what has ended, and is settled with the rest of its group. A note is for one delivery,
+    and is kept for a minute: what a dead worker has noted hides nothing.
+    """
+
+    def __init__(self, results: ResultBackend) -> None:
+        self._results = results
+        # By the id of each: when it is to be noted, and its delivery.
+        self._held: dict[str, tuple[float, int]] = {}
+        self._noted: set[str] = set()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+
+    @property
+    def are_new(self) -> bool:
+        """True when some are to be noted soon."""
+        return len(self._held) > len(self._noted)
+
+    def add(self, messages: Iterable[Message], patience: float = PATIENCE_SECONDS) -> None:
+        """Add tasks that were received, or that have ended. They are noted after so many seconds."""
+        at = time.monotonic() + patience
+        with self._lock:
+            self._held.update((result_id(each), (at, each.deliveries)) for each in messages)
+
+    def remove(self, messages: Iterable[Message]) -> None:
+        """Take out tasks that begin, or are returned to their queue. A store that is unreachable does not hold them."""
+        with self._lock:
+            ids = [each for each in map(result_id, messages) if self._held.pop(each, None)]
+            noted = self._noted.intersection(ids)
+            self._noted -= noted
+        if noted:
+            with self._writing, suppress(ShardqError):  # after what is being noted
+                self._results.remove_reserved(noted)
+
+    def write_due(self) -> None:
+        """Note those that have waited for long enough, in one request."""
+        now = time.monotonic()
+        with self._writing:
+            with self._lock:
+                late = {each: delivery for each, (at, delivery) in self._held.items() if at <= now}
+                self._held.update((each, (now + RESERVED_SECONDS / 2, late[each])) for each in late)
+                self._noted.update(late)
+            if late:
+                with suppress(ShardqError):
+                    self._results.enter_reserved(late)
 
 
 class Unit:
@@ -103,10 +166,6 @@ def units_of(batch: Batch, of_a_group: int) -> list[Unit]:
 def first_of(unit: Unit) -> Unit:
     """A unit of the first of its messages alone."""
     return unit if len(unit.attempt.batch) == 1 else Unit(unit.batch, unit.batch.part(unit.attempt.batch[:1]))
-
-
-Persist = Callable[[Callable[[], None]], None]
-"""Carries out a step, and repeats it while the store is away."""
 
 
 class EndedUnits:
