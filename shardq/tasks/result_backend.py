@@ -192,9 +192,9 @@ class ResultBackend:
         message = self._read("w", in_run(workflow, 0), kept_in)
         return None if message is None else cast("bytes", message.body)
 
-    def enter_assigned_ids(self, workflow: str, places: bytes, keep: float) -> None:
+    def enter_assigned_ids(self, workflow: str, ids: bytes, keep: float) -> None:
         """Write down where the first steps of a workflow or bucket are to be stored, unless that is written."""
-        self._results.write([_message("s", workflow, places, keep)])
+        self._results.write([_message("s", workflow, ids, keep)])
 
     def assigned_ids(self, workflow: str) -> AssignedIds | None:
         """Where the first steps of a workflow or bucket are stored, or were; None when that is not written."""

@@ -28,14 +28,12 @@ from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeho
 
 __all__ = ["Task", "store_replacement"]
 
-T = TypeVar("T")
-
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
-MAX_REPLACEMENTS = (
-    30  # calls in place of calls: each makes the ids of steps longer, and costs a look when they run
-)
+MAX_REPLACEMENTS = 30
+"""Of a task by a call, of that by another one, and so on: each makes ids longer, and costs a request at each step."""
 
 
 class Task(TaskDefinition, Generic[P, R, T]):
@@ -238,9 +236,8 @@ def store_replacement(
             "return a value, or send the next call by itself"
         )
     first = in_run(task, 0)
-    workflow = with_placeholder(
-        workflow_of(given), None, MessageId.parse(first.partition("#")[0]).shard.queue
-    )
+    queue = MessageId.parse(first.partition("#")[0]).shard.queue
+    workflow = with_placeholder(workflow_of(given), None, queue)
     plan = workflow.plan(keep if "#" in task else max(keep, KEEP_SECONDS), name, replaces_task=keep > 0)
     root = check_plan(write_plan(plan))
     if workflow.buckets or again:

@@ -168,7 +168,7 @@ class TaskWorker(Worker):
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
             held = (
                 self._prefetch.held
-            )  # before the look, which does not see what those send that end during it
+            )  # before the look, which does not see what those send that end meanwhile
             try:
                 longest = PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
                 # A task that dies meanwhile must not make dead letters of what is just being received.
