@@ -14,7 +14,7 @@ from shardq.message import Message
 from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.tasks.advancing import UNSENDABLE, give_up, start_bucket, start_run, start_workflow
 from shardq.tasks.binding import Binding
-from shardq.tasks.calling import CurrentTask, Loop, Middleware, run_function
+from shardq.tasks.calling import CurrentTask, Middleware, run_function
 from shardq.tasks.entries import (
     APART,
     MAX_RESULT_BYTES,
@@ -43,6 +43,7 @@ from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
 from shardq.tasks.task import Task, store_replacement
+from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate

@@ -17,13 +17,14 @@ from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
-from shardq.tasks.calling import CurrentTask, Loop, run_function
+from shardq.tasks.calling import CurrentTask, run_function
 from shardq.tasks.entries import check_task_id, in_run
 from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_plan
 from shardq.tasks.result import Result
 from shardq.tasks.signature import App, Signature, TaskDefinition, send_calls
+from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
 
 __all__ = ["Task", "store_replacement"]
@@ -53,6 +54,8 @@ class Task(TaskDefinition, Generic[P, R, T]):
     >>> tasks.drain().worked, result.get()
     (1, 6)
     """
+
+    function: Callable[P, R]
 
     def __init__(self, app: App, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
