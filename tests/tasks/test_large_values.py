@@ -21,7 +21,7 @@ from shardq.tasks import (
     chord,
     current_task,
     group,
-    results,
+    result_backend,
     workflow,
 )
 from shardq.testing import ManualClock, WrappedStore
@@ -68,10 +68,10 @@ def test_a_task_may_return_more_than_a_message_has(
     forgotten.forget()
     clock.advance(2 * 3_600)
     tasks.binding.results.remove_old()
-    client.queue(results.RESULTS).sweep()
+    client.queue(result_backend.RESULTS).sweep()
     with pytest.raises(ResultMissing):
         kept.get(timeout=0)
-    assert client.queue(results.RESULTS).peek(10) == []
+    assert client.queue(result_backend.RESULTS).peek(10) == []
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -162,7 +162,7 @@ class LooksAway(WrappedStore):
     away = False
 
     def exchange_keys(self, queue: str, *args: Any) -> Any:
-        if self.away and queue == results.RESULTS:
+        if self.away and queue == result_backend.RESULTS:
             raise StoreUnavailable("the store of this test is away")
         return super().exchange_keys(queue, *args)
 
