@@ -15,7 +15,7 @@ from shardq.consumer import Consumer
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.holding import ConsumerState
-from shardq.core.tracing import Event, EventKind
+from shardq.core.logs.event_log import Event, EventKind
 from shardq.errors import (
     BodyNotFound,
     Closed,

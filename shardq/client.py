@@ -20,8 +20,8 @@ from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
 from shardq.core.logs.event_log import write_entries
 from shardq.core.pinging import ping
 from shardq.core.queue_life import create_queue, delete_queue
-from shardq.core.receiving.trimming import drop_oldest
-from shardq.core.receiving.turns import check_queues
+from shardq.core.receiving.expiring import drop_oldest
+from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
@@ -343,7 +343,7 @@ def check_client(client: object) -> None:
 def _attend(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
     """Attend to a duty of a queue: a topic that is to be relayed, or a schedule."""
     if duty.startswith(_TOPICS):
-        from shardq.topics.duty import relay_beside  # noqa: PLC0415 - loaded when there is such a duty
+        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a duty
 
         return relay_beside(contexts, context, duty)
     from shardq.schedules import keep_going  # noqa: PLC0415 - as above

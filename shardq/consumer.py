@@ -13,13 +13,13 @@ from shardq.batch import Batch
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.large.writing import keep_body
+from shardq.core.large.bodies import keep_body
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.receiving.turns import InOrder, Turns
-from shardq.core.settling.lease_keeper import LeaseKeeper, LeaseKeepers
+from shardq.core.receiving.several_queues import InOrder, Turns
+from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.core.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, first_of

@@ -15,8 +15,8 @@ from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConfli
 from shardq.base.wording import kind_of, shown
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.large.bodies import StoredBody, store_body
 from shardq.core.large.collecting import remove_body
-from shardq.core.large.writing import StoredBody, store_body
 from shardq.core.sending.bulk_send import BulkSend, BundleLimits
 from shardq.core.sending.doors import SEND, admit, prepare
 from shardq.core.sending.prepared import check_bodies, prepare_options

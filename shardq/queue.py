@@ -17,10 +17,10 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
 from shardq.core.holding import ConsumerState, consumer_states, unlock
+from shardq.core.large.bodies import open_body
 from shardq.core.large.collecting import collect_bodies
-from shardq.core.large.reading import open_body
 from shardq.core.limits.queue_limits import check_limits
-from shardq.core.logs.event_log import tell_purged
+from shardq.core.logs.event_log import Event, tell_purged, trace
 from shardq.core.logs.log_queues import drop_logs, drop_old_logs
 from shardq.core.logs.results import with_results
 from shardq.core.receiving.expiring import expire, sweep_steps
@@ -35,7 +35,6 @@ from shardq.core.settling.dead_letters import (
     drop_dead_letter_queue,
 )
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
-from shardq.core.tracing import Event, trace
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer

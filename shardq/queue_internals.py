@@ -18,11 +18,11 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, find_many, slices
 from shardq.core.context.unique_keys import UniqueKeys
-from shardq.core.receiving.turns import check_queues, turns_of
+from shardq.core.receiving.several_queues import check_queues, turns_of
 from shardq.core.sending.doors import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
-from shardq.core.settling.clock_jumps import JUMP
+from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message, StoredMessage

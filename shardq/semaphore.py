@@ -13,10 +13,9 @@ from shardq.base.clock import microseconds
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
-from shardq.core.limits.blocks import MOST_PERMITS
-from shardq.core.limits.permits import Permits, create_permits_queue, permits_queue
-from shardq.core.limits.waiting import PermitPace
-from shardq.core.settling.lease_keeper import LeaseKeeper
+from shardq.core.limits.permits import MOST_PERMITS, Permits, create_permits_queue, permits_queue
+from shardq.core.limits.queue_limits import PermitPace
+from shardq.core.settling.leases import LeaseKeeper
 from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFound
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.settings import QueueSettings, check_number, warn_of_differences

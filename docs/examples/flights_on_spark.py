@@ -19,11 +19,9 @@ import shardq
 from shardq.demo.dataset import read_rows
 from shardq.demo.download import cached_archive, download
 from shardq.demo.flight import COLUMNS
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.load import load
-from shardq.spark.jobs.place import Place
-from shardq.spark.jobs.session import spark_session
-from shardq.spark.jobs.transform import transform
+from shardq.spark.jobs.files import drain, load
+from shardq.spark.jobs.job import Place, spark_session
+from shardq.spark.jobs.moves import transform
 
 FLIGHT = "carrier string, origin string, dest string, dep_delay string, arr_delay string"  # as CSV has them
 LEG = "carrier string, airport string, role string, delay int"

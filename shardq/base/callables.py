@@ -20,7 +20,7 @@ from shardq.errors import InvalidSetting
 
 __all__ = ["check_has_run", "check_runs", "function_named", "loading"]
 
-_NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parent))
+_NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
 """Where the files are that an import passes through, beside those of the application."""
 
 

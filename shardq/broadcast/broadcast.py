@@ -7,8 +7,7 @@ from typing import Any
 
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.shard import check_queue_name
-from shardq.broadcast.subscribers import live_queues
-from shardq.broadcast.subscription import Subscription
+from shardq.broadcast.subscription import Subscription, live_queues
 from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.sending.prepared import check_bodies

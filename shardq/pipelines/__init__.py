@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from shardq.pipelines.depths import QueueDepth, depths_of
-from shardq.pipelines.errors import (
+from shardq.pipelines.drawing import QueueDepth, depths_of
+from shardq.pipelines.link import (
     DanglingEnd,
     DuplicateLink,
+    Forward,
     InvalidPipeline,
+    Link,
+    LinkFunction,
     PipelineCycle,
+    Split,
     UndeclaredTarget,
 )
-from shardq.pipelines.link import Link, LinkFunction
 from shardq.pipelines.pipeline import Pipeline
-from shardq.pipelines.pool import PipelinePool
-from shardq.pipelines.report import LinkReport, PipelineReport
-from shardq.pipelines.returned import Forward, Split
-from shardq.pipelines.throughput import LinkRate, rates_of
-from shardq.pipelines.worker import PipelineWorker
+from shardq.pipelines.throughput import LinkRate, LinkReport, PipelineReport, rates_of
+from shardq.pipelines.worker import PipelinePool, PipelineWorker
 
 __all__ = [
     "DanglingEnd",

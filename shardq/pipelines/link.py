@@ -1,19 +1,52 @@
-"""A link: the queue that it takes from, those that it sends to, and its function."""
+"""A link: the queue that it takes from, those that it sends to, its function, and what that returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from shardq.base.callables import check_runs
+from shardq.base.outgoing_message import HeaderValue
 from shardq.base.wording import kind_of, shown
+from shardq.core.sending.prepared import are_several
+from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import Backoff
-from shardq.pipelines.errors import DuplicateLink, InvalidPipeline, PipelineCycle, UndeclaredTarget
 
-__all__ = ["Link", "LinkFunction"]
+__all__ = [
+    "DanglingEnd",
+    "DuplicateLink",
+    "Forward",
+    "InvalidPipeline",
+    "Link",
+    "LinkFunction",
+    "PipelineCycle",
+    "Split",
+    "UndeclaredTarget",
+]
+
+
+class InvalidPipeline(InvalidSetting):
+    """Raised for a pipeline that cannot run."""
+
+
+class DuplicateLink(InvalidPipeline):
+    """Raised when a queue has two links, or a link names a queue twice."""
+
+
+class PipelineCycle(InvalidPipeline):
+    """Raised when the links of a pipeline lead back to a queue."""
+
+
+class DanglingEnd(InvalidPipeline):
+    """Raised when no link takes what a link sends, and the queue is not declared as an output."""
+
+
+class UndeclaredTarget(InvalidPipeline):
+    """Raised when the function of a link does not name one of the link's queues. It is a failure of the message."""
+
 
 LinkFunction = Callable[[Message], Any]
 
@@ -61,3 +94,43 @@ class Link(msgspec.Struct, frozen=True):
                 f"{list(self.targets)}, or None to drop the message"
             )
         return named
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """The message goes on to a queue of the link; with only one, ``queue`` may be left out.
+
+    What is None stays as it was: body, headers and priority. ``delay`` is in seconds. What cannot be sent is a
+    failure of the message.
+
+    >>> Forward("paid", delay=60)
+    Forward(queue='paid', body=None, headers=None, priority=None, delay=60)
+    """
+
+    queue: str | None = None
+    body: Any = None
+    headers: Mapping[str, HeaderValue] | None = None  # all of them; empty: none any more
+    priority: int | None = None
+    delay: float = 0.0
+
+
+class Split:
+    """Several messages go on in place of one: bodies, or :class:`Forward` for what else is to be different.
+
+    Each part is sent once, however often the link is repeated, if the function returns the same parts in the same
+    order each time. Without any part the message is dropped. Raises InvalidSetting for one body, the parts of which
+    would be sent.
+
+    >>> len(Split([b"a", b"b"]).parts)
+    2
+    """
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        if not are_several(parts):
+            raise InvalidSetting(
+                f"parts={shown(parts)} of a Split is {kind_of(parts)}: give a list of bodies, or return "
+                "the body itself"
+            )
+        self.parts = tuple(each if isinstance(each, Forward) else Forward(body=each) for each in parts)
+
+    def __repr__(self) -> str:
+        return f"Split({list(self.parts)!r})"

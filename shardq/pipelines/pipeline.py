@@ -9,8 +9,14 @@ from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec, codec_named
 from shardq.errors import QueueNotFound
 from shardq.outcome import Backoff
-from shardq.pipelines.errors import DanglingEnd, DuplicateLink, InvalidPipeline, PipelineCycle
-from shardq.pipelines.link import Link, LinkFunction
+from shardq.pipelines.link import (
+    DanglingEnd,
+    DuplicateLink,
+    InvalidPipeline,
+    Link,
+    LinkFunction,
+    PipelineCycle,
+)
 
 __all__ = ["Pipeline", "check_pipeline"]
 

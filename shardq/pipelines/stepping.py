@@ -23,10 +23,8 @@ from shardq.core.sending.storing import send_once
 from shardq.errors import LeaseLost, OutcomeUnknown, QueueFull, QueuePaused, StoreUnavailable
 from shardq.message import Message
 from shardq.outcome import Discard, Outcome, Retry, Snooze
-from shardq.pipelines.errors import UndeclaredTarget
-from shardq.pipelines.link import Link
-from shardq.pipelines.report import LinkTally
-from shardq.pipelines.returned import Forward, Split
+from shardq.pipelines.link import Forward, Link, Split, UndeclaredTarget
+from shardq.pipelines.throughput import LinkTally
 
 __all__ = ["LinkHandler"]
 

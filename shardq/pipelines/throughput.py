@@ -1,4 +1,4 @@
-"""How fast messages go through the links: each worker notes now and then what it has done since its note before.
+"""What the links of a pipeline have done, and how fast messages go through them.
 
 A note is one message for each worker, which the next one replaces, in a queue of shardq's own. It is delayed until
 nobody would count it any more; whoever notes something then removes those that are due. Notes are only for who looks:
@@ -8,19 +8,71 @@ when one cannot be written, the worker goes on.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
 from shardq.client import Client, check_client
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.pipelines.pipeline import Pipeline, check_pipeline
-from shardq.pipelines.report import LinkReport
 from shardq.storage.requests import EntryState
+from shardq.worker import WorkerReport
 
-__all__ = ["NOTE_SECONDS", "LinkRate", "Notes", "rates_of"]
+__all__ = ["NOTE_SECONDS", "LinkRate", "LinkReport", "LinkTally", "Notes", "PipelineReport", "rates_of"]
+
+
+class LinkReport(msgspec.Struct, frozen=True):
+    """Counters of one link, of one process or of several added up. They count messages."""
+
+    worked: int = 0  # their function returned, and what it returned was done
+    sent: int = 0  # that went on; each part of a split counts
+    dropped: int = 0  # nothing went on
+    failed: int = 0  # the function raised, or asked for a retry or a dead letter; a message counts each time
+    put_off: int = 0  # snoozed, or a target took none for now; a message counts each time
+
+    def __add__(self, other: LinkReport) -> LinkReport:
+        return LinkReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class PipelineReport(WorkerReport, frozen=True):
+    """What a worker has done, with the counters of each link by its source."""
+
+    links: dict[str, LinkReport] = msgspec.field(default_factory=dict)
+
+    def __add__(self, other: WorkerReport) -> PipelineReport:
+        total = WorkerReport.__add__(self, other)
+        links = dict(self.links)
+        if isinstance(other, PipelineReport):
+            for source, report in other.links.items():
+                links[source] = links.get(source, LinkReport()) + report
+        return msgspec.structs.replace(total, links=links)  # type: ignore[return-value]
+
+    def __radd__(self, other: WorkerReport) -> PipelineReport:
+        return self + other
+
+
+class LinkTally:
+    """The counters of the links of a running worker. Any thread may write and read them."""
+
+    def __init__(self, sources: tuple[str, ...]) -> None:
+        self._lock = threading.Lock()
+        self._links = {source: LinkReport() for source in sources}
+
+    def add(self, source: str, **amounts: int) -> None:
+        """Add to the counters of a link."""
+        with self._lock:
+            self._links[source] += LinkReport(**amounts)
+
+    def read(self, report: WorkerReport) -> PipelineReport:
+        """The counters as they are now, beside those of the worker."""
+        numbers: dict[str, Any] = msgspec.structs.asdict(report)
+        with self._lock:
+            return PipelineReport(**numbers, links=dict(self._links))
+
 
 QUEUE = "_shardq/pipelines"
 NOTE_SECONDS = 5.0

@@ -1,30 +1,65 @@
-"""Looking at a queue as a table: its messages, its shards, its dead letters, its history."""
+"""Looking at a queue as a table or as a stream: its messages, shards, dead letters and history.
+
+A batch is a period of time, read again as it was for as long as the messages are stored. It ends a safety lag before
+now, by the store's clock, so that what is stored late is not missed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from shardq.base.clock import seconds
+from shardq.base.clock import microseconds, seconds
 from shardq.base.shard import Shard
+from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.errors import QueueNotFound
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.filters import Pruning
-from shardq.spark.moments import FOREVER, moment_of
+from shardq.spark.option_names import FOREVER, moment_of
 from shardq.spark.options import BrowseOptions, BrowseStreamOptions
-from shardq.spark.peeking import pieces_of_shard
-from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
-from shardq.spark.rows import batches_of
-from shardq.storage.requests import StoredSlice
+from shardq.spark.rows import Piece, arrow_schema, batches_of, check_schema, piece_of_view, schema_of
+from shardq.storage.requests import Peek, StoredSlice, in_queue_since
 
-__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "batches_in"]
+__all__ = [
+    "BrowseStream",
+    "Browser",
+    "FilteringBrowser",
+    "ShardPartition",
+    "batches_in",
+    "check_history",
+    "pieces_of_shard",
+]
+
+PAGE_MESSAGES = 2_000
+
+
+def pieces_of_shard(
+    context: QueueContext,
+    shard: Shard,
+    *,
+    processed: bool,
+    bodies: bool,
+    since: int,
+    until: int,
+    keeps: Callable[[StoredSlice], bool] = lambda _: True,
+) -> Iterator[Piece]:
+    """What is stored in a shard: of the history what was acked in the period, else what came into the queue in it."""
+    request = Peek(shard, PAGE_MESSAGES, processed=processed, bodies=bodies)
+    if processed:  # a period of what waits would be one of due times
+        request = msgspec.structs.replace(request, since=since, until=until)
+    for stored in slices(context, request):
+        if keeps(stored) and (processed or since <= in_queue_since(stored.bundle) < until):
+            yield piece_of_view(shard, stored)
 
 
 @dataclass
@@ -131,3 +166,59 @@ def _queue_of(options: BrowseOptions) -> str:
             f"queue {options.queue!r} has no dead-letter queue {name!r}: it was deleted"
         ) from None
     return name
+
+
+class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"until": microseconds}``."""
+
+    def __init__(self, options: BrowseStreamOptions, schema: StructType) -> None:
+        check_schema(schema, schema_of(options))
+        self._options, self._schema = options, schema
+        self._since = moment_of("since", options.since, -1)
+        self._until = moment_of("until", options.until, FOREVER)
+        self._last: int | None = None
+        check_history(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        return {"until": self._since if self._since >= 0 else self._ripe()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """As far as can be read now."""
+        ripe = self._ripe() if self._last is None else self._last
+        return {"until": max(start["until"], ripe)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read to this moment and no further."""
+        self._last = self._ripe()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The shards that are in use."""
+        if start["until"] >= end["until"]:
+            return []
+        context = context_of(self._options)
+        shards = context.retry(context.store.shards, context.name)
+        return [ShardPartition(shard, start["until"], end["until"]) for shard in shards]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """What a shard holds of the period."""
+        if not isinstance(partition, ShardPartition):
+            return iter(())
+        return self._batches(partition)
+
+    def _batches(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+        with task_context(self._options) as context:
+            yield from batches_in(partition, context, self._options, self._schema)
+
+    def _ripe(self) -> int:
+        ripe = context_of(self._options).store.now() - microseconds(self._options.lag_seconds)
+        return min(ripe, self._until)
+
+
+def check_history(options: BrowseStreamOptions) -> None:
+    """Raise InvalidSetting when a stream is to look at a history that its queue does not keep."""
+    if options.view == "history" and context_of(options).settings.history_retention == 0:
+        raise InvalidSetting(
+            f"option view=history: queue {options.queue!r} keeps no history: `shardq alter {options.queue} "
+            "--history-retention 7d`, or give option view=messages"
+        )

@@ -30,22 +30,16 @@ from shardq.base.clock import microseconds
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.queue_limits import check_unlimited
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.claim_entries import CLAIMS_AT_ONCE, ClaimName
 from shardq.core.receiving.named_claims import NamedClaims, Taking
-from shardq.core.receiving.named_settling import CLAIMS_AT_ONCE
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
-from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
-from shardq.spark.commit_log import CommitLog
 from shardq.spark.connection import context_of, task_context
-from shardq.spark.heartbeat import Heartbeat, interval_of
-from shardq.spark.looking_after import LookingAfter
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
-from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
-from shardq.spark.rows import batches_of, piece_of_claim
-from shardq.spark.slots import task_slots
+from shardq.spark.rows import arrow_schema, batches_of, check_schema, piece_of_claim, schema_of
+from shardq.spark.stream_upkeep import Backlog, CommitLog, Heartbeat, LookingAfter, interval_of, task_slots
 
 __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 

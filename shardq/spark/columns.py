@@ -20,9 +20,8 @@ from shardq.core.sending.prepared import (
     prepare_options,
 )
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.spark.identities import hash_of, mixed, nulls, numbers_of, objects
 from shardq.spark.options import SendOptions
-from shardq.spark.roles import columns_by_role
+from shardq.spark.roles import columns_by_role, hash_of, mixed, nulls, numbers_of, objects
 from shardq.topics.filters import SUBJECT, check_subject
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of"]

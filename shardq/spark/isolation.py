@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, functions
 
 from shardq.errors import InvalidSetting
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.job import Place
 
 __all__ = ["isolate_failures"]
 

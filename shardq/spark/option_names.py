@@ -1,12 +1,16 @@
-"""What an option that is not known was meant to be: one that is spelled nearly so, or that has its role elsewhere."""
+"""What an unknown option was meant to be, and moments among the options."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from difflib import get_close_matches
 
-__all__ = ["nearest"]
+from shardq.base.clock import from_datetime
+from shardq.errors import InvalidSetting
+
+__all__ = ["FOREVER", "moment_of", "nearest"]
 
 _CLOSE = 0.75  # so much of the letters has to agree
 
@@ -50,3 +54,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
             return option
     near = get_close_matches(letters, by_letters, n=1, cutoff=_CLOSE)
     return by_letters[near[0]] if near else None
+
+
+FOREVER = 2**62
+"""A moment that does not come, in microseconds."""
+
+
+def moment_of(name: str, text: str | None, default: int) -> int:
+    """Return a moment in ISO 8601 as microseconds; raises InvalidSetting."""
+    if text is None:
+        return default
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"option {name}={text!r} is no moment: give ISO 8601, such as 2026-01-31T08:00:00Z"
+        ) from error
+    if moment.tzinfo is None:
+        raise InvalidSetting(f"option {name}={text!r} has no time zone: end it with Z for UTC")
+    return from_datetime(moment)

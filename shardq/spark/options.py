@@ -14,8 +14,7 @@ import msgspec
 from shardq.base.shard import check_queue_name
 from shardq.base.wording import shown
 from shardq.errors import InvalidSetting
-from shardq.spark.moments import FOREVER, moment_of
-from shardq.spark.option_names import nearest
+from shardq.spark.option_names import FOREVER, moment_of, nearest
 from shardq.storage.opening import HasUrl, check_between_processes
 
 __all__ = [

@@ -36,7 +36,7 @@ from shardq.core.sending.planned_bundles import PlannedBundle, check_groups
 from shardq.core.sending.prepared import expiry_of, size_of
 from shardq.core.sending.storing import store_sends
 from shardq.errors import ReplayConflict
-from shardq.spark.run_parts import Common, RunPart, commons_of
+from shardq.spark.parts import Common, RunPart, commons_of
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 

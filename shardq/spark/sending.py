@@ -1,7 +1,18 @@
-"""What a task of a sink does: sends its rows in parts, a bounded number of them at a time."""
+"""What a task of a sink does: sends its rows in parts, bounded in number and rate, while its executor waits.
+
+When a step before the sink fails, Spark closes the connection to the sink's Python worker and does not end the
+worker. An Arrow stream that is cut off between two batches looks like one that has ended, so the worker would take
+the rows that came so far for the whole partition. What tells the two apart is the connection: at a true end the
+executor keeps it open, waiting for the result.
+"""
 
 from __future__ import annotations
 
+import inspect
+import logging
+import select
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -11,17 +22,78 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from shardq.base.clock import microseconds
+from shardq.errors import ShardqError
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
-from shardq.spark.lifeline import check_lifeline
 from shardq.spark.options import SendOptions
-from shardq.spark.parts import parts_of
-from shardq.spark.run_parts import RunPart
+from shardq.spark.parts import RunPart, parts_of
 from shardq.spark.runs import Run
-from shardq.spark.throttle import Throttle
 from shardq.topics.envelopes import packed
 
-__all__ = ["send_partition"]
+__all__ = ["TaskAbandoned", "Throttle", "check_lifeline", "send_partition"]
+
+_log = logging.getLogger(__name__)
+
+_NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pyspark.worker that called us
+
+
+class TaskAbandoned(ShardqError):
+    """Raised in a task that nobody waits for any more; its rows may be a part of the partition only."""
+
+
+def check_lifeline() -> None:
+    """Raise TaskAbandoned when the executor has given this task up. For the thread that runs the task."""
+    descriptor = _connection()
+    if descriptor is None:
+        if TaskContext.get() is not None:
+            _log.warning("this version of PySpark does not show whether an executor still waits for its task")
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    if poll.poll(0):
+        raise TaskAbandoned("Spark has given this task up: nothing more of it is sent")
+
+
+def _connection() -> int | None:
+    """The file descriptor of the connection to the executor."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        for name in _NAMES:
+            found = frame.f_locals.get(name)
+            if found is not None and hasattr(found, "fileno"):
+                return int(found.fileno())
+        frame = frame.f_back
+    return None
+
+
+class Throttle:
+    """Lets rows through at a rate, the first ones at once; ``None`` lets them all through. Safe for threads.
+
+    At any moment no more than elapsed seconds x rate have been let through, and the rows that passed last.
+    """
+
+    def __init__(
+        self,
+        rows_per_second: float | None,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._timer, self._sleep = rows_per_second, timer, sleep
+        self._lock = threading.Lock()
+        self._free_at = timer()
+
+    def pass_through(self, rows: int) -> None:
+        """Wait until so many rows may go."""
+        if self._rate is None:
+            return
+        with self._lock:
+            now = self._timer()
+            begin = max(self._free_at, now)
+            self._free_at = begin + rows / self._rate
+        if begin > now:
+            self._sleep(begin - now)
+
 
 BUNDLE_BYTES = 262_144
 

@@ -1,9 +1,16 @@
-"""``format("shardq")``."""
+"""format("shardq"), with topics as sinks, subscriptions as sources, and queues as tables of a catalog.
+
+Spark hands the options of a table over when it is made, and never again. So the schema keeps them, as metadata of its
+first column. Spark gives that metadata to the rows that are inserted, too.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import TypeVar
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -11,17 +18,17 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
+from shardq.client import connect
 from shardq.errors import InvalidSetting
-from shardq.spark.browse_stream import BrowseStream, check_history
-from shardq.spark.browsing import Browser, FilteringBrowser
+from shardq.spark.browsing import Browser, BrowseStream, FilteringBrowser, check_history
 from shardq.spark.claim_stream import ClaimStream
-from shardq.spark.commit_log import CommitLog
 from shardq.spark.options import (
     BrowseOptions,
     BrowseStreamOptions,
     ClaimStreamOptions,
+    QueueOptions,
     SendOptions,
     SettleOptions,
     check_reader,
@@ -30,12 +37,59 @@ from shardq.spark.options import (
     parse,
     stream_kind,
 )
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 from shardq.spark.sinks import BatchSettler, BatchWriter, StreamSettler, StreamWriter
-from shardq.spark.subscriptions import located
-from shardq.spark.tables import of_the_user, remember, remembered
+from shardq.spark.stream_upkeep import CommitLog
+from shardq.topics.names import log_of
 
-__all__ = ["ShardqDataSource"]
+__all__ = ["ShardqDataSource", "located", "of_the_user", "remember", "remembered"]
+
+_KEPT = "shardq"
+_OF_CATALOGS = frozenset({"provider", "owner", "location", "external", "comment", "collation", "table_type"})
+_COPIES = "option."  # a catalog gives each option a second time
+
+
+def of_the_user(given: Mapping[str, str]) -> dict[str, str]:
+    """The options without what a catalog adds when a table is made."""
+    if "provider" not in given:
+        return dict(given)
+    return {
+        name: value
+        for name, value in given.items()
+        if name.lower() not in _OF_CATALOGS and not name.lower().startswith(_COPIES)
+    }
+
+
+def remember(columns: StructType, options: Mapping[str, str]) -> StructType:
+    """The columns, with the options for later."""
+    first, *rest = columns.fields
+    kept = StructField(first.name, first.dataType, first.nullable, {_KEPT: dict(options)})
+    return StructType([kept, *rest])
+
+
+def remembered(schema: StructType) -> dict[str, str]:
+    """The options with which the table of these columns was made; none: it is no table."""
+    return {name: value for field in schema.fields for name, value in field.metadata.get(_KEPT, {}).items()}
+
+
+Options = TypeVar("Options", bound=QueueOptions)
+
+
+def located(options: Options) -> Options:
+    """Return the options with the queue of the subscription that they name, or with the log of the topic, if any.
+
+    Raises TopicNotFound or SubscriptionNotFound. The queue is looked up for each use: it has another name when the
+    subscription was deleted and made again.
+    """
+    if options.topic is None:
+        return options
+    with connect(options.url, retry_seconds=options.retry_seconds) as client:
+        topic = client.topic(options.topic)
+        if options.subscription is None:
+            queue = log_of(topic.name)
+        else:
+            queue = topic.subscription(options.subscription).queue.name
+    return msgspec.structs.replace(options, queue=queue)
 
 
 _PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shardq.errors import InvalidMessage, ShardqError
-from shardq.worker.traces import LONGEST_TEXT, short_trace, trace_of
+from shardq.worker.policy import LONGEST_TEXT, short_trace, trace_of
 
 __all__ = [
     "ArgumentsRejected",

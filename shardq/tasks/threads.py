@@ -17,7 +17,7 @@ import msgspec
 from shardq.base.waits import ChangeNotifier, Flag, start
 from shardq.storage.per_process import forks
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
-from shardq.worker.last_attempts import Caution
+from shardq.worker.gate import Caution
 from shardq.worker.report import WorkerReport
 
 __all__ = [

@@ -34,10 +34,9 @@ from shardq.tasks.runner import Runner
 from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
-from shardq.worker.last_attempts import Caution, set_apart
-from shardq.worker.loggers import enable_loggers
+from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import LoopKeywords
-from shardq.worker.report import WorkerReport
+from shardq.worker.report import WorkerReport, enable_loggers
 
 __all__ = ["TaskWorker", "TaskWorkerKeywords", "check_app", "check_names", "check_options"]
 

@@ -17,7 +17,7 @@ from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.core.context.joining import Joining
-from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.held import HeldSlice
 from shardq.message import Message
@@ -34,6 +34,7 @@ __all__ = [
     "context_of",
     "contexts_of",
     "drive_timers",
+    "engine_of",
     "expire_caches",
     "extend_leases",
     "fetch",
@@ -63,6 +64,11 @@ def contexts_of(opened: Opened) -> dict[str, QueueContext]:
     if isinstance(opened, Consumer):
         return dict(opened._contexts)
     return {opened._context.name: opened._context}
+
+
+def engine_of(client: Client) -> QueueContexts:
+    """Return the queues of a client, for functions that take them all."""
+    return client._contexts
 
 
 def context_of(opened: Queue | Producer | Consumer) -> QueueContext:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from shardq.topics.envelopes import TopicMessage
-from shardq.topics.errors import (
+from shardq.topics.filters import Filter
+from shardq.topics.names import (
     InvalidFilter,
     SubscriptionExists,
     SubscriptionNotFound,
     TopicExists,
     TopicNotFound,
 )
-from shardq.topics.filters import Filter
 from shardq.topics.subscription import Subscription, SubscriptionState
 from shardq.topics.topic import Topic
 

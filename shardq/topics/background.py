@@ -1,4 +1,8 @@
-"""Running the relay beside consumers and publishers: one thread for each topic that a client has opened."""
+"""Relaying beside consumers and publishers: one thread for each topic that a client has opened.
+
+The record of the queue names this as a duty of its consumers (:mod:`shardq.core.context.queue_records`). So workers
+of a pool, and consumers of several queues, which know of no topic, have it relayed by a thread of their process.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,16 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from shardq.base.clock import microseconds
 from shardq.base.waits import Flag, is_over, start
 from shardq.consumer import Consumer
-from shardq.core.context.queue_context import QueueContexts
+from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
+from shardq.topics.names import topic_of_duty
 from shardq.topics.relay import Relay
 
-__all__ = ["Background", "background_of"]
+__all__ = ["Background", "background_of", "relay_beside"]
 
 _log = logging.getLogger(__name__)
 
@@ -158,3 +164,15 @@ def with_relay(open_relay: Callable[[], Relay], use: Callable[[Relay], None]) ->
         use(relay)
     finally:
         relay.close()
+
+
+_AGAIN_SECONDS = 30.0
+_SERVED_SECONDS = 90.0
+
+
+def relay_beside(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
+    """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
+    name = topic_of_duty(duty)
+    if name is not None and contexts.outside is None:
+        background_of(contexts, name).get().serve_for(_SERVED_SECONDS)
+    return context.store.now() + microseconds(_AGAIN_SECONDS)

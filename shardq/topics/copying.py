@@ -1,4 +1,4 @@
-"""Storing copies in the queue of a subscription, once per round, however often and however late that is repeated.
+"""Storing copies in the queue of a subscription once per round, and removing those from before a rewind.
 
 With the copies of a round goes a **marker**, in the same step: a message that is due in ten years, so nobody receives
 it. It is removed when the round is over. So where a round is repeated, the marker says whether the copies were stored,
@@ -7,22 +7,24 @@ also when they were received and finished hours ago.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
+from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.doors import Door, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import StoreUnavailable
 from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.bundle_id import made_at, repeatable_bundle_id
+from shardq.storage.requests import Peek
 from shardq.topics.envelopes import Copies
 
-__all__ = ["RELAY", "Place"]
+__all__ = ["RELAY", "Place", "empty"]
 
 RELAY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 """What was published is let in: its publisher was told that it is."""
@@ -72,3 +74,29 @@ class Place(msgspec.Struct, frozen=True):
 
     def _id(self, number: int) -> bytes:
         return repeatable_bundle_id(self.at, number, self.queue)
+
+
+_PAGE_MESSAGES = 1_000
+
+
+def empty(context: QueueContext, before: int, keep: Callable[[], None]) -> None:
+    """Remove the messages of rounds before a moment, in any state. ``keep`` is called now and then.
+
+    It names what it removes. So one that stood still meanwhile removes nothing that came later. It ends with a
+    look that finds none: consumers may move messages past a look.
+    """
+    for shard in context.retry(context.store.shards, context.name):
+        while _removed(context, shard, before, keep):
+            continue
+
+
+def _removed(context: QueueContext, shard: Shard, before: int, keep: Callable[[], None]) -> int:
+    """Remove what a look at a shard finds; returns how many messages."""
+    removed = 0
+    for piece in slices(context, Peek(shard, _PAGE_MESSAGES, bodies=False)):
+        if made_at(piece.bundle.id) >= before:
+            continue
+        for position in range(piece.first, piece.first + piece.count):
+            removed += context.retry(context.store.remove, shard, piece.bundle.id, position)
+        keep()
+    return removed

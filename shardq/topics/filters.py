@@ -15,7 +15,7 @@ from shardq.base.outgoing_message import Headers, HeaderValue
 from shardq.base.wording import kind_of, plain, shown
 from shardq.core.sending.prepared import check_headers
 from shardq.errors import InvalidMessage
-from shardq.topics.errors import InvalidFilter
+from shardq.topics.names import InvalidFilter
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
 

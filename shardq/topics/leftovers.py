@@ -15,8 +15,7 @@ from shardq.core.queue_life import delete_queue
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.requests import QueueRecord
 from shardq.storage.writing import telling_done
-from shardq.topics.errors import TopicNotFound
-from shardq.topics.names import folder_of, log_of
+from shardq.topics.names import TopicNotFound, folder_of, log_of
 
 __all__ = ["drop_leftovers", "drop_subscription", "drop_topic", "drop_unnamed"]
 

@@ -1,4 +1,4 @@
-"""The names of topics, and of the queues that they are made of.
+"""The names of topics and of the queues that they are made of, and their errors.
 
 A topic ``orders`` is the queue ``_shardq/topics/orders/log``: it exists while that one does. Beside it are
 ``.../orders/state`` and, for each subscription, ``.../orders/<subscription>/<incarnation>``.
@@ -10,9 +10,14 @@ import re
 
 from shardq.base.shard import INTERNAL
 from shardq.base.wording import plain, shown
-from shardq.errors import InvalidName
+from shardq.errors import InvalidName, InvalidSetting, QueueExists, QueueNotFound
 
 __all__ = [
+    "InvalidFilter",
+    "SubscriptionExists",
+    "SubscriptionNotFound",
+    "TopicExists",
+    "TopicNotFound",
     "check_name",
     "duty_of",
     "folder_of",
@@ -23,6 +28,27 @@ __all__ = [
     "topic_in",
     "topic_of_duty",
 ]
+
+
+class TopicExists(QueueExists):
+    """Raised when a topic is created whose name another topic has."""
+
+
+class TopicNotFound(QueueNotFound):
+    """Raised when a topic does not exist, or no longer."""
+
+
+class SubscriptionExists(QueueExists):
+    """Raised when a subscription is opened with another filter than it has."""
+
+
+class SubscriptionNotFound(QueueNotFound):
+    """Raised when a topic has no subscription of that name."""
+
+
+class InvalidFilter(InvalidSetting):
+    """Raised when a subscription cannot have a filter: a pattern or a condition is malformed."""
+
 
 _FOLDER = f"{INTERNAL}topics/"
 _LONGEST = 64

@@ -30,17 +30,15 @@ import msgspec
 from shardq.base.clock import from_datetime, microseconds
 from shardq.base.receipt import Receipt
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.settling.clock_jumps import JUMP, shorten_fixed_leases
+from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
-from shardq.topics.copying import Place
-from shardq.topics.emptying import empty
+from shardq.topics.copying import Place, empty
 from shardq.topics.envelopes import Envelope, copies_of
-from shardq.topics.hand import LEASE_SECONDS, Hand
-from shardq.topics.history import Chunk, envelope_of, horizon, is_waiting, next_chunk
+from shardq.topics.log import LEASE_SECONDS, Chunk, Hand, envelope_of, horizon, is_waiting, next_chunk
 from shardq.topics.names import log_of, queue_of
 from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, open_register
 

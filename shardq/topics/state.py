@@ -23,7 +23,7 @@ from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_life import create_queue
 from shardq.core.sending.doors import append
 from shardq.core.sending.planned_bundles import PlannedBundle
-from shardq.core.settling.clock_jumps import shorten_fixed_leases
+from shardq.core.settling.leases import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
@@ -32,9 +32,8 @@ from shardq.settings import QueueSettingsArguments
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.topics.copying import RELAY
-from shardq.topics.errors import TopicNotFound
 from shardq.topics.filters import Filter
-from shardq.topics.names import state_of
+from shardq.topics.names import TopicNotFound, state_of
 
 __all__ = [
     "Filling",

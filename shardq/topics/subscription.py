@@ -20,9 +20,9 @@ from shardq.queue import Queue
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import Background
-from shardq.topics.errors import SubscriptionNotFound
 from shardq.topics.filters import Filter
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
+from shardq.topics.names import SubscriptionNotFound
 from shardq.topics.relay import APART, Relay
 from shardq.topics.state import Filling, SubscriptionRecord, TopicState
 

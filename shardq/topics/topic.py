@@ -20,10 +20,18 @@ from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import background_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes, is_envelope
-from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
-from shardq.topics.names import check_name, duty_of, folder_of, log_of, queue_of
+from shardq.topics.names import (
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+    check_name,
+    duty_of,
+    folder_of,
+    log_of,
+    queue_of,
+)
 from shardq.topics.relay import Relay
 from shardq.topics.state import SubscriptionRecord, TopicState, ensure_state
 from shardq.topics.subscription import (

@@ -9,9 +9,8 @@ from shardq.errors import QueueExists
 from shardq.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
-from shardq.topics.errors import TopicExists
 from shardq.topics.leftovers import drop_leftovers, drop_topic
-from shardq.topics.names import check_name, folder_of, log_of, topic_in
+from shardq.topics.names import TopicExists, check_name, folder_of, log_of, topic_in
 from shardq.topics.topic import Topic
 
 __all__ = ["RETENTION_SECONDS", "create_topic", "delete_topic", "topics"]

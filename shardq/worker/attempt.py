@@ -16,11 +16,17 @@ from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
-from shardq.worker.loggers import enable_loggers
-from shardq.worker.policy import ErrorFunction, as_failure, chosen
-from shardq.worker.report import Tally
+from shardq.worker.policy import (
+    ErrorFunction,
+    as_failure,
+    chosen,
+    has_long_text,
+    short_trace,
+    shortened,
+    trace_of,
+)
+from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
-from shardq.worker.traces import has_long_text, short_trace, shortened, trace_of
 
 __all__ = [
     "Attempt",

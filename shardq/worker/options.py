@@ -1,9 +1,9 @@
-"""The options of a worker, which a pool hands on to each of its processes."""
+"""The options of a worker, and which handler works on the messages of which queue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -11,13 +11,13 @@ from shardq.base.wording import kind_of, shown
 from shardq.codec import Codec, check_codec, codec_named
 from shardq.consumer import MAX_BATCH
 from shardq.core.limits.permits import permits_queue
-from shardq.core.receiving.turns import turns_of
+from shardq.core.receiving.several_queues import check_queues, turns_of
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
 
-__all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
+__all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign"]
 
 MAX_IDLE_SECONDS = 7 * 86_400.0
 
@@ -115,3 +115,23 @@ def _check_semaphore_name(name: object) -> None:
     if not isinstance(name, str):
         raise InvalidSetting(f"semaphore={shown(name)} is {kind_of(name)}: give the name of a semaphore")
     permits_queue(name)
+
+
+H = TypeVar("H")
+
+
+def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerOptions) -> dict[str, H]:
+    """Return the handler of each queue: one for all, or those that are given by queue.
+
+    Raises InvalidSetting, or InvalidName, for what a worker cannot receive from with these options.
+    """
+    turns_of(check_queues(queues), options.weights, options.order)
+    if not isinstance(handler, Mapping):
+        return dict.fromkeys(queues, handler)
+    if unknown := [name for name in handler if name not in queues]:
+        raise InvalidSetting(
+            f"there is a handler for {unknown[0]!r}, which is not among the queues: add it to them"
+        )
+    if missing := [name for name in queues if name not in handler]:
+        raise InvalidSetting(f"queue {missing[0]!r} has no handler: name one for each queue, or one for all")
+    return {name: handler[name] for name in queues}

@@ -18,14 +18,11 @@ from shardq.base.callables import check_runs
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
-from shardq.worker.assignment import assign
 from shardq.worker.attempt import Handler
-from shardq.worker.backlog import Backlog
-from shardq.worker.loggers import enable_loggers
-from shardq.worker.options import WorkerKeywords, WorkerOptions
+from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
-from shardq.worker.report import WorkerReport
-from shardq.worker.scaling import LOOK_SECONDS, Processes, Scaling, bounds
+from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.scaling import LOOK_SECONDS, Backlog, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 

@@ -19,9 +19,8 @@ from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
-from shardq.worker.loggers import enable_loggers
 from shardq.worker.options import WorkerOptions
-from shardq.worker.report import WorkerReport
+from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.shell_command import ShellCommand
 from shardq.worker.signals import (
     call_on,

@@ -21,7 +21,6 @@ from shardq.queue import Queue
 from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
-from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
@@ -31,12 +30,10 @@ from shardq.worker.attempt import (
     MessageHandler,
     WholeBatch,
 )
-from shardq.worker.gate import open_gate, permit_gate, present_gate
-from shardq.worker.last_attempts import Caution, set_apart
-from shardq.worker.loggers import enable_loggers
-from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
+from shardq.worker.gate import Caution, open_gate, permit_gate, present_gate, set_apart
+from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
 from shardq.worker.policy import ErrorFunction, error_policy
-from shardq.worker.report import Tally, WorkerReport
+from shardq.worker.report import Tally, WorkerReport, enable_loggers
 from shardq.worker.settling import AttemptSettling
 
 __all__ = ["Worker"]

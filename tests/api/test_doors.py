@@ -11,7 +11,7 @@ import pytest
 
 import shardq
 from shardq.spark.jobs.copies import begin_copy, copy_shard
-from shardq.spark.run_parts import RunPart
+from shardq.spark.parts import RunPart
 from shardq.spark.runs import Run
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store

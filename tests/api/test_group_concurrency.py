@@ -11,7 +11,7 @@ import pytest
 
 import shardq
 from shardq.base.outgoing_message import SEPARATOR
-from shardq.core.sharding import lane_turns
+from shardq.core.sharding import placement
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker
@@ -79,7 +79,7 @@ def test_single_sends_are_spread_evenly_over_the_lanes_of_each_group(
 def test_the_lanes_of_more_groups_than_are_remembered_are_used_all_the_same(
     queue: shardq.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_turns, "MOST_GROUPS", 2)
+    monkeypatch.setattr(placement, "MOST_GROUPS", 2)
     with queue.producer() as producer:
         for turn in range(20):
             for name in "abc":

@@ -44,12 +44,12 @@ def _is_method_of_a_store(node: ast.AST, method: str) -> bool:
 @pytest.mark.parametrize(
     ("method", "place"),
     [
-        ("append", "sending/doors.py"),
-        ("acknowledge", "context/settle_joiner.py"),
-        ("release", "context/settle_joiner.py"),
-        ("extend", "context/settle_joiner.py"),
-        ("forward", "context/settle_joiner.py"),
-        ("settle", "settling/settle.py"),
+        ("append", "core/sending/doors.py"),
+        ("acknowledge", "core/context/settle_joiner.py"),
+        ("release", "core/context/settle_joiner.py"),
+        ("extend", "core/context/settle_joiner.py"),
+        ("forward", "core/context/settle_joiner.py"),
+        ("settle", "core/settling/settle.py"),
     ],
 )
 def test_each_way_to_change_messages_is_asked_of_a_store_in_one_place(method: str, place: str) -> None:

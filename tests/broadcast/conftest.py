@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast, Subscription, subscribers, subscription
-from shardq.broadcast.subscribers import Entry
+from shardq.broadcast import Broadcast, Subscription, subscription
+from shardq.broadcast.subscription import Entry
 from tests.quick_store import url
 
 __all__ = ["url"]
@@ -22,7 +22,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
         return entry
 
     monkeypatch.setattr(subscription, "Entry", note)
-    monkeypatch.setattr(subscribers, "keep_alive", lambda *_: None)
+    monkeypatch.setattr(subscription, "keep_alive", lambda *_: None)
     return made
 
 

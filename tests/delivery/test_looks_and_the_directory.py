@@ -12,8 +12,8 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shard
 from shardq.core.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.probing import Probing
 from shardq.core.sharding.reading import ShardReader
+from shardq.core.sharding.surveying import Probing
 from shardq.errors import StoreUnavailable
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Probe

@@ -13,10 +13,9 @@ import pytest
 import shardq
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard, group_shard
-from shardq.core.context import patient_claims
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.context import retry
+from shardq.core.receiving.claim_entries import SETTLED_AT_ONCE, ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
-from shardq.core.receiving.named_settling import SETTLED_AT_ONCE
 from shardq.core.settling.receipts import dead_letter_receipts
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed, StoredSlice
@@ -281,7 +280,7 @@ def test_a_repetition_gives_all_that_it_holds_though_the_store_tells_of_a_part(
         return msgspec.structs.replace(found, slices=found.slices[:answered], contended=not answered)
 
     monkeypatch.setattr(store, "claim", claim_in_part)
-    monkeypatch.setattr(patient_claims, "_PAUSES", (0, 0))
+    monkeypatch.setattr(retry, "_PAUSES", (0, 0))
     assert take(repeated, "a") == first
     assert claims().ack([named("a")]) == 0
     assert queue.peek() == []
@@ -302,7 +301,7 @@ def test_a_repetition_gives_the_rest_of_a_bundle_of_which_a_message_is_given_bac
         return find_many(shard, places)
 
     monkeypatch.setattr(store, "claim", lambda request: Claimed((), 0, contended=True))
-    monkeypatch.setattr(patient_claims, "_PAUSES", (0, 0))
+    monkeypatch.setattr(retry, "_PAUSES", (0, 0))
     monkeypatch.setattr(store, "find_many", find_later)
     assert take(repeated, "a") == [1, 2, 3, 4, 6, 7, 8, 9]
     assert claims().ack([named("a")]) == 2

@@ -10,7 +10,7 @@ import pytest
 
 import shardq
 from shardq.core.context.decision_log import DecisionLog
-from shardq.spark.run_parts import RunPart
+from shardq.spark.parts import RunPart
 from shardq.spark.runs import Run
 from shardq.testing.seam import context_of, store_of
 

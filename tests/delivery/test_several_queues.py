@@ -12,7 +12,7 @@ import pytest
 
 import shardq
 from shardq.core.context.identity import ConsumerIdentity
-from shardq.core.receiving.turns import Weighted
+from shardq.core.receiving.several_queues import Weighted
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import shardq
-from shardq.core.receiving import sweeping
+from shardq.core.receiving import several_queues
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
@@ -100,7 +100,7 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
 def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
     store: SlowSweeps, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(several_queues, "CLOSING_SECONDS", 0.0)
     client = shardq.Client(store, retry_seconds=0)
     send(client, "a")
     consumer = client.queue("a").consumer()
@@ -117,7 +117,7 @@ def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
 def test_a_sweep_that_ends_after_its_client_leaves_no_connections(
     store: SlowSweeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(several_queues, "CLOSING_SECONDS", 0.0)
     told: list[str] = []
     close, sweep = store.close, store.sweep
 

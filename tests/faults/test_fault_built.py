@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq.base.clock import SystemClock
-from shardq.core.large import writing
+from shardq.core.large import bodies
 from shardq.storage.opening import open_store
 from tests.faults.written_history import Script
 from tools.faults.defects import DEFECTS
@@ -252,7 +252,7 @@ def test_the_result_that_the_checker_expects_is_the_one_of_a_worker(client: shar
 def test_parts_that_a_sweep_keeps_are_named(
     tmp_path: Path, defect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "PART_BYTES", 100)
+    monkeypatch.setattr(bodies, "PART_BYTES", 100)
     target = SqliteTarget(tmp_path)
     target.start()
     try:

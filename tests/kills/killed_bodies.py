@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardq.client import Client
-from shardq.core.large import collecting, writing
+from shardq.core.large import bodies, collecting
 from shardq.core.large.layout import BODIES, body_of, is_owner
 from shardq.core.receiving import redrive
 from shardq.storage.store import Store
@@ -44,7 +44,7 @@ class KilledBodies:
 
     @pytest.fixture
     def bodies(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-        monkeypatch.setattr(writing, "PART_BYTES", PART)
+        monkeypatch.setattr(bodies, "PART_BYTES", PART)
         scene = Scene(killer)
         monkeypatch.setattr(redrive, "REDRIVE_LEASE_SECONDS", scene.lease / 1e6)
         yield scene

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.core.large import writing
+from shardq.core.large import bodies
 from shardq.core.large.layout import BODIES, body_of, is_owner
 from shardq.storage.requests import Peek
 from shardq.testing.seam import store_of
@@ -38,7 +38,7 @@ def stored_bodies(client: shardq.Client) -> dict[bytes, int]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "PART_BYTES", PART)
+    monkeypatch.setattr(bodies, "PART_BYTES", PART)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
-from shardq.core.large import collecting, writing
+from shardq.core.large import bodies, collecting
 from tests.any_store import any_url
 from tests.large.conftest import stored_bodies
 
@@ -20,7 +20,7 @@ SIZE = 2_500_000
 
 @pytest.fixture
 def client(any_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[shardq.Client]:
-    monkeypatch.setattr(writing, "PART_BYTES", 1 << 20)
+    monkeypatch.setattr(bodies, "PART_BYTES", 1 << 20)
     with shardq.connect(any_url) as client:
         yield client
 

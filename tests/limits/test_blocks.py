@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import shardq
 from shardq.base.rate import Rate
-from shardq.core.limits.blocks import MOST_PERMITS, Blocks, blocks_of
-from shardq.core.limits.windows import Window
+from shardq.core.limits.permits import MOST_PERMITS, Blocks, blocks_of
+from shardq.core.limits.shares import Window
 
 numbers = st.integers(1, MOST_PERMITS)
 

@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq.base.shard import MAX_NAME_LENGTH
-from shardq.core.limits.grant import Grant
+from shardq.core.limits.shares import Grant
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.testing import FaultPlan, FaultyStore, ManualClock

@@ -32,8 +32,7 @@ from shardq.pipelines import (
     rates_of,
     throughput,
 )
-from shardq.pipelines.depths import with_rates
-from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
+from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text, with_rates
 from shardq.testing import ManualClock
 from shardq.worker import WorkerReport
 

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
 from shardq.spark.ddl import columns_of  # noqa: E402
-from shardq.spark.row_schema import arrow_schema  # noqa: E402
+from shardq.spark.rows import arrow_schema  # noqa: E402
 from shardq.spark.sinks import TaskReport  # noqa: E402
 from shardq.spark.source import ShardqDataSource  # noqa: E402
 

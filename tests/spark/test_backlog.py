@@ -10,10 +10,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from shardq.base.shard import Shard
 from shardq.core.receiving.claim_entries import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
-from shardq.spark.backlog import Backlog
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
+from shardq.spark.stream_upkeep import Backlog
 from shardq.testing.seam import context_of
 
 

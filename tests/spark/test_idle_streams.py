@@ -17,7 +17,7 @@ from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 from shardq.testing import seam
 from shardq.testing.seam import store_of
 from tests.deaf_store import DeafStore

@@ -11,15 +11,12 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.load import load
-from shardq.spark.jobs.migrate import migrate
-from shardq.spark.jobs.place import Place
-from shardq.spark.jobs.replay import replay
+from shardq.spark.jobs.files import drain, load
+from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.moves import migrate, replay, transform
 from shardq.spark.jobs.report import report
-from shardq.spark.jobs.transform import transform
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 from tests.spark.every_store import on_every_store
 
 

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, functions
 from pyspark.sql.types import StructType
 
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.load import load
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.files import drain, load
+from shardq.spark.jobs.job import Place
 
 VALUES = {
     "boolean": ["true"],

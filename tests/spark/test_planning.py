@@ -9,7 +9,7 @@ import pytest
 import shardq
 from shardq.base.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
-from shardq.spark.slots import slots_of
+from shardq.spark.stream_upkeep import slots_of
 from shardq.testing.seam import context_of, expire_caches, store_of
 
 

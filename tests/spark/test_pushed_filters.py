@@ -21,7 +21,7 @@ from shardq.base.shard import Shard
 from shardq.spark.browsing import FilteringBrowser
 from shardq.spark.filters import Pruning
 from shardq.spark.options import BrowseOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 
 SHARD = Shard("q", 7, 1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

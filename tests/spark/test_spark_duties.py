@@ -18,7 +18,7 @@ from shardq.core.receiving import upkeep
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 from shardq.spark.source import ShardqDataSource
 from shardq.storage.requests import Sweep
 

@@ -8,9 +8,8 @@ import pytest
 
 import shardq
 from shardq.spark.options import BrowseStreamOptions, ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
-from shardq.spark.source import ShardqDataSource
-from shardq.spark.tables import of_the_user, remember, remembered
+from shardq.spark.rows import schema_of
+from shardq.spark.source import ShardqDataSource, of_the_user, remember, remembered
 
 
 @pytest.fixture

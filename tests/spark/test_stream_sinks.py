@@ -11,9 +11,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from shardq.spark.browse_stream import BrowseStream
+from shardq.spark.browsing import BrowseStream
 from shardq.spark.options import BrowseStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 
 
 def forget_the_last_commit(checkpoint: Path) -> None:

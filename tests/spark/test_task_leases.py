@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.spark import heartbeat, rows
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
-from shardq.spark.heartbeat import interval_of
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
+from shardq.spark.stream_upkeep import interval_of
 from tests.spark.every_store import on_every_store
 
 ROOT = Path(__file__).parents[2]

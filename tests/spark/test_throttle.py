@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructType
 from shardq.spark import sending
 from shardq.spark.columns import Columns
 from shardq.spark.options import SendOptions
-from shardq.spark.throttle import Throttle
+from shardq.spark.sending import Throttle
 from shardq.testing.seam import context_of, store_of
 
 RATE = 1_000.0

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 import shardq
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 from tests.spark.every_store import on_every_store
 
 Offset = dict[str, Any]

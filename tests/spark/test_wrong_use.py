@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import shardq
 from shardq.base.clock import from_datetime
-from shardq.spark.browse_stream import BrowseStream
+from shardq.spark.browsing import BrowseStream
 from shardq.spark.columns import headers_of
 from shardq.spark.ddl import columns_of
 from shardq.spark.options import (

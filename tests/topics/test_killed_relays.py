@@ -8,10 +8,12 @@ from itertools import count
 import pytest
 
 import shardq
-from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.queue_life import create_queue
+from shardq.settings import QueueSettingsArguments
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
-from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound, copying
+from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound
 from shardq.topics.leftovers import drop_subscription
 from shardq.topics.names import folder_of
 from shardq.topics.relay import Relay
@@ -229,8 +231,8 @@ def test_a_subscription_that_is_made_and_deleted_by_many_is_there_or_not(
     before = topic.subscription("x")
     made: list[Subscription] = []
 
-    def drop(client: shardq.Client, queue: str) -> None:
-        drop_subscription(client, queue)
+    def drop(contexts: QueueContexts, queue: str) -> None:
+        drop_subscription(contexts, queue)
         if not made:  # as soon as it is gone somebody subscribes again
             made.append(scene.alive.topic(topic.name).subscribe("x"))
 
@@ -256,8 +258,8 @@ def test_whoever_subscribes_while_another_one_subscribes_and_deletes_has_a_subsc
     monkeypatch.setattr(Relay, "change", changed)
     dropped: list[str] = []
 
-    def drop(client: shardq.Client, queue: str) -> None:
-        drop_subscription(client, queue)
+    def drop(contexts: QueueContexts, queue: str) -> None:
+        drop_subscription(contexts, queue)
         if not dropped:  # and it is deleted before the slower one opens it
             dropped.append(queue)
             scene.alive.topic(topic.name).subscription("new").delete()
@@ -273,16 +275,19 @@ def test_whoever_subscribes_while_another_one_subscribes_and_deletes_has_a_subsc
 def test_whoever_subscribes_while_its_queue_is_taken_for_a_leftover_makes_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, context_of = scene.topic(), copying.context_of
+    topic = scene.topic()
     dropped: list[str] = []
 
-    def found(client: shardq.Client, queue: str) -> QueueContext:
+    def create(
+        contexts: QueueContexts, queue: str, settings: QueueSettingsArguments, *, exist_ok: bool
+    ) -> QueueContext:
+        context = create_queue(contexts, queue, settings, exist_ok=exist_ok)
         if not dropped:
             dropped.append(queue)
-            drop_subscription(client, queue)
-        return context_of(client, queue)
+            drop_subscription(contexts, queue)
+        return context
 
-    monkeypatch.setattr("shardq.topics.topic.context_of", found)
+    monkeypatch.setattr("shardq.topics.topic.create_queue", create)
     made = topic.subscribe("new")
     topic.publish(b"one", subject="x")
     topic.relay()

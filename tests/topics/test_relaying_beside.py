@@ -28,9 +28,10 @@ from shardq.storage.requests import (
 )
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.testing.seam import engine_of
 from shardq.topics import Topic
 from shardq.topics.background import Background
-from shardq.topics.hand import LEASE_SECONDS
+from shardq.topics.log import LEASE_SECONDS
 from shardq.topics.names import log_of, state_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import Held, TopicState, open_register
@@ -231,7 +232,7 @@ def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_lo
     topic.relay()
     assert received(mail) == [b"one"]
     with shardq.connect(url, clock=clock) as client:
-        other, change, run = open_register(client, "orders"), Relay.change, Relay.run
+        other, change, run = open_register(engine_of(client), "orders"), Relay.change, Relay.run
         held: list[Held | None] = []
         runs: list[Relay] = []
 
@@ -336,7 +337,7 @@ def test_a_relay_that_waits_for_another_one_claims_no_more_than_it_can_relay(
     mail = topic.subscribe("mail")
     for number in range(30):
         topic.publish(b"%d" % number)
-    other = Relay(client, "orders")
+    other = Relay(engine_of(client), "orders")
     with monkeypatch.context() as patch:
         patch.setattr(Relay, "_copy", _stand_still)
         with pytest.raises(StandsStill):
@@ -372,7 +373,7 @@ def test_whoever_waits_has_its_turn_while_another_relay_goes_from_round_to_round
     monkeypatch.setattr("shardq.topics.relay.LEASE_AND_MORE", 2.0)
     mail, audit = topic.subscribe("mail"), topic.subscribe("audit")
     topic.publish(b"one")
-    other = Relay(client, "orders")
+    other = Relay(engine_of(client), "orders")
     with monkeypatch.context() as patch:
         patch.setattr(Relay, "_copy", _stand_still)
         with pytest.raises(StandsStill):
@@ -492,7 +493,7 @@ def test_what_a_look_misses_is_gone_after_a_rewind_too(
 def test_a_relay_forgets_the_queues_of_subscriptions_that_are_deleted(
     client: shardq.Client, topic: Topic
 ) -> None:
-    relay = Relay(client, topic.name)
+    relay = Relay(engine_of(client), topic.name)
     for number in range(5):
         subscription = topic.subscribe(f"reply-{number}")
         topic.publish(b"one")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
+from shardq.testing.seam import engine_of
 from shardq.topics import Topic
 from tests.topics.receiving import received
 
@@ -37,7 +38,7 @@ def test_relays_at_once_deliver_each_message_once_while_subscriptions_come_and_a
     errors: list[Exception] = []
 
     def relay() -> None:
-        own = Topic(any_client, name)
+        own = Topic(engine_of(any_client), name)
         try:
             while not ended.is_set():
                 own.relay()

@@ -80,3 +80,22 @@ def test_a_stop_ends_a_step_that_is_being_repeated(store: LeavingStore) -> None:
         stopped.run()
     assert store.asked.count("acknowledge") >= 3
     assert store.asked.count("resign") == 0
+
+
+def test_a_consumer_ends_while_what_claims_ahead_is_being_repeated(store: LeavingStore) -> None:
+    repeated = threading.Event()
+
+    def note(_: str) -> None:
+        if len(store.asked) == 3:
+            repeated.set()
+
+    store.when_asked = note
+    with Client(store, retry_seconds=AN_HOUR) as client:
+        consumer = client.queue("jobs").consumer(prefetch=10)
+        assert consumer.receive(3)
+        store.away = True
+        assert repeated.wait(60)
+        ending = threading.Thread(target=consumer.close, daemon=True)
+        ending.start()
+        ending.join(60)
+        assert not ending.is_alive()

@@ -15,12 +15,11 @@ import shardq
 from shardq import Queue
 from shardq.cli.main import main
 from shardq.pipelines import Pipeline
-from shardq.pipelines.pool import PipelinePlan
+from shardq.pipelines.worker import PipelinePlan
 from shardq.tasks.pool import TaskPlan
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, pool, scaling
-from shardq.worker.backlog import Backlog
 from shardq.worker.process import WorkerPlan
-from shardq.worker.scaling import DOWN_SECONDS, LOOK_SECONDS, UP_SECONDS, Scaling
+from shardq.worker.scaling import DOWN_SECONDS, LOOK_SECONDS, UP_SECONDS, Backlog, Scaling
 from shardq.worker.slot import Slot
 
 FLOW = (

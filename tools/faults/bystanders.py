@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import shardq
 from shardq.base.clock import microseconds
-from shardq.spark.run_parts import RunPart
+from shardq.spark.parts import RunPart
 from shardq.spark.runs import Run
 
 from .schedule import Step

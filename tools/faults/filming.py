@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import shardq
-from shardq.core.large import writing
+from shardq.core.large import bodies
 
 from .films import PART, content_of
 from .history import Delivery, Phase
@@ -23,7 +23,7 @@ class Filming(Role):
     """Sends large bodies one by one, of which each follows from its name."""
 
     def run(self) -> None:
-        writing.PART_BYTES = PART  # type: ignore[attr-defined]
+        bodies.PART_BYTES = PART  # type: ignore[attr-defined]
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
         with self.queue.producer() as producer:
             while number < last and not self.stopped.is_set():

@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 
 import shardq
 from shardq.spark.connection import IDLE_SECONDS
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.files import drain
+from shardq.spark.jobs.job import Place
 from shardq.storage.sqlite.url import path_in
 
 NAME = "connections"

@@ -20,7 +20,7 @@ from local_session import local_session
 from pyspark.sql import DataFrame
 
 import shardq
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.job import Place
 
 CONNECTORS = {"cassandra": cassandra_connector, "mongodb": mongodb_connector}
 NAME = "shardq_connector"

@@ -28,8 +28,8 @@ from process_tree import descendants_of, peak_of, resident
 from pyspark.sql import SparkSession
 
 import shardq
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.files import drain
+from shardq.spark.jobs.job import Place
 
 MEGABYTE = 1 << 20
 FACTOR, SLACK = 1.25, 20  # megabytes

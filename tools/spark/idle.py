@@ -32,7 +32,7 @@ import shardq
 from shardq.spark import planning
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.row_schema import schema_of
+from shardq.spark.rows import schema_of
 
 TICKS = 200
 SETTLE_SECONDS = 5.0

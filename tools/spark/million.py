@@ -30,7 +30,7 @@ from process_tree import descendants_of
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import shardq
-from shardq.spark.jobs.load import EXACT
+from shardq.spark.jobs.files import EXACT
 
 NAME = "million"
 SECONDS = 1_500.0

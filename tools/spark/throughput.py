@@ -38,8 +38,8 @@ from trial_options import trial_options
 
 import shardq
 from shardq.spark.columns import Columns
-from shardq.spark.jobs.drain import BATCH_MESSAGES, drain
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.files import BATCH_MESSAGES, drain
+from shardq.spark.jobs.job import Place
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
 

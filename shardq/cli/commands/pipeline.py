@@ -22,8 +22,8 @@ from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
-from shardq.pipelines.pool import pipeline_named
-from shardq.pipelines.report import LinkReport, PipelineReport
+from shardq.pipelines.throughput import LinkReport, PipelineReport
+from shardq.pipelines.worker import pipeline_named
 from shardq.worker import PoolReport
 
 __all__ = ["pipeline"]

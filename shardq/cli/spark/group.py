@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from shardq.cli.command import ExampleGroup
-from shardq.cli.spark.copies import migrate_command, replay_command
-from shardq.cli.spark.load import load_command
-from shardq.cli.spark.report import report_command
-from shardq.cli.spark.streams import drain_command, transform_command
+from shardq.cli.spark.jobs import load_command, report_command
+from shardq.cli.spark.streams import drain_command, migrate_command, replay_command, transform_command
 
 __all__ = ["spark"]
 

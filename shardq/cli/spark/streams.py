@@ -1,7 +1,8 @@
-"""``shardq spark drain`` and ``shardq spark transform``: streams of messages that are due."""
+"""``shardq spark``: jobs that copy messages or run on."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -10,16 +11,90 @@ import msgspec
 from shardq.base.callables import function_named
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note
-from shardq.cli.spark.options import checkpoint_option, master_option, option_pairs, pairs_of, show
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.place import Place
-from shardq.spark.jobs.session import spark_session
-from shardq.spark.jobs.transform import Transform, transform
+from shardq.cli.spark.jobs import checkpoint_option, master_option, option_pairs, pairs_of, show
+from shardq.cli.times import since_option, until_option
+from shardq.spark.jobs.files import drain
+from shardq.spark.jobs.job import Place, spark_session
+from shardq.spark.jobs.moves import Transform, migrate, replay, transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["drain_command", "transform_command"]
+__all__ = ["drain_command", "migrate_command", "replay_command", "transform_command"]
+
+FAILURE = 1
+
+
+@click.command(
+    "migrate", cls=ExampleCommand, example="shardq spark migrate orders orders --to-url sqlite:///other.db"
+)
+@queue_argument
+@click.argument("target")
+@click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted migration.")
+@master_option
+@json_option
+@click.pass_context
+def migrate_command(
+    ctx: click.Context,
+    queue: str,
+    target: str,
+    to_url: str | None,
+    resume: bool,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Copy all waiting messages of a queue to another one, and compare both.
+
+    Exit code 1 means that they differ. Pause the queue first. It is not changed.
+    """
+    session = ctx.ensure_object(Session)
+    with spark_session(master) as spark:
+        result = migrate(
+            spark,
+            Place(session.url, queue),
+            Place(to_url or session.url, target),
+            resume=resume,
+            say=note,
+        )
+    show(msgspec.structs.asdict(result) | {"equal": result.equal}, as_json=as_json)
+    ctx.exit(0 if result.equal else FAILURE)
+
+
+@click.command("replay", cls=ExampleCommand, example="shardq spark replay orders orders-test --since 2h")
+@queue_argument
+@click.argument("target")
+@click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
+@since_option
+@until_option
+@click.option(
+    "--run-id", metavar="NAME", help="The same name completes an interrupted replay of the same period."
+)
+@master_option
+@json_option
+@click.pass_obj
+def replay_command(
+    session: Session,
+    queue: str,
+    target: str,
+    to_url: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    run_id: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Send copies of messages that were acked in a period."""
+    with spark_session(master) as spark:
+        result = replay(
+            spark,
+            Place(session.url, queue),
+            Place(to_url or session.url, target),
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
+            run_id=run_id,
+        )
+    show(msgspec.structs.asdict(result), as_json=as_json)
 
 
 @click.command(

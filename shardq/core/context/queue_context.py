@@ -13,14 +13,12 @@ import msgspec
 from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
 from shardq.base.wording import kind_of, shown
 from shardq.core.context.counters import Counters
-from shardq.core.context.disuse import unused_since
-from shardq.core.context.duties import duties_of, with_duties
 from shardq.core.context.events import EventWriter, Write
 from shardq.core.context.fullness import Fullness
+from shardq.core.context.queue_records import duties_of, unused_since, with_duties
 from shardq.core.context.retry import Retry
 from shardq.core.context.settle_joiner import SettleJoiner
-from shardq.core.sharding.lane_turns import LaneTurns
-from shardq.core.sharding.placement import Placement
+from shardq.core.sharding.placement import LaneTurns, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
 from shardq.hooks import Hooks
 from shardq.settings import QueueSettings, check_number, check_store
@@ -31,7 +29,6 @@ from shardq.storage.store import Store
 
 __all__ = [
     "REFRESH_SECONDS",
-    "Dismiss",
     "LiveSettings",
     "Log",
     "QueueContext",

@@ -18,12 +18,23 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded
+from shardq.storage.requests import Claim, Claimed
+from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
-__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
+__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry", "claim_patiently", "patiently"]
 
 
 RETRY_SECONDS = 15.0
+_PAUSES = (
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.4,
+)  # seconds between claims; each is made up to half longer or shorter
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds; a pause takes a random part of it
 
 P = ParamSpec("P")
@@ -41,7 +52,8 @@ class _Here(threading.local):
     """What holds for the calls of one thread."""
 
     until: float | None = None  # the moment after which nothing is repeated
-    over: Callable[[], bool] | None = None  # tells when no attempt is to be made any more
+    over: Callable[[], bool] | None = None  # tells when nothing is to be repeated any more
+    refuses: bool = False  # then no call is begun either
 
 
 class _Within(msgspec.Struct):
@@ -109,16 +121,17 @@ class Retry:
             here.until = outer
 
     @contextmanager
-    def unless(self, over: Callable[[], bool]) -> Iterator[None]:
-        """Make no attempt of this thread's calls in the block once it is over; calls that begin then are refused.
+    def unless(self, over: Callable[[], bool], *, refuse: bool = True) -> Iterator[None]:
+        """Repeat none of this thread's calls in the block once it is over; refuse those that begin then.
 
-        :meth:`within` gives each call at least one attempt, and where the store is away, even that takes long.
+        :meth:`within` gives each call at least one attempt, and where the store is away, even that takes long. Without
+        ``refuse`` each call still has that attempt: what is under way is brought to its end if the store is there.
         """
-        self._here.over = over
+        self._here.over, self._here.refuses = over, refuse
         try:
             yield
         finally:
-            self._here.over = None
+            self._here.over, self._here.refuses = None, False
 
     @property
     def _is_over(self) -> bool:
@@ -181,7 +194,7 @@ class Retry:
 
     def _check_allowed(self) -> None:
         self.check_open()
-        if self._is_over:
+        if self._here.refuses and self._is_over:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")
 
     def _end_late(self) -> None:
@@ -275,3 +288,18 @@ def _names(shards: Iterable[Shard]) -> str:
         return f"shard {names[0]}"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{len(names)} shards ({', '.join(map(str, names[:_NAMED]))}{more})"
+
+
+def claim_patiently(retry: Retry, store: Store, request: Claim) -> Claimed:
+    """Claim, and again while the answer is that others were quicker; after about 0.8 seconds the last answer counts."""
+    return patiently(lambda: retry(store.claim, request), lambda claimed: claimed.contended)
+
+
+def patiently(claim: Callable[[], T], is_contended: Callable[[T], bool]) -> T:
+    """The same for claims of any kind."""
+    for pause in _PAUSES:
+        claimed = claim()
+        if not is_contended(claimed):
+            return claimed
+        time.sleep(pause * random.uniform(0.5, 1.5))
+    return claim()

@@ -23,8 +23,17 @@ from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.large.layout import BODIES, GRACE, body_of, is_owner, owner_id, owner_in, part_id, shard_of
-from shardq.core.large.queue import existing_bodies_queue
+from shardq.core.large.layout import (
+    BODIES,
+    GRACE,
+    body_of,
+    existing_bodies_queue,
+    is_owner,
+    owner_id,
+    owner_in,
+    part_id,
+    shard_of,
+)
 from shardq.errors import InvalidMessage, QueueNotFound, ShardqError
 from shardq.storage.requests import Bundle, Peek, StoredSlice, Sweep
 

@@ -1,4 +1,4 @@
-"""Where large bodies are stored: all of a store in one queue of shardq's own, which nobody receives from.
+"""Where large bodies are stored: all of a store in one queue of shardq's own.
 
 A body has an id. The bundles that begin with its first twelve bytes are its **parts**, numbered from 0, and its
 **owners' entries**: each names a message that has the body, or is about to be stored with it. So a look at a shard
@@ -12,17 +12,21 @@ from hashlib import blake2b
 from shardq.base.large_body import LargeBody
 from shardq.base.receipt import MessageId
 from shardq.base.shard import INTERNAL, Shard
+from shardq.core.context.queue_context import QueueContext
+from shardq.errors import QueueNotFound
 from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import made_at
-from shardq.storage.requests import Bundle, StoredSlice
+from shardq.storage.requests import Bundle, QueueRecord, StoredSlice
 
 __all__ = [
     "BODIES",
     "GRACE",
     "PART_BYTES",
     "SETTINGS",
+    "bodies_queue",
     "body_of",
+    "existing_bodies_queue",
     "is_owner",
     "new_body_id",
     "owner_entry",
@@ -106,3 +110,21 @@ def _numbered(body_id: bytes, number: int) -> bytes:
 def _bundle(identity: bytes, priority: int, content: bytes, now: int) -> Bundle:
     """The due time is the same whenever it is written again, as a store asks for."""
     return Bundle(identity, priority, made_at(identity), now, 1, encode_bundle(BundleData([content])))
+
+
+def existing_bodies_queue(context: QueueContext) -> QueueContext | None:
+    """The queue of large bodies in the store of another queue; None when nobody has made it."""
+    try:
+        return context.sibling(BODIES)
+    except QueueNotFound:
+        return None
+
+
+def bodies_queue(context: QueueContext) -> QueueContext:
+    """The queue of large bodies in the store of another queue. It is made if it is missing."""
+    found = existing_bodies_queue(context)
+    if found is not None:
+        return found
+    context.retry(context.store.create_queue, QueueRecord.new(BODIES, SETTINGS.encode()))
+    context.retry(context.store.prepare, SETTINGS.layout.all_shards(BODIES))
+    return context.sibling(BODIES)

@@ -1,4 +1,7 @@
-"""Permits of one limit: messages of one shard. Who claims a permit has it, until it is given back or its lease ends.
+"""Permits of one limit: messages of one shard, each in a bundle that has always the same id.
+
+The first 16 permits are bundles of their own. Each further bundle holds as many permits as there are before it, so that
+many permits are few rows, and a number of permits that changes never needs another cut.
 
 These rules keep the number of permits that are held within the limit:
 
@@ -20,26 +23,85 @@ from collections.abc import Sequence
 import msgspec
 
 from shardq.base.clock import seconds
+from shardq.base.outgoing_message import Bundle
 from shardq.base.shard import INTERNAL, Shard, check_queue_name
 from shardq.core.browsing import slices
 from shardq.core.context.counters import Counters
 from shardq.core.context.identity import ConsumerIdentity, moment_in
-from shardq.core.context.patient_claims import claim_patiently
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.context.retry import Retry
-from shardq.core.limits.blocks import MOST_PERMITS, Blocks
+from shardq.core.context.retry import Retry, claim_patiently
 from shardq.core.sending.doors import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
-from shardq.core.settling.clock_jumps import JUMP, shorten_leases
+from shardq.core.settling.leases import JUMP, shorten_leases
 from shardq.core.settling.settle import Settling
 from shardq.core.settling.verbs import EXTEND, GIVE_BACK, HOLD
 from shardq.held import HeldSlice, count_of, first_of
 from shardq.settings import QueueSettings
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
-__all__ = ["PERMITS_FOLDER", "Permits", "create_permits_queue", "permits_queue"]
+__all__ = [
+    "MOST_PERMITS",
+    "PERMITS_FOLDER",
+    "Block",
+    "Blocks",
+    "Permits",
+    "blocks_of",
+    "create_permits_queue",
+    "permits_queue",
+]
+
+MOST_PERMITS = 1_024
+_SINGLES = 16
+_MOMENT = 1_767_225_600_000_000  # of all permits: their ids differ by the number of their first permit
+_DUE = 946_684_800_000_000  # of all permits: long ago
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Permits ``first`` .. ``first + count - 1``, which are one bundle."""
+
+    first: int
+    count: int
+
+
+def blocks_of(permits: int) -> list[Block]:
+    """The blocks that hold so many permits. The last one may hold more."""
+    blocks: list[Block] = []
+    first = 0
+    while first < permits:
+        blocks.append(Block(first, 1 if first < _SINGLES else first))
+        first += blocks[-1].count
+    return blocks
+
+
+class Blocks:
+    """The bundles of the permits of one queue. Another ``kind`` of permits has other bundles."""
+
+    def __init__(self, queue: str, kind: str = "") -> None:
+        self._queue, self._kind = queue, kind
+        self._firsts = {self._id(block): block.first for block in blocks_of(MOST_PERMITS)}
+
+    def bundles(self, permits: int) -> list[Bundle]:
+        """The bundles that hold so many permits. They are alike whoever stores them: a store may tell them by that."""
+        return [
+            Bundle(self._id(block), 0, _DUE, _DUE, block.count, encode_bundle(BundleData(_bodies(block))))
+            for block in blocks_of(permits)
+        ]
+
+    def number(self, bundle_id: bytes, position: int) -> int:
+        """The number of the permit that a message is; that of none, if it is no permit."""
+        return self._firsts.get(bundle_id, MOST_PERMITS) + position
+
+    def _id(self, block: Block) -> bytes:
+        return repeatable_bundle_id(_MOMENT, block.first, "permits", self._queue, self._kind)
+
+
+def _bodies(block: Block) -> list[bytes]:
+    return [b"%d" % number for number in range(block.first, block.first + block.count)]
+
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +260,7 @@ class Permits:
     def _claim(self, count: int, lease: int) -> list[HeldSlice]:
         token = self._owner.token(self.now())
         request = Claim(self._shard, token, count, lease, self._owner.name, started=False)
-        claimed = claim_patiently(self._context, request)
+        claimed = claim_patiently(self._context.retry, self._context.store, request)
         return [
             HeldSlice(self._shard, piece, token, claimed.lease_until, started=False)
             for piece in claimed.slices

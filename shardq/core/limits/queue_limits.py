@@ -1,4 +1,4 @@
-"""The limits of a queue over all of its consumers: ``max_in_flight`` and ``rate_limit``.
+"""The limits of a queue over all of its consumers: max_in_flight and rate_limit.
 
 A consumer takes permits before it claims, claims at most as many messages as it has permits for, and gives back those
 that it does not need. So what is held back waits in the queue, and no delivery of it is counted. The permits of a
@@ -17,18 +17,47 @@ from shardq.base.shard import MAX_NAME_LENGTH
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
-from shardq.core.limits.grant import permit_lease
 from shardq.core.limits.permits import PERMITS_FOLDER, Permits, create_permits_queue, permits_queue
-from shardq.core.limits.shares import Allowance, InFlightShare, RateShare, TakeShare
-from shardq.core.limits.waiting import PermitPace
-from shardq.core.limits.windows import Window, units
+from shardq.core.limits.shares import (
+    Allowance,
+    InFlightShare,
+    RateShare,
+    TakeShare,
+    Window,
+    permit_lease,
+    units,
+)
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.held import HeldSlice
 from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
-__all__ = ["QueueLimits", "check_limits", "check_unlimited", "drop_permits", "limit_names"]
+__all__ = ["PermitPace", "QueueLimits", "check_limits", "check_unlimited", "drop_permits", "limit_names"]
+
+LONGEST_SECONDS = 5.0  # until the next look: a signal may have been missed, or the limit raised
+FIRST_POLL_SECONDS = 0.005  # of a store without signals; each look that finds nothing doubles it
+LAST_POLL_SECONDS = 0.25
+
+
+class PermitPace:
+    """Tells when to look for a permit again: when the next lease ends, and else now and then."""
+
+    def __init__(self) -> None:
+        self._poll = FIRST_POLL_SECONDS
+
+    def reset(self) -> None:
+        """A permit was taken: look quickly again."""
+        self._poll = FIRST_POLL_SECONDS
+
+    def until_next_look(self, permits: Permits) -> float:
+        """Seconds until the next look, unless something wakes who waits."""
+        self._poll, poll = min(2 * self._poll, LAST_POLL_SECONDS), self._poll
+        if not permits.signals:
+            return poll
+        free = permits.seconds_until_free()
+        return LONGEST_SECONDS if free is None else max(poll, min(free, LONGEST_SECONDS))
+
 
 _IN_FLIGHT, _RATE = ".in-flight", ".rate"
 

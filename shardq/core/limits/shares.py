@@ -1,22 +1,115 @@
-"""What one read of a consumer may claim: permits of each limit, taken before it claims."""
+"""What one read of a consumer may claim: permits of each limit, taken before it claims, and held with the messages."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
+import msgspec
+
+from shardq.base.rate import Rate
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.limits.grant import Grant, permit_lease
-from shardq.core.limits.permits import Permits
-from shardq.core.limits.windows import units
+from shardq.core.limits.permits import MOST_PERMITS, Permits
 from shardq.core.settling.settle import give_back_unseen
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of, first_of
 
-__all__ = ["Allowance", "InFlightShare", "RateShare", "Share", "TakeShare"]
+__all__ = [
+    "Allowance",
+    "Grant",
+    "InFlightShare",
+    "RateShare",
+    "Share",
+    "TakeShare",
+    "Window",
+    "permit_lease",
+    "units",
+]
+
+_SECOND = 1_000_000
+
+
+def units(messages: int, weight: int) -> int:
+    """How many permits so many messages need, when each is for up to ``weight`` of them."""
+    return -(-messages // weight)
+
+
+class Window(msgspec.Struct, frozen=True):
+    """So many permits, each for up to ``weight`` messages, which come back ``period`` microseconds after their use.
+
+    There are at most 1,024 permits. Of a larger number each is for several messages. A larger rate is first divided
+    over a shorter period, down to a second: 6,000 in a minute are 1,000 in ten seconds, which is stricter. Neither ever
+    lets in more.
+
+    >>> Window.of_rate(Rate.parse("6000/m"))
+    Window(permits=1000, weight=1, period=10000000)
+    >>> Window.of_number(2500)
+    Window(permits=833, weight=3, period=0)
+    """
+
+    permits: int
+    weight: int
+    period: int
+
+    @classmethod
+    def of_number(cls, messages: int) -> Window:
+        """For so many messages at a time."""
+        weight = units(messages, MOST_PERMITS)
+        return cls(messages // weight, weight, 0)
+
+    @classmethod
+    def of_rate(cls, rate: Rate) -> Window:
+        """For a rate."""
+        parts = min(units(rate.messages, MOST_PERMITS), rate.seconds)
+        whole = cls.of_number(rate.messages // parts)
+        return cls(whole.permits, whole.weight, rate.seconds * _SECOND // parts)
+
+
+def permit_lease(lease: int) -> int:
+    """For how long permits are held for messages with such a lease, in microseconds: longer than the messages.
+
+    Claiming may take half of a lease, and the lease of a message begins last.
+    """
+    return lease + lease // 2 + _SECOND
+
+
+class Grant:
+    """The permits of some messages that were claimed together, each for up to ``weight`` messages. Safe for threads."""
+
+    def __init__(self, permits: Permits, held: Sequence[HeldSlice], weight: int, messages: int) -> None:
+        self._permits, self._held, self._weight = permits, list(held), weight
+        self._messages = messages  # that are held
+        self.counting = threading.Lock()
+        # Held while permits are extended: what is given back meanwhile seems lost.
+        self._changing = threading.Lock()
+
+    def settled(self, messages: int) -> None:
+        """So many messages more are held no longer. Whoever calls it holds :attr:`counting`."""
+        self._messages -= messages
+
+    def hold(self, lease: int) -> bool:
+        """Hold the permits for as long as messages with such a lease; False when some are lost, and too few left.
+
+        Raises the error of the store.
+        """
+        with self._changing:
+            until = self._permits.now() + lease
+            longest = until + permit_lease(lease)  # one that ends later was begun while the clock was ahead
+            if any(not until <= piece.lease_until <= longest for piece in self._held):
+                self._permits.hold(self._held, permit_lease(lease))
+                self._held = [part for piece in self._held for part in piece.held_parts]
+            return count_of(self._held) >= units(self._messages, self._weight)
+
+    def give_back(self) -> None:
+        """Give back the permits that no message needs any more."""
+        with self._changing:
+            self._held, surplus = first_of(self._held, units(self._messages, self._weight))
+        if surplus:
+            self._permits.give_back(surplus)
 
 
 class Share(Protocol):

@@ -1,19 +1,27 @@
-"""Entries about what became of messages, in the logs of queues that keep events."""
+"""Events in the logs of queues that keep them, and the story of a message that they tell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
+from shardq.base.clock import seconds, to_datetime
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
+from shardq.core.browsing import find_slice
 from shardq.core.context.events import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.logs.log_queues import EVENTS, Line, logs_of, read, write
+from shardq.core.settling.dead_letters import origin
+from shardq.errors import InvalidReceipt, QueueNotFound
+from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.bundle_id import BUNDLE_ID_BYTES
 
-__all__ = ["read_entries", "read_purges", "tell_purged", "write_entries"]
+__all__ = ["Event", "EventKind", "read_entries", "read_purges", "tell_purged", "trace", "write_entries"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
@@ -48,3 +56,173 @@ def _place_of(queue: str) -> MessageId:
 
 def _ids(entry: Entry) -> list[MessageId]:
     return [MessageId.parse(text) for text in (entry.first, entry.to) if text]
+
+
+EventKind: TypeAlias = Literal[
+    "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
+    "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
+]  # fmt: skip
+"""What became of a message. Later versions may tell more kinds."""
+
+_ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
+_MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
+_SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
+
+_FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that became of a message, by the store's clock.
+
+    ``given_back`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has since:
+    it was moved to another queue, or got another body. ``lease_expired`` is told when the message is claimed again;
+    ``purged`` of one that was in its queue when that was purged.
+    """
+
+    at: datetime
+    kind: EventKind
+    message_id: str
+    delivery: int | None = None  # its number; None: it is not known, or was before the first
+    owner: str | None = None  # the name of the consumer that held the message, or its id if no more is known
+    delay: float | None = None  # seconds
+    text: str | None = None  # the reason, or the error
+    to: str | None = None
+
+
+def trace(context: QueueContext, identity: MessageId) -> list[Event]:
+    """The events of a message in order, as far as they are kept."""
+    context.events.flush(_FLUSH)
+    story = _Story(context)
+    story.follow(identity)
+    if not story.entries and (before := _came_from(context, identity)) is not None:
+        story.follow(before)
+        if identity not in story.ids:
+            return []
+    events = story.events()
+    return [*events, *_purged(context, events)]
+
+
+class _Story:
+    """The entries about a message, under all the ids that it has had."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self.ids: dict[MessageId, None] = {}
+        self._queues: dict[str, None] = {}
+        self._read: set[tuple[str, MessageId]] = set()
+        self.entries: dict[Entry, tuple[MessageId, MessageId | None]] = {}
+
+    def follow(self, identity: MessageId) -> None:
+        """Read what is known of an id, and of those that it leads to. Each log may know more of each of them."""
+        self._add(identity)
+        while missing := self._missing():
+            self._read.update(missing)
+            for queue, each in missing:
+                for entry in read_entries(self._context, queue, each):
+                    self._take(entry, each)
+
+    def events(self) -> list[Event]:
+        """All of it, in order."""
+        found = self._in_order()
+        names = {entry.holder: entry.owner for entry in found if entry.owner}
+        return [_event(entry, *self.entries[of], names) for entry, of in _with_lease_ends(found)]
+
+    def _in_order(self) -> list[Entry]:
+        return sorted(self.entries, key=lambda entry: (entry.at, entry.order))
+
+    def _missing(self) -> list[tuple[str, MessageId]]:
+        return [
+            (queue, each) for queue in self._queues for each in self.ids if (queue, each) not in self._read
+        ]
+
+    def _add(self, identity: MessageId) -> None:
+        self.ids[identity] = None
+        self._queues[identity.shard.queue] = None
+
+    def _take(self, entry: Entry, identity: MessageId) -> None:
+        """Take an entry over if it is about this message."""
+        first, to = MessageId.parse(entry.first), MessageId.parse(entry.to) if entry.to else None
+        for start in (first, to):
+            number = -1 if start is None else _distance(start, identity)
+            if 0 <= number < entry.count:
+                places = _after(first, number), None if to is None else _after(to, number)
+                self.entries[entry] = places
+                for each in places:
+                    if each is not None:
+                        self._add(each)
+
+
+def _with_lease_ends(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """The entries, and before each claim that shows it the end of the lease of who had the message before.
+
+    Each with the entry that tells which message it is about.
+    """
+    held: Entry | None = None
+    for number, entry in enumerate(entries):
+        if entry.kind == "claimed":
+            if held is not None and not any(_settles(late, held) for late in entries[number:]):
+                yield msgspec.structs.replace(held, kind="lease_expired", at=entry.at), held
+            held = entry
+        elif held is not None and _settles(entry, held):
+            held = None
+        yield entry, entry
+
+
+def _settles(entry: Entry, claim: Entry) -> bool:
+    """True when it tells what became of the messages of a claim; by receipt the delivery is not known."""
+    return entry.kind in _SETTLES and entry.holder == claim.holder and entry.delivery in (0, claim.delivery)
+
+
+def _purged(context: QueueContext, events: Sequence[Event]) -> Iterator[Event]:
+    """The purge that removed the message, if it is gone and nothing else is told of that."""
+    if not events or events[-1].kind in _ENDS or (events[-1].kind in _MOVES and events[-1].to is None):
+        return
+    identity = MessageId.parse(events[-1].to or events[-1].message_id)
+    with suppress(QueueNotFound):
+        if find_slice(context, identity) is None:
+            purges = (
+                _event(entry, identity, None, {}) for entry in read_purges(context, identity.shard.queue)
+            )
+            yield from sorted(
+                (each for each in purges if each.at >= events[-1].at), key=lambda each: each.at
+            )[:1]
+
+
+def _came_from(context: QueueContext, identity: MessageId) -> MessageId | None:
+    """The id that a dead letter had before, out of its headers: its own queue may keep no events."""
+    piece = find_slice(context, identity)
+    headers = None if piece is None else decode_bundle(piece.bundle.data).headers
+    before = None if headers is None else origin(headers[identity.position])
+    try:
+        return None if before is None else MessageId.parse(before)
+    except InvalidReceipt:  # an application's own header
+        return None
+
+
+def _distance(first: MessageId, identity: MessageId) -> int:
+    same = (first.shard, first.bundle_id) == (identity.shard, identity.bundle_id)
+    return identity.position - first.position if same else -1
+
+
+def _after(first: MessageId, number: int) -> MessageId:
+    return MessageId(first.shard, first.bundle_id, first.position + number)
+
+
+def _event(entry: Entry, first: MessageId, to: MessageId | None, names: dict[str, str]) -> Event:
+    return Event(
+        at=to_datetime(entry.at),
+        kind=cast("EventKind", entry.kind),
+        message_id=str(first),
+        delivery=entry.delivery or None,
+        owner=_owner(entry, names),
+        delay=None if entry.delay is None else seconds(entry.delay),
+        text=entry.text or None,
+        to=None if to is None else str(to),
+    )
+
+
+def _owner(entry: Entry, names: dict[str, str]) -> str | None:
+    """Who held the message. Not of a redrive: whoever held it before it was given up did not send it back."""
+    if entry.kind == "redriven":
+        return None
+    return entry.owner or names.get(entry.holder) or entry.holder or None

@@ -1,4 +1,4 @@
-"""What the decision log says of a claim with a name: what it got, and which runs of an application came back to it.
+"""Named claims in the decision log: what each got, its runs, and settling by the name alone.
 
 The first run enters what it got. Each later one, such as a query that was restarted, enters itself in the next place,
 and with it what it gives up: the messages that have had their deliveries. So a run is counted once, whatever attempts
@@ -7,16 +7,37 @@ it makes, and all attempts agree on what is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
 
 from shardq.base.shard import Shard
+from shardq.core.browsing import find_parts
 from shardq.core.context.decision_log import DecisionLog
-from shardq.held import HeldSlice
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Failures
+from shardq.core.settling.settle import Settling, by_shard, spans_of
+from shardq.core.settling.verbs import ACK, KEEP, Verb
+from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.storage.requests import EntryState, Span
 
-__all__ = ["ClaimEntry", "ClaimName", "Runs", "Taken"]
+__all__ = [
+    "CLAIMS_AT_ONCE",
+    "ClaimEntry",
+    "ClaimName",
+    "NamedSettling",
+    "Place",
+    "Runs",
+    "Taken",
+    "among",
+    "in_order",
+    "neighbours",
+    "parts",
+    "places_of",
+]
 
 COUNTED = 100  # runs, or the queue's max_deliveries if that is more
 COUNTED_FOR_SHOW = 10  # where the queue has no max_deliveries
@@ -112,3 +133,122 @@ class Runs:
         while (entry := self._decisions.read([f"{key}:{number}"])[0]) is not None:
             yield from ClaimEntry.read(entry.value).taken
             number += 1
+
+
+Place = tuple[bytes, int]
+
+
+def in_order(taken: Iterable[Taken | Span]) -> Iterator[Place]:
+    """The places of messages, in their order."""
+    return ((one.bundle_id, one.first + place) for one in taken for place in range(one.count))
+
+
+def places_of(taken: Iterable[Taken | Span]) -> set[Place]:
+    """The places of messages, as a set."""
+    return set(in_order(taken))
+
+
+def neighbours(places: Iterable[Place], token: bytes) -> list[Span]:
+    """The messages as spans of neighbours, in their order."""
+    spans: list[Span] = []
+    for bundle_id, position in places:
+        last = spans[-1] if spans else None
+        if last and (last.bundle_id, last.first + last.count) == (bundle_id, position):
+            spans[-1] = msgspec.structs.replace(last, count=last.count + 1)
+        else:
+            spans.append(Span(bundle_id, position, 1, token))
+    return spans
+
+
+def among(piece: HeldSlice, places: set[Place], positions: Iterable[int] | None = None) -> Selection:
+    """Those of a slice's messages that are among the places."""
+    own = range(piece.count) if positions is None else positions
+    return Selection(piece, [place for place in own if (piece.bundle.id, piece.first + place) in places])
+
+
+def parts(held: Iterable[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
+    """The parts of held slices of its bundle that an earlier attempt got."""
+    for piece in held:
+        if not taken.is_before(piece):
+            start = max(piece.first, taken.first)
+            end = min(piece.first + piece.count, taken.first + taken.count)
+            if start < end:
+                yield piece.part(start - piece.first, end - start)
+
+
+CLAIMS_AT_ONCE = 8
+"""How many claims are settled together. What they got is kept in memory, in the worst case a span for each message."""
+
+SETTLED_AT_ONCE = 4
+"""How many times that many, by threads of their own."""
+
+_Group = Sequence[ClaimName]
+_Settled = tuple[list[Selection], Failures]  # what is lost, and what failed
+
+
+class NamedSettling:
+    """Settles the named claims of one queue."""
+
+    def __init__(self, context: QueueContext, decisions: DecisionLog, runs: Runs) -> None:
+        self._context, self._decisions, self._runs = context, decisions, runs
+
+    def extend(self, claims: Sequence[ClaimName], lease: int) -> int:
+        """Hold what the claims got for so many microseconds; returns how many messages are somebody else's."""
+        return sum(len(selection.positions) for selection in self._settle(claims, KEEP, lease))
+
+    def ack(self, claims: Sequence[ClaimName]) -> int:
+        """Finish what the claims got; returns how many messages are somebody else's."""
+        return self._count_stored(self._without_given_up(claims, self._settle(claims, ACK)))
+
+    def _settle(self, claims: Sequence[ClaimName], verb: Verb, duration: int = 0) -> list[Selection]:
+        """Settle what the claims got, some claims at a time; returns what is lost.
+
+        A shard that fails costs the others nothing; the error comes at the end.
+        """
+        lost, failures = list[Selection](), Failures()
+        groups = [claims[start : start + CLAIMS_AT_ONCE] for start in range(0, len(claims), CLAIMS_AT_ONCE)]
+        for away, failed in _at_once(partial(self._settle_group, verb, duration), groups):
+            lost += away
+            failures.take_over(failed)
+        if failures:
+            raise failures.error(f"claims of queue {self._context.name!r} were not settled")
+        return lost
+
+    def _settle_group(self, verb: Verb, duration: int, claims: _Group) -> _Settled:
+        settling = Settling(self._context, verb, duration=duration, by_receipt=True)
+        settling.run(self._got(claims))
+        return settling.lost, settling.failures
+
+    def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
+        """What the claims got."""
+        entries = self._decisions.read([claim.key for claim in claims])
+        return [
+            held_unseen(claim.shard, Span(taken.bundle_id, taken.first, taken.count, claim.token)).select()
+            for claim, entry in zip(claims, entries, strict=True)
+            for taken in (ClaimEntry.read(entry.value).taken if entry is not None else ())
+        ]
+
+    def _without_given_up(self, claims: Sequence[ClaimName], lost: Sequence[Selection]) -> list[Selection]:
+        """The lost messages that did not become dead letters in a later run of their claims."""
+        keys = {claim.token: claim.key for claim in claims}
+        given_up = {
+            token: places_of(self._runs.given_up(keys[token])) for token in {s.held.token for s in lost}
+        }
+        return [s.without(among(s.held, given_up[s.held.token], s.positions)) for s in lost]
+
+    def _count_stored(self, lost: Sequence[Selection]) -> int:
+        """Count the messages that are in the queue and block no group."""
+        return sum(
+            span.count
+            for shard, some in by_shard(lost).items()
+            for span, piece in find_parts(self._context, shard, spans_of(some))
+            if piece.state is not EntryState.PROCESSED and not piece.blocks
+        )
+
+
+def _at_once(settle: Callable[[_Group], _Settled], groups: Sequence[_Group]) -> Iterator[_Settled]:
+    if len(groups) < 2:
+        yield from map(settle, groups)
+        return
+    with ThreadPoolExecutor(SETTLED_AT_ONCE, thread_name_prefix="shardq-settle") as pool:
+        yield from pool.map(settle, groups)

@@ -19,8 +19,8 @@ from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settling.settle import give_back_unseen
 from shardq.core.settling.telling import tell_claimed
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.probing import Probing
 from shardq.core.sharding.reading import SURVEY_INTERVAL, ShardReader
+from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.settings import QueueSettings

@@ -19,13 +19,23 @@ import msgspec
 from shardq.codec import BYTES
 from shardq.core.browsing import find_parts
 from shardq.core.context.decision_log import DecisionLog
-from shardq.core.context.patient_claims import claim_patiently
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import claim_patiently
 from shardq.core.limits.queue_limits import check_unlimited
-from shardq.core.receiving.claim_entries import ClaimEntry, ClaimName, Runs, Taken
-from shardq.core.receiving.claim_places import Place, among, in_order, neighbours, parts, places_of
+from shardq.core.receiving.claim_entries import (
+    ClaimEntry,
+    ClaimName,
+    NamedSettling,
+    Place,
+    Runs,
+    Taken,
+    among,
+    in_order,
+    neighbours,
+    parts,
+    places_of,
+)
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
-from shardq.core.receiving.named_settling import NamedSettling
 from shardq.core.settling.dead_letters import EXHAUSTED
 from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.settle import give_back_selected, settle
@@ -69,7 +79,8 @@ class NamedClaims:
         """
         check_unlimited(self.context.name, self.context.settings)
         self.context.live.use()
-        claimed = claim_patiently(self.context, Claim(claim.shard, claim.token, limit, self._lease, owner))
+        request = Claim(claim.shard, claim.token, limit, self._lease, owner)
+        claimed = claim_patiently(self.context.retry, self.context.store, request)
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         held = list(filter(_is_readable, found))
         tell_claimed(self.context, owner, held)

@@ -13,8 +13,8 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
-from shardq.core.receiving.turns import Turns
-from shardq.core.settling.lease_keeper import LeaseKeeper, LeaseKeepers
+from shardq.core.receiving.several_queues import Turns
+from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.core.settling.settlement import Settlement
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
@@ -168,14 +168,15 @@ class Prefetcher:
         return self._stopped or self._retry.closed
 
     def _run(self) -> None:
-        while not self._is_over:
-            try:
-                self._wait_for_room()
-                self.fetch()
-            except Closed:
-                return
-            except ShardqError as error:
-                self._note(error)
+        with self._retry.unless(lambda: self._stopped, refuse=False):  # who stops it waits for its end
+            while not self._is_over:
+                try:
+                    self._wait_for_room()
+                    self.fetch()
+                except Closed:
+                    return
+                except ShardqError as error:
+                    self._note(error)
 
     def _note(self, error: ShardqError) -> None:
         """Go on soon after a retryable error, which was repeated for a while; after any other once it was raised."""

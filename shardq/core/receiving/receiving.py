@@ -16,16 +16,12 @@ from typing import TypeVar
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity
-from shardq.core.context.patient_claims import patiently
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.context.retry import Failures
+from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
-from shardq.core.receiving.left_out import LeftOut
-from shardq.core.receiving.sweeping import Sweeping
-from shardq.core.receiving.turns import InOrder, Turns
-from shardq.core.sharding.probing import Probing, in_groups
+from shardq.core.receiving.several_queues import InOrder, LeftOut, Sweeping, Turns
 from shardq.core.sharding.reading import SURVEY_INTERVAL
-from shardq.core.sharding.surveying import Surveyed, survey
+from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Enlisted

@@ -1,32 +1,83 @@
-"""Sending dead letters back to the queue that they came from."""
+"""Sending dead letters back to the queue that they came from, and letting blocked groups go on."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from shardq.base.clock import microseconds
+from shardq.base.receipt import MessageId
+from shardq.base.shard import Shard
 from shardq.codec import BYTES
+from shardq.core.browsing import blocked_slices
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.receiving.unblocking import unblock
 from shardq.core.sending.doors import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
-from shardq.core.settling.lease_keeper import LeaseKeeper
-from shardq.core.settling.moves import BackToSource, unmarked
+from shardq.core.settling.leases import LeaseKeeper
+from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import give_back_unseen
 from shardq.core.settling.settlement import Settlement
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
+from shardq.storage.requests import ClaimedSlice, StoredSlice
 from shardq.storage.writing import telling_done
 
-__all__ = ["redrive"]
+__all__ = ["redrive", "unblock"]
 
 _log = logging.getLogger(__name__)
+
+
+def unblock(context: QueueContext, limit: int) -> int:
+    """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
+
+    Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
+    held behind it. A group in which something is damaged in the store blocks on, until that is removed.
+    """
+    settlement = Settlement(context, BYTES, by_receipt=True)
+    moved = 0
+    with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
+        for group in _by_group(context):
+            chosen = _first([(held, list(range(held.count))) for held in group], limit - moved)
+            try:
+                with suppress(LeaseLost):  # somebody else was first
+                    settlement.move(chosen, Unblock(context))
+            finally:
+                moved += sum(len(each.in_states(SettleState.RELEASED).positions) for each in chosen)
+            if moved >= limit:
+                break
+    return moved
+
+
+def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
+    """Return what blocks, by group. A damaged message stays, so nothing of its group may let go of it."""
+    groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
+    damaged: set[tuple[Shard, str]] = set()
+    for shard, piece in blocked_slices(context):
+        group = shard, piece.bundle.group
+        try:
+            groups.setdefault(group, []).append(_held(shard, piece))
+        except InvalidMessage as error:
+            damaged.add(group)
+            _log.error(
+                "message %s blocks its group, and cannot be redriven: %s",
+                MessageId(shard, piece.bundle.id, piece.first),
+                error,
+            )
+    return [held for group, held in groups.items() if group not in damaged]
+
+
+def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
+    assert piece.token is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    held = HeldSlice(shard, claimed, piece.token, piece.due)
+    held.unique_key, held.large = held.messages.unique_key, held.messages.large
+    return held
+
 
 REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
@@ -56,7 +107,7 @@ def redrive(target: QueueContext, limit: int) -> int:
             while moved < limit and (held := hold()):
                 letters = list(_readable(target, held))
                 largest = max([largest, *(each.largest for each in letters)])
-                own = _first(letters, limit - moved)
+                own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
                 try:
                     with suppress(LeaseLost):  # somebody has removed them
                         settlement.move(own, BackToSource(source, target))
@@ -99,12 +150,13 @@ def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[
         receiving.resign()
 
 
-def _first(letters: Sequence[_Letters], limit: int) -> list[Selection]:
-    """Up to so many of the letters that fit, in their order."""
+def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Selection]:
+    """Up to so many messages, in their order."""
     selections = []
-    for each in letters:
-        selections.append(Selection(each.piece, each.fitting[:limit]))
-        limit -= len(selections[-1].positions)
+    for held, positions in pieces:
+        if chosen := positions[:limit]:
+            selections.append(Selection(held, chosen))
+            limit -= len(chosen)
     return selections
 
 

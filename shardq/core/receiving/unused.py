@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
-from shardq.core.context.disuse import marked, unused_since
-from shardq.core.context.duties import duties_of
-from shardq.core.context.queue_context import REFRESH_SECONDS, Dismiss, QueueContext
+from shardq.core.context.queue_context import REFRESH_SECONDS, QueueContext
+from shardq.core.context.queue_records import duties_of, marked, unused_since
 from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import drop_permits
 from shardq.core.logs.log_queues import drop_logs
@@ -68,14 +67,13 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
 
 
 def drop_belongings(
-    store: Store, retry: Retry, record: QueueRecord, dismiss: Dismiss | None
+    store: Store, retry: Retry, record: QueueRecord, dismiss: Callable[[str], None]
 ) -> tuple[str, ...]:
     """Remove what belongs to a queue that is deleted; returns the names of queues that were for its limits."""
     drop_logs(store, retry, record.name)
     permits = drop_permits(store, retry, record.name)
-    if dismiss is not None:
-        for duty in duties_of(record):
-            dismiss(duty)
+    for duty in duties_of(record):
+        dismiss(duty)
     return permits
 
 

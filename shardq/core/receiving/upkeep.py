@@ -1,9 +1,9 @@
 """Upkeep of a queue by its consumers: they attend to its duties, and remove leftovers.
 
-Duties stand in the queue's record (:mod:`shardq.core.context.duties`). The client says how: a function that attends to
-one duty and returns the moment when that has something to do again. Every consumer of the queue calls it then, so it
-must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has changed, and
-after a minute at the latest.
+Duties stand in the queue's record (:mod:`shardq.core.context.queue_records`). The client says how: a function that
+attends to one duty and returns the moment when that has something to do again. Every consumer of the queue calls it
+then, so it must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has
+changed, and after a minute at the latest.
 """
 
 from __future__ import annotations

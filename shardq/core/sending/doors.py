@@ -25,8 +25,7 @@ from shardq.base.shard import Shard
 from shardq.codec import BYTES, Codec
 from shardq.core.context.events import Entry
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.large.layout import owner_entry, owner_in, shard_of
-from shardq.core.large.queue import bodies_queue
+from shardq.core.large.layout import bodies_queue, owner_entry, owner_in, shard_of
 from shardq.core.sending.bounds import let_in
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, size_of

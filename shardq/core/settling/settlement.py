@@ -20,7 +20,7 @@ from shardq.codec import BYTES, Codec
 from shardq.core.context.blocked import enter_reason, may_block
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
-from shardq.core.large.reading import open_body
+from shardq.core.large.bodies import open_body
 from shardq.core.logs.results import Result, take_back, write_results
 from shardq.core.sending.prepared import check_delay, check_headers, check_priority
 from shardq.core.settling.dead_letters import EXHAUSTED, check_reason

@@ -1,4 +1,4 @@
-"""Which shard to write: rotation over the concurrency shards of the due time's time shard."""
+"""Which shard and which lane of a group a message is written to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.storage.per_process import forks
+from shardq.storage.per_process import PerProcess, forks
 
-__all__ = ["SINGLES_PER_TURN", "Placement"]
+__all__ = ["MOST_GROUPS", "SINGLES_PER_TURN", "LaneTurns", "Placement"]
 
 SINGLES_PER_TURN = 512
 
@@ -41,3 +41,38 @@ class Placement:
                 self._turn += 1
             turn = self._turn
         return Shard(self._queue, layout.time_shard(due), turn % layout.shards)
+
+
+MOST_GROUPS = 10_000
+"""Groups whose last lane is remembered; the one that began first is forgotten for a further one."""
+
+
+class LaneTurns:
+    """Turns round the lanes of each group of a queue, from a random one on.
+
+    So what a client sends to a group, alone or in bulk, is spread evenly. The turn of a group that was forgotten
+    begins anew, which costs nothing but evenness. A forked child has turns of its own.
+    """
+
+    def __init__(self) -> None:
+        self._turns = PerProcess(_Turns)
+
+    def next(self, group: str, lanes: int) -> int:
+        """The number of the lane for the next message of a group, of so many lanes."""
+        return self._turns.get().next(group, lanes)
+
+
+class _Turns:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[str, int] = {}
+
+    def next(self, group: str, lanes: int) -> int:
+        with self._lock:
+            last = self._last.get(group)
+            if last is None:
+                last = random.randrange(lanes)
+                if len(self._last) == MOST_GROUPS:
+                    del self._last[next(iter(self._last))]
+            self._last[group] = number = (last + 1) % lanes
+            return number

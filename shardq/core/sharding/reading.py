@@ -30,8 +30,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shards
 from shardq.core.sharding.known_shard import KnownShard, is_over
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.probing import Probing
-from shardq.core.sharding.surveying import Looks, survey
+from shardq.core.sharding.surveying import Looks, Probing, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.requests import Bundle, Probe
 from shardq.storage.store import Store

@@ -1,19 +1,154 @@
-"""Looking at the shards of one queue, or of several with the requests of one."""
+"""Looking at the shards of one queue or several, so that one which cannot be read costs the others nothing."""
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.core.sharding.probing import Probing
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.storage.requests import Probe
+from shardq.storage.store import Store
 
-__all__ = ["Looks", "Surveyed", "survey"]
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Looks", "Probing", "Surveyed", "in_groups", "survey"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
+LONGEST_PAUSE = 30.0
+GIVE_UP_AFTER = 12  # failed requests without a successful one: the whole store is away, not only some shards
+
+
+class _Failing(msgspec.Struct):
+    """A shard that failed, since when it is left out, and for how long.
+
+    Without an error it could be read again. It is still remembered, until something was claimed in it.
+    """
+
+    error: ShardqError | None
+    since: float
+    pause: float
+
+
+class Probing:
+    """Probes shards together; where that fails, in halves, until those that fail are known.
+
+    They are left out for some seconds and looked at alone then.
+    """
+
+    def __init__(self, store: Store, timer: Callable[[], float]) -> None:
+        self._store, self.timer = store, timer
+        self.failing: dict[Shard, _Failing] = {}
+        """Shards that failed, until something was claimed in them."""
+
+    def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
+        """Probe all shards that can be read. Those that failed are probed again when their pause is over."""
+        known = list(shards)
+        found, failed = self._ask([shard for shard in known if not self.is_failing(shard)], glance=glance)
+        for shard, error in failed:
+            self.fail(shard, error)
+        return found + self.look_alone(
+            shard for shard in known if self.is_failing(shard) and self.pause_left(shard) <= 0
+        )
+
+    def look_deep(self, shards: Sequence[Shard]) -> list[Probe]:
+        """Probe without hints. A shard that cannot be read so is left out; an ordinary look may still succeed."""
+        found, failed = self._ask(shards, deep=True)
+        for shard, error in failed:
+            _log.warning("what hints hide in shard %s was not looked for: %s", shard, error)
+        return found
+
+    def look_alone(self, shards: Iterable[Shard]) -> list[Probe]:
+        """Probes of shards that failed before, each in a request of its own."""
+        found = []
+        for shard in shards:
+            try:
+                (probe,) = self._store.probe([shard])
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self.fail(shard, error)
+                continue
+            self.failing[shard].error = None
+            if probe.priority is None:
+                self.did_well(shard)
+            found.append(probe)
+        return found
+
+    def fail(self, shard: Shard, error: ShardqError) -> None:
+        """Something failed in the shard: leave it out for a while."""
+        before = self.failing.get(shard)
+        pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
+        self.failing[shard] = _Failing(error, self.timer(), pause)
+        _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
+
+    def did_well(self, shard: Shard) -> None:
+        """Forget the failure: something was claimed in the shard, or there was nothing to claim."""
+        self.failing.pop(shard, None)
+
+    def is_failing(self, shard: Shard) -> bool:
+        """True from the shard's failure until it can be read again."""
+        entry = self.failing.get(shard)
+        return entry is not None and entry.error is not None
+
+    def pause_left(self, shard: Shard) -> float:
+        """For how many seconds a failing shard is still left out; 0 or less when it may be looked at."""
+        entry = self.failing[shard]
+        return entry.since + entry.pause - self.timer()
+
+    def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
+        """Those of the shards that are failing, with the last error of each."""
+        entries = ((shard, self.failing.get(shard)) for shard in shards) if self.failing else ()
+        return {
+            shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
+        }
+
+    def keep(self, queue: str, shards: set[Shard]) -> None:
+        """Forget all others of the queue."""
+        self.failing = {
+            shard: entry for shard, entry in self.failing.items() if shard in shards or shard.queue != queue
+        }
+
+    def _ask(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[list[Probe], list[tuple[Shard, ShardqError]]]:
+        """Probe in as few requests as it takes; raises when nothing can be read at all."""
+        return in_groups([shards], partial(self._store.probe, glance=glance, deep=deep), GIVE_UP_AFTER)
+
+
+def in_groups(
+    groups: Iterable[Sequence[T]], ask: Callable[[Sequence[T]], Iterable[R]], give_up_after: int
+) -> tuple[list[R], list[tuple[T, ShardqError]]]:
+    """Ask for all of a group in one request, and for one that fails in halves. Returns answers, and what failed alone.
+
+    The largest groups are asked first, so that one unreadable queue does not look like an unreadable store. After so
+    many failures without an answer the last one is raised.
+    """
+    found: list[R] = []
+    failed: list[tuple[T, ShardqError]] = []
+    waiting = deque(group for group in groups if group)
+    failures = 0
+    while waiting:
+        group = waiting.popleft()
+        try:
+            found += ask(group)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            failures += 1
+            if failures >= give_up_after and not found:
+                raise
+            if len(group) == 1:
+                failed.append((group[0], error))
+            else:
+                middle = len(group) // 2
+                waiting += (group[:middle], group[middle:])
+    return found, failed
 
 
 class Looks(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ import msgspec
 from pyspark.sql import SparkSession
 
 import shardq
+from shardq.spark.jobs.job import Place
 from shardq.spark.jobs.page import write_page
 from shardq.spark.jobs.pictures import draw
-from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.survey import Survey, survey
 
 __all__ = ["Report", "report"]

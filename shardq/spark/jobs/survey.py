@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.job import Place
 
 __all__ = ["Percentiles", "ShardReport", "Survey", "survey"]
 

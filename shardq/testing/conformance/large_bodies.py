@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardq.core.large import collecting, writing
+from shardq.core.large import bodies, collecting
 from shardq.core.large.layout import BODIES, body_of, is_owner
 from shardq.errors import ShardqError
 from shardq.message import Message
@@ -29,7 +29,7 @@ class LargeBodyContract(ApplicationContract):
     @pytest.fixture
     def large(self, apps: Applications, monkeypatch: pytest.MonkeyPatch) -> Queue:
         """Make a queue, in which bodies are stored in small parts."""
-        monkeypatch.setattr(writing, "PART_BYTES", PART)
+        monkeypatch.setattr(bodies, "PART_BYTES", PART)
         return apps.client.create_queue(
             apps.name, shards=1, time_shards=1, visibility_timeout=apps.seconds(LONG)
         )

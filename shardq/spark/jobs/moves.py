@@ -1,12 +1,13 @@
-"""Migrate: everything that waits in a queue to another queue of any store, with count and hash checked."""
+"""Jobs from queue to queue: migrate, replay and transform."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import shardq
 from shardq.base.shard import Shard
@@ -14,11 +15,10 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
-from shardq.spark.jobs.place import Place
-from shardq.spark.jobs.progress import Say, watch
+from shardq.spark.jobs.job import REPEATABLE_TASKS, Place, Say, follow, watch
 from shardq.spark.options import QueueOptions
 
-__all__ = ["Migrated", "migrate"]
+__all__ = ["Migrated", "Replayed", "Transform", "Transformed", "migrate", "replay", "transform"]
 
 _RESULT = "messages bigint, hash bigint"
 _ARROW_RESULT = pa.schema([("messages", pa.int64()), ("hash", pa.int64())])
@@ -98,3 +98,77 @@ def _over_shards(spark: SparkSession, place: Place, work: Callable[[QueueContext
     shards = place.read(spark, view="shards").select("time_shard", "number")
     rows = shards.mapInArrow(run, _RESULT).collect()
     return sum((Copied(row.messages, row.hash) for row in rows), Copied())
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What a replay did."""
+
+    messages: int
+    target: str
+    run_id: str
+
+
+def replay(
+    spark: SparkSession,
+    source: Place,
+    target: Place,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    run_id: str | None = None,
+) -> Replayed:
+    """Send copies of what was acked at or after ``since`` and before ``until`` (ISO 8601; default: all, up to now).
+
+    Bodies, headers and priorities are kept. Run again under the same ``run_id`` and with the same period it
+    completes what was interrupted.
+    """
+    with shardq.connect(source.url) as client:
+        if client.queue(source.queue).settings.history_retention == 0:
+            raise InvalidSetting(
+                f"queue {source.queue!r} keeps no history: `shardq alter {source.queue} --history-retention 7d`"
+            )
+        end = until or client.now().isoformat()
+    run = run_id or secrets.token_hex(8)
+    rows = source.read(spark, view="history", since=since, until=end, includeHeaders="packed")
+    messages = rows.select("id", "body", "headers", "priority").repartition(REPEATABLE_TASKS, "id").cache()
+    try:
+        count = messages.count()
+        target.writer(messages, runId=run).save()
+    finally:
+        messages.unpersist()
+    return Replayed(count, target.queue, run)
+
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+class Transformed(msgspec.Struct, frozen=True):
+    """What a transform did."""
+
+    messages: int  # that were read by this call
+    source: str
+    target: str
+
+
+def transform(
+    spark: SparkSession,
+    source: Place,
+    target: Place,
+    change: Transform,
+    *,
+    checkpoint: str,
+    continuous: bool = False,
+    stream_options: Mapping[str, str] | None = None,
+    send_options: Mapping[str, str] | None = None,
+    say: Say = lambda _: None,
+) -> Transformed:
+    """Receive everything that is due by now (``continuous``: for ever), change it, and send the result.
+
+    What is received is acked once the result is sent. The checkpoint makes a repetition go on where it was, and sends
+    nothing twice.
+    """
+    rows = change(source.stream(spark, **{"includeHeaders": "packed"} | dict(stream_options or {})))
+    writer = rows.writeStream.format("shardq").options(**target.options(**(send_options or {})))
+    writer = writer.option("checkpointLocation", checkpoint)
+    query = (writer if continuous else writer.trigger(availableNow=True)).start()
+    return Transformed(follow(query, say), source.queue, target.queue)

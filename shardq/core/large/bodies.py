@@ -1,4 +1,4 @@
-"""Storing a large body: its parts one after the other, then the message that has it.
+"""Reading a large body as a file, and storing one: its parts first, then the message that has it.
 
 A body without an owner's entry is left alone for `GRACE` after its last part, so whoever stores it has to go on within
 that time. Nothing else is asked of it: if it dies, a sweep removes what it has stored.
@@ -6,21 +6,104 @@ that time. Nothing else is asked of it: if it dies, a sweep removes what it has 
 
 from __future__ import annotations
 
+import io
 import secrets
 from hashlib import sha256
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from shardq.base.large_body import LargeBody
 from shardq.base.wording import shown
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.large.layout import GRACE, PART_BYTES, new_body_id, owner_entry, part, part_id, shard_of
-from shardq.core.large.queue import bodies_queue, existing_bodies_queue
-from shardq.core.large.reading import load_part
+from shardq.core.large.layout import (
+    GRACE,
+    PART_BYTES,
+    bodies_queue,
+    existing_bodies_queue,
+    new_body_id,
+    owner_entry,
+    part,
+    part_id,
+    shard_of,
+)
 from shardq.core.sending.doors import BODY, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
+from shardq.storage.bundle_data import decode_bundle
 
-__all__ = ["StoredBody", "carry_body", "keep_body", "store_body"]
+__all__ = ["StoredBody", "carry_body", "keep_body", "load_part", "open_body", "store_body"]
+
+
+def open_body(context: QueueContext, body: LargeBody, message_id: str) -> io.BufferedReader:
+    """A file of the body. Its parts are read when they are needed: a missing one raises BodyNotFound then."""
+    return io.BufferedReader(_Parts(context, body, message_id))
+
+
+def load_part(bodies: QueueContext | None, body: LargeBody, number: int, message_id: str) -> bytes:
+    """The content of one part. Raises BodyNotFound, or InvalidMessage when it is not as long as it must be.
+
+    ``bodies`` is the queue of large bodies; None if there is none.
+    """
+    shard, identity = shard_of(body.id), part_id(body.id, number)
+    found = None if bodies is None else bodies.retry(bodies.store.find, shard, identity, 0)
+    if found is None:
+        raise BodyNotFound(
+            f"part {number + 1} of {body.parts} of the large body of message {message_id} is not stored: the message "
+            "has left the queue; open a body before its message is acked, and extend the lease while it is read"
+        )
+    (content,) = decode_bundle(found.bundle.data).bodies
+    if len(content) != min(body.part_bytes, body.size - number * body.part_bytes):
+        raise _damaged(message_id)
+    return content
+
+
+def _damaged(message_id: str) -> InvalidMessage:
+    return InvalidMessage(
+        f"the large body of message {message_id} is not what was sent: its parts are damaged in the store"
+    )
+
+
+class _Parts(io.RawIOBase):
+    """The parts of a body in their order. What is read from its begin to its end is checked by its sum."""
+
+    def __init__(self, context: QueueContext, body: LargeBody, message_id: str) -> None:
+        super().__init__()
+        self._bodies, self._body, self._message_id = existing_bodies_queue(context), body, message_id
+        self._position = self._checked = 0
+        self._loaded, self._content = -1, b""  # the part that was read last
+        self._sum = sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._body.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        if self._position >= self._body.size:
+            return 0
+        number, offset = divmod(self._position, self._body.part_bytes)
+        if number != self._loaded:
+            self._content = load_part(self._bodies, self._body, number, self._message_id)
+            self._loaded = number
+        some = self._content[offset : offset + len(buffer)]
+        buffer[: len(some)] = some
+        self._check(some)
+        self._position += len(some)
+        return len(some)
+
+    def _check(self, some: bytes) -> None:
+        if self._checked != self._position:
+            return  # read before, or something was left out
+        self._sum.update(some)
+        self._checked += len(some)
+        if self._checked == self._body.size and self._sum.digest() != self._body.sha256:
+            raise _damaged(self._message_id)
+
 
 _KEPT = ""  # names no message
 

@@ -1,4 +1,4 @@
-"""``shardq backup`` and ``shardq restore``."""
+"""Commands for a store: schema, backup and restore."""
 
 from __future__ import annotations
 
@@ -7,12 +7,57 @@ from typing import cast
 import click
 
 from shardq.base.wording import masked
-from shardq.cli.command import ExampleCommand, Session, json_option, yes_option
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, yes_option
+from shardq.cli.printing import many, note, print_json, print_line
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import SavedFile, SavedStore
+from shardq.storage.migrations import Migration, migrations
 
-__all__ = ["backup", "restore"]
+__all__ = ["backup", "restore", "schema", "statements"]
+
+
+@click.group(cls=ExampleGroup, example="shardq schema print --store sqlite")
+def schema() -> None:
+    """Print or apply the schema of a store."""
+
+
+@schema.command("print", example="shardq schema print --store sqlite > schema.sql")
+@click.option("--store", help="The kind of store. Default: the one of the URL.")
+@json_option
+@click.pass_obj
+def print_schema(session: Session, store: str | None, as_json: bool) -> None:
+    """Print the numbered files of a store's schema, in order."""
+    found = statements(store or session.url.partition(":")[0])
+    if as_json:
+        print_json({"migrations": found})
+        return
+    for migration in found:
+        print_line(f"-- {migration.number:04d}_{migration.name}")
+        print_line(migration.text.rstrip("\n"))
+
+
+@schema.command(example="shardq --url sqlite:///queue.db schema apply")
+@click.pass_obj
+def apply(session: Session) -> None:
+    """Bring the store's schema to this version of shardq.
+
+    `shardq create` does this by itself. `apply` is for stores in which somebody else creates the queues.
+    """
+    session.client.create_schema()
+    note("the schema is applied")
+
+
+def statements(store: str) -> tuple[Migration, ...]:
+    """The migrations of a kind of store. An unknown kind is a usage error."""
+    try:
+        found = migrations(store) if store.isalnum() else ()
+    except FileNotFoundError:
+        found = ()
+    if not found:
+        raise click.BadParameter(
+            f"there is no schema for {store!r}: give cassandra, mongodb or sqlite.", param_hint="--store"
+        )
+    return found
 
 
 @click.command(cls=ExampleCommand, example="shardq backup backups/queue.db --url sqlite:///queue.db")

@@ -1,0 +1,278 @@
+"""Several queues of one consumer: whose turn it is, which are left out, and when each is swept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from shardq.base.shard import check_queue_name
+from shardq.base.wording import shown
+from shardq.core.context.retry import Retry
+from shardq.core.receiving.claiming import QueueClaims
+from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.settings import check_number
+from shardq.storage.store import Store
+
+__all__ = ["InOrder", "LeftOut", "SweepThread", "Sweeping", "Turns", "Weighted", "check_queues", "turns_of"]
+
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000_000.0
+
+
+class Turns(Protocol):
+    """Decides from which queue a consumer receives next."""
+
+    def order(self) -> Sequence[str]:
+        """All queues, the one whose turn it is first. The first of them that has messages is received from."""
+        ...
+
+    def took(self, queue: str, messages: int) -> None:
+        """So many messages of the queue were received."""
+        ...
+
+
+class InOrder:
+    """The first queue that has messages, always."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = tuple(queues)
+
+    def order(self) -> Sequence[str]:
+        """The queues as they were given."""
+        return self._queues
+
+    def took(self, queue: str, messages: int) -> None:
+        """Nothing changes."""
+
+
+class Weighted:
+    """Queues that have messages share the receiving in proportion to their weights, counted in messages.
+
+    This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
+    share. What is received moves that on, the further the smaller the weight, and the queue with the earliest moment is
+    next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
+
+    >>> turns = Weighted({"a": 3, "b": 1})
+    >>> taken = ""
+    >>> for _ in range(8):
+    ...     queue = turns.order()[0]
+    ...     turns.took(queue, 1)
+    ...     taken += queue
+    >>> taken
+    'abaaabaa'
+    """
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = dict(weights)
+        self._until = dict.fromkeys(weights, 0.0)
+        self._present = 0.0
+
+    def order(self) -> Sequence[str]:
+        """The queues, the one with the earliest moment first."""
+        return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
+
+    def took(self, queue: str, messages: int) -> None:
+        """Move the queue's moment on."""
+        self._present = self._begin(queue)
+        self._until[queue] = self._present + messages / self._weights[queue]
+
+    def _begin(self, queue: str) -> float:
+        return max(self._present, self._until[queue])
+
+
+def check_queues(queues: Sequence[str]) -> Sequence[str]:
+    """Return the names of several queues, or raise InvalidSetting or InvalidName."""
+    if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
+        raise InvalidSetting(f"queues={shown(queues)}: give a list of names, such as ['orders', 'letters']")
+    for place, queue in enumerate(queues):
+        if check_queue_name(queue) in queues[:place]:
+            raise InvalidSetting(f"queue {queue!r} is named twice: name each once, and give it a weight")
+    return queues
+
+
+def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: str) -> Turns:
+    """Return the turns of queues, or raise InvalidSetting."""
+    if order not in ("fair", "strict"):
+        raise InvalidSetting(f"order={shown(order)} is unknown: use 'fair' or 'strict'")
+    if order == "strict" and weights is not None:
+        raise InvalidSetting("order='strict' knows no weights: leave them out, or use order='fair'")
+    if order == "strict":
+        return InOrder(queues)
+    if not isinstance(weights, Mapping | None):
+        raise InvalidSetting(
+            f"weights={shown(weights)}: give a weight by the name of its queue, such as {{'orders': 3}}"
+        )
+    for queue, weight in (weights or {}).items():
+        if queue not in queues:
+            raise InvalidSetting(
+                f"weights name {shown(queue)}, which is not among the queues: add it to them"
+            )
+        check_number(f"weight of queue {queue!r}", weight, LEAST_WEIGHT, MOST_WEIGHT)
+    return Weighted({queue: (weights or {}).get(queue, 1.0) for queue in queues})
+
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """Why a queue is left out, and since when."""
+
+    error: ShardqError
+    since: float
+
+
+class LeftOut:
+    """Which queues are left out, and why. Of one queue alone errors are raised."""
+
+    def __init__(
+        self, queues: Sequence[str], retry: Retry, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queues, self._retry, self.timer = queues, retry, timer
+        self._failures: dict[str, _Failure] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._failures
+
+    def __bool__(self) -> bool:
+        return bool(self._failures)
+
+    def try_(
+        self, queue: QueueClaims, do: Callable[[], T], *, instead: T, patience: float | None = None
+    ) -> T:
+        """Do it. If there are other queues, one that fails is left out, unless a message of it may have been acked."""
+        if len(self._queues) == 1:
+            return do()
+        try:
+            with self._retry.within(patience):
+                return do()
+        except (StoreUnavailable, OutcomeUnknown, QueueNotFound) as error:
+            if queue.may_have_finished:
+                raise
+            self.add(queue.name, error)
+            return instead
+
+    def add(self, name: str, error: ShardqError) -> None:
+        """Leave a queue out."""
+        if name not in self._failures:
+            _log.warning("queue %s is left out until it can be read: %s", name, error)
+        self._failures[name] = _Failure(error, self.timer())
+
+    def rests(self, name: str) -> bool:
+        """True for a moment after a queue has failed."""
+        failure = self._failures.get(name)
+        return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
+
+    def take_back(self, read: Collection[str], began: float) -> None:
+        """Leave out no longer those of the queues that did not fail since then."""
+        for name in read:
+            failure = self._failures.get(name)
+            if failure is not None and failure.since < began:
+                del self._failures[name]
+                _log.warning("queue %s can be read again", name)
+
+    def raise_if_any(self, *, thorough: bool) -> None:
+        """Raise the error of one that is left out: unless it is thorough, only if all are."""
+        errors = [self._failures[name].error for name in self._queues if name in self._failures]
+        if errors and (thorough or len(errors) == len(self._queues)):
+            raise min(errors, key=lambda error: error.retryable)
+
+
+SWEEP_SECONDS = 0.05  # after which messages come first again
+FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
+SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
+LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
+CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
+
+
+class SweepThread:
+    """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a sweep is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, sweep: Callable[[], None]) -> None:
+        """Begin a sweep; for who has seen that the thread is not busy."""
+        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
+        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+            thread.start()
+            self._thread = thread
+
+    def close(self) -> None:
+        """Wait for a sweep that is under way, for some seconds."""
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
+
+
+class Sweeping:
+    """Sweeps the queues of one consumer when it is their turn.
+
+    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
+    once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
+    off after a moment, and the next calls go on with it.
+    """
+
+    def __init__(
+        self,
+        queues: Collection[QueueClaims],
+        left_out: LeftOut,
+        store: Store,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queues, self._left_out, self.timer = queues, left_out, timer
+        self._aside = store.capabilities.requests_at_once > 1
+        self._swept_at = -1e9
+        self._thread = SweepThread()
+
+    def attend(self, now: int) -> None:
+        """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
+
+        Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
+        """
+        due = [queue for queue in self._queues if queue.has_to_sweep(now)]
+        if not due or self._thread.is_busy:
+            return
+        began, many = self.timer(), len(self._queues) > FEW_QUEUES
+        pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
+        is_pausing = began - self._swept_at < pause
+        due = [
+            queue
+            for queue in sorted(due, key=lambda queue: queue.upkeep.swept_at)
+            if queue.name not in self._left_out and (queue.upkeep.is_broken_off or not is_pausing)
+        ]
+        if not due:
+            return
+        if not is_pausing:
+            self._swept_at = began
+        if self._aside:
+            self._thread.begin(partial(_sweep, due[:1] if many else due, now))
+            return
+        for queue in due:
+            sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
+            self._left_out.try_(queue, sweep, instead=None)
+            if many or self.timer() - began > SWEEP_SECONDS:
+                return  # the others are swept by the next calls
+
+    def close(self) -> None:
+        """Wait for a sweep that is under way, for some seconds."""
+        self._thread.close()
+
+
+def _sweep(queues: Iterable[QueueClaims], now: int) -> None:
+    for queue in queues:
+        with suppress(QueueNotFound):  # whoever receives finds it out
+            queue.upkeep.sweep(now, large=queue.filter.seen_large)

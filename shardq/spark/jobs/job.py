@@ -1,0 +1,145 @@
+"""What jobs share: their session, a queue as they name it, progress and failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shardq import errors
+from shardq.errors import ShardqError
+from shardq.storage.opening import HasUrl
+
+__all__ = ["REPEATABLE_TASKS", "JobFailed", "Place", "Say", "explained", "follow", "spark_session", "watch"]
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@contextmanager
+def spark_session(master: str | None = None) -> Iterator[SparkSession]:
+    """The session that is there, as under spark-submit; else one on this computer, which ends with the block.
+
+    In a session of its own Spark's log is silent: what goes wrong is raised, see :func:`explained`.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        with explained():
+            yield running
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("shardq")
+    if master is not None or "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master(master or "local[*]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        with explained():
+            yield session
+    finally:
+        session.stop()
+
+
+REPEATABLE_TASKS = 32
+"""Rows are spread by their value over so many tasks where a job may be run again with the rows cut in another way."""
+
+
+class Place(HasUrl, frozen=True):
+    """A queue by the URL of its store and its name."""
+
+    url: str
+    queue: str
+
+    def options(self, **chosen: object) -> dict[str, str]:
+        """Options of the data source; those that are None are left out."""
+        named = {name: str(value) for name, value in chosen.items() if value is not None}
+        return {"url": self.url, "queue": self.queue} | named
+
+    def read(self, spark: SparkSession, **chosen: object) -> DataFrame:
+        """The queue as a table."""
+        return spark.read.format("shardq").options(**self.options(**chosen)).load()
+
+    def stream(self, spark: SparkSession, **chosen: object) -> DataFrame:
+        """The queue as a stream."""
+        return spark.readStream.format("shardq").options(**self.options(**chosen)).load()
+
+    def writer(self, rows: DataFrame, **chosen: object) -> DataFrameWriter:
+        """What sends rows to the queue."""
+        return rows.write.format("shardq").options(**self.options(**chosen)).mode("append")
+
+
+Say = Callable[[str], None]
+
+INTERVAL = 2.0
+
+
+@contextmanager
+def watch(say: Say, look: Callable[[], str]) -> Iterator[None]:
+    """Say every two seconds how far it is, while the block runs."""
+    stopped = threading.Event()
+
+    def run() -> None:
+        begun = time.monotonic()
+        while not stopped.wait(INTERVAL):
+            say(f"{time.monotonic() - begun:.0f} s: {look()}")
+
+    thread = threading.Thread(target=run, name="shardq-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def follow(query: StreamingQuery, say: Say) -> int:
+    """Wait for the end of a stream, saying how far it is; returns how many rows it read."""
+    rows: dict[int, int] = {}
+    try:
+        while not query.awaitTermination(1):
+            _take_note(query, rows, say)
+    finally:
+        query.stop()
+    _take_note(query, rows, say)
+    return sum(rows.values())
+
+
+def _take_note(query: StreamingQuery, rows: dict[int, int], say: Say) -> None:
+    """Spark keeps the progress of the last hundred batches."""
+    before = sum(rows.values())
+    for progress in query.recentProgress:
+        rows[progress.batchId] = max(rows.get(progress.batchId, 0), progress.numInputRows)
+    if sum(rows.values()) != before:
+        say(f"{sum(rows.values()):,} messages")
+
+
+_OURS = re.compile(r"shardq\.errors\.(\w+): ([^\n]+)")
+
+
+class JobFailed(ShardqError):
+    """Raised when Spark ends a job for a reason of its own."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise shardq's own error where a task or Spark's planning raised one, else JobFailed with Spark's first line."""
+    try:
+        yield
+    except PySparkException as error:
+        found = _OURS.search(str(error))
+        if found is not None:
+            raise getattr(errors, found[1], JobFailed)(found[2].strip()) from error
+        raise JobFailed(str(error).strip().partition("\n")[0]) from error
