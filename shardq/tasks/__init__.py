@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.tasks.app import InlineTasks, SentTask, Tasks
+from shardq.tasks.app import InlineTasks, SentTask, TaskPool, Tasks
 from shardq.tasks.calling import CurrentTask, Middleware, current_task
 from shardq.tasks.errors import (
     ArgumentsRejected,
@@ -17,7 +17,6 @@ from shardq.tasks.errors import (
     WaitRejected,
 )
 from shardq.tasks.options import RetryPolicy, TaskOptions
-from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import Collected

@@ -1,33 +1,37 @@
-"""An app: the tasks of an application, which a client is given to when they are sent or run."""
+"""An app: the tasks of an application, and what runs them beside a worker: a pool of processes, or a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
+from shardq.base.wording import kind_of, shown
 from shardq.client import Client, check_client
-from shardq.errors import QueueNotFound
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.queue_internals import waiting_in
+from shardq.settings import check_number
 from shardq.tasks.entries import NAME, WORKFLOW
 from shardq.tasks.options import TaskKeywords, make_options
-from shardq.tasks.registry import TaskRegistry
+from shardq.tasks.registry import TaskRegistry, check_app, tasks_named
 from shardq.tasks.result import Result
 from shardq.tasks.runner import Runner
 from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.worker import TaskWorker, check_app, check_names
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
-from shardq.worker import WorkerReport
+from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
 from shardq.worker.policy import HandlerExited
+from shardq.worker.process import WorkerPlan
+from shardq.worker.scaling import Processes
 
-__all__ = ["InlineTasks", "SentTask", "TaskDecorator", "Tasks"]
+__all__ = ["InlineTasks", "SentTask", "TaskDecorator", "TaskPlan", "TaskPool", "Tasks"]
 
 P = ParamSpec("P")
 
@@ -104,6 +108,11 @@ class Tasks(TaskRegistry):
 
         return register if function is None else register(function)
 
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
+        """The tasks by their names."""
+        return cast("Mapping[str, Task[Any, Any, Any]]", super().tasks)
+
     def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.
 
@@ -140,6 +149,74 @@ class Tasks(TaskRegistry):
         only for queues that were named.
         """
         return TaskWorker(self, self.binding.client, queues=queues, threads=0, idle_exit=0).run()
+
+
+class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
+    """What a process of a pool of tasks is given to do."""
+
+    tasks: str
+    named: tuple[str, ...]
+    threads: int
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Those that were named, or those of all tasks."""
+        return self.named or tasks_named(self.tasks).queues
+
+    def worker(self, client: Client) -> TaskWorker:
+        """The worker that the process runs."""
+        options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
+        return TaskWorker(
+            tasks_named(self.tasks), client, queues=self.named or None, threads=self.threads, **options
+        )
+
+
+class TaskPool(WorkerPool):
+    """Runs a :class:`TaskWorker` in each of several processes, and replaces those that die.
+
+    ``tasks`` is ``package.module:app``, or the module when it has one app only. Each process imports it, and runs
+    ``threads`` tasks at a time. All else is as in :class:`~shardq.worker.WorkerPool`. The ``handler_timeout`` is of the
+    process: while other threads of it finish tasks, one that hangs is not seen.
+
+    >>> TaskPool(url, "shop.tasks", processes=4, threads=8, idle_exit=5).run()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tasks: str,
+        *,
+        queues: Sequence[str] | None = None,
+        processes: Processes = 1,
+        threads: int = 1,
+        handler_timeout: float | None = None,
+        max_restarts: int = 10,
+        on_progress: Callable[[PoolReport], None] = lambda _: None,
+        **options: Unpack[TaskWorkerKeywords],
+    ) -> None:
+        check_number("threads", threads, 1, MAX_THREADS, whole=True)
+        check_names(queues)
+        check_options(options)
+        if not isinstance(tasks, str):
+            raise InvalidSetting(
+                f"tasks={shown(tasks)} is {kind_of(tasks)}: name them, as in 'package.module:app'"
+            )
+        options.setdefault("batch", BATCH)
+        plan = TaskPlan(
+            url=url,
+            handlers={},
+            options=WorkerOptions(**options),
+            tasks=tasks,
+            named=tuple(queues or ()),
+            threads=threads,
+        )
+        self._begin(
+            plan,
+            processes=processes,
+            handler_timeout=handler_timeout,
+            max_restarts=max_restarts,
+            on_progress=on_progress,
+        )
 
 
 class SentTask(msgspec.Struct, frozen=True):

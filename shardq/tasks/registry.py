@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from shardq.base.callables import loading
+from shardq.base.wording import kind_of, shown
 from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import OwnLock
+from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Middleware, check_middleware
 from shardq.tasks.entries import WORKFLOW
 from shardq.tasks.options import TaskOptions
-from shardq.tasks.task import Task
 
-__all__ = ["TaskRegistry"]
+__all__ = ["TaskDefinition", "TaskRegistry", "check_app", "tasks_named"]
+
+
+class TaskDefinition:
+    """What sending and running a task needs: its name, its function, how its arguments are written, and its app."""
+
+    app: TaskRegistry
+    name: str
+    function: Callable[..., Any]
+    arguments: Arguments
+
+    @property
+    def settings(self) -> TaskOptions:
+        """The options of its decorator, and of :meth:`Task.options`."""
+        raise NotImplementedError
 
 
 class TaskRegistry:
@@ -27,14 +44,14 @@ class TaskRegistry:
 
     def __init__(self, url: str | None = None, *, middleware: Sequence[Middleware] = ()) -> None:
         self.url, self.middleware = url, check_middleware(middleware)
-        self._tasks: dict[str, Task[Any, Any, Any]] = {}
+        self._tasks: dict[str, TaskDefinition] = {}
         self._sources: dict[str, _Source] = {}  # of the same names
         self._binding: Binding | None = None
         self._own: Client | None = None
         self._lock = OwnLock()
 
     @property
-    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
+    def tasks(self) -> Mapping[str, TaskDefinition]:
         """The tasks by their names."""
         return dict(self._tasks)
 
@@ -91,7 +108,7 @@ class TaskRegistry:
         named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}
         return own | named
 
-    def _register(self, task: Task[Any, Any, Any]) -> None:
+    def _register(self, task: TaskDefinition) -> None:
         if task.name == WORKFLOW:
             raise InvalidSetting(
                 f"name={task.name!r} is what shardq calls workflows: give the task another name"
@@ -107,7 +124,7 @@ class TaskRegistry:
             self._tasks[task.name], self._sources[task.name] = task, source
         task.arguments.warn_of_no_types()
 
-    def _check_limit(self, task: Task[Any, Any, Any]) -> None:
+    def _check_limit(self, task: TaskDefinition) -> None:
         options = task.settings
         others = [each.settings for each in self._tasks.values() if each.name != task.name]
         limits = {each.rate_limit for each in others if each.queue == options.queue}
@@ -117,6 +134,36 @@ class TaskRegistry:
                 f"rate_limit={options.rate_limit!r}: queue {options.queue!r} has tasks of {different.pop()!r}, and the "
                 "limit is one of the queue; give the task a queue of its own"
             )
+
+
+def check_app(tasks: object) -> None:
+    """Raise InvalidSetting for what is no app."""
+    if not isinstance(tasks, TaskRegistry):
+        raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
+
+
+def tasks_named(name: str) -> TaskRegistry:
+    """The app that ``package.module:app`` names, or the only one of ``package.module``. Raises InvalidSetting."""
+    module, _, path = name.partition(":")
+    if not module:
+        raise InvalidSetting(f"tasks {name!r} name no module: give 'package.module', or 'package.module:app'")
+    with loading("tasks", name):
+        loaded = importlib.import_module(module)
+        found = (
+            [getattr(loaded, path)]
+            if path
+            else [each for each in vars(loaded).values() if isinstance(each, TaskRegistry)]
+        )
+    apps = list({id(each): each for each in found}.values())
+    if len(apps) != 1 or not isinstance(apps[0], TaskRegistry):
+        raise InvalidSetting(
+            f"tasks {name!r} names {len(apps)} apps: give 'package.module:app', where app = shardq.tasks.Tasks()"
+            if not path
+            else f"tasks {name!r} is {kind_of(apps[0])}: name what shardq.tasks.Tasks() made"
+        )
+    if not apps[0].tasks:
+        raise InvalidSetting(f"tasks {name!r} has no tasks: name the module that defines them")
+    return apps[0]
 
 
 class _Source(NamedTuple):

@@ -40,9 +40,10 @@ from shardq.tasks.errors import (
 )
 from shardq.tasks.in_flight import AGAIN_SECONDS, Unit
 from shardq.tasks.options import LONGEST_NAME
+from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
-from shardq.tasks.task import Task, store_replacement
+from shardq.tasks.task import store_replacement
 from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
@@ -63,7 +64,7 @@ class Runner:
 
     def __init__(
         self,
-        tasks: Mapping[str, Task[Any, Any, Any]],
+        tasks: Mapping[str, TaskDefinition],
         middleware: tuple[Middleware, ...],
         binding: Binding,
         loop: Loop,
@@ -109,9 +110,12 @@ class Runner:
             return Ending(ending.message, DeadLetter(), ending.reason)
         return ending
 
+    def _task_of(self, message: Message) -> TaskDefinition | None:
+        return self._tasks.get(str(headers_of(message).get(NAME)))
+
     def _attempts(self, message: Message) -> float:
         """How often a task is tried, as far as it says so."""
-        task = self._tasks.get(str(headers_of(message).get(NAME)))
+        task = self._task_of(message)
         attempts = None if task is None else task.settings.policy.attempts
         return math.inf if attempts is None else attempts
 
@@ -167,7 +171,7 @@ class Runner:
 
     def _call(self, message: Message) -> str:
         """The task and its arguments in short; its name alone where it is not known, or has a large body."""
-        task = self._tasks.get(str(headers_of(message).get(NAME)))
+        task = self._task_of(message)
         if task is None or message.large is not None:
             return _name(message)
         return task.arguments.summary(message.raw)
@@ -230,7 +234,7 @@ class Runner:
         finally:
             unit.seconds[message] = time.monotonic() - began
 
-    def _task(self, message: Message) -> Task[Any, Any, Any]:
+    def _task(self, message: Message) -> TaskDefinition:
         name = message.headers.get(NAME)
         task = self._tasks.get(name) if isinstance(name, str) else None
         if task is None:
@@ -241,7 +245,7 @@ class Runner:
             )
         return task
 
-    def _arguments(self, task: Task[Any, Any, Any], message: Message) -> BoundArguments:
+    def _arguments(self, task: TaskDefinition, message: Message) -> BoundArguments:
         if APART not in headers_of(message):
             return task.arguments.decode(message.raw)
         try:
@@ -277,10 +281,7 @@ class Runner:
 
     def _spent(self, message: Message) -> DeadLetter | None:
         """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
-        if message.deliveries == 1:
-            return None
-        attempts = self._attempts(message)
-        if message.deliveries <= attempts:
+        if message.deliveries == 1 or message.deliveries <= (attempts := self._attempts(message)):
             return None
         return DeadLetter(
             f"delivered {attempts} times, and the last worker died or lost its lease: retry={attempts}"
@@ -299,7 +300,7 @@ class Runner:
         self._on_error(error)
         if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected | WaitRejected):
             return DeadLetter()
-        task = self._tasks.get(str(headers_of(message).get(NAME)))
+        task = self._task_of(message)
         return None if task is None else task.settings.policy.outcome(error, message.deliveries)
 
 

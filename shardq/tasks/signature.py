@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, Unpack
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -11,44 +11,19 @@ from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidSetting, PartialSend
 from shardq.schedules.schedule import Schedule
-from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding
-from shardq.tasks.calling import Middleware
 from shardq.tasks.entries import KEEP, NAME, TIMEOUT
 from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
+from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.result import Result
 
-__all__ = ["App", "Signature", "TaskDefinition", "send_calls"]
+__all__ = ["Signature", "send_calls"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 CALLS_AT_ONCE = 2_000
-
-
-class App(Protocol):
-    """What a call needs of the app of its task."""
-
-    middleware: tuple[Middleware, ...]
-
-    @property
-    def binding(self) -> Binding:
-        """What joins the tasks to a store."""
-
-
-class TaskDefinition:
-    """What sending and running a task needs: its name, its function, how its arguments are written, and its app."""
-
-    app: App
-    name: str
-    function: Callable[..., Any]
-    arguments: Arguments
-
-    @property
-    def settings(self) -> TaskOptions:
-        """The options of its decorator, and of :meth:`Task.options`."""
-        raise NotImplementedError
 
 
 class Signature(msgspec.Struct, Generic[T_co], frozen=True):

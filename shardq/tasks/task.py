@@ -22,8 +22,9 @@ from shardq.tasks.entries import check_task_id, in_run
 from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_plan
+from shardq.tasks.registry import TaskDefinition, TaskRegistry
 from shardq.tasks.result import Result
-from shardq.tasks.signature import App, Signature, TaskDefinition, send_calls
+from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
 
@@ -57,7 +58,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
 
     function: Callable[P, R]
 
-    def __init__(self, app: App, function: Callable[P, R], options: TaskOptions) -> None:
+    def __init__(self, app: TaskRegistry, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
         functools.update_wrapper(self, function)
         self.app, self.function, self._options = app, function, options

@@ -28,7 +28,7 @@ from shardq.tasks.in_flight import (
     settle_all,
     units_of,
 )
-from shardq.tasks.registry import TaskRegistry
+from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
 from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
@@ -38,7 +38,7 @@ from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport, enable_loggers
 
-__all__ = ["TaskWorker", "TaskWorkerKeywords", "check_app", "check_names", "check_options"]
+__all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
 
 _log = logging.getLogger(__name__)
 MAX_THREADS = 1_000
@@ -293,12 +293,6 @@ class TaskWorker(Worker):
             return
         self._error = self._error or error
         self.stop()
-
-
-def check_app(tasks: object) -> None:
-    """Raise InvalidSetting for what is no app."""
-    if not isinstance(tasks, TaskRegistry):
-        raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 
 
 def check_options(options: Mapping[str, object]) -> None:

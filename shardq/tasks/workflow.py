@@ -27,7 +27,8 @@ from shardq.tasks.plans import (
     tasks_in,
     write_plan,
 )
-from shardq.tasks.signature import App, Signature, TaskDefinition
+from shardq.tasks.registry import TaskDefinition, TaskRegistry
+from shardq.tasks.signature import Signature
 from shardq.tasks.workflow_result import NothingSent, WorkflowResult
 
 __all__ = [
@@ -67,7 +68,7 @@ class Workflow(msgspec.Struct, frozen=True):
     (0, 91)
     """
 
-    app: App | None  # None: nothing in it names a task
+    app: TaskRegistry | None  # None: nothing in it names a task
     steps: tuple[Step, ...]
     arguments: Mapping[str, Arguments]  # of its tasks, by their names
     ends: tuple[int, ...]
@@ -238,7 +239,7 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
 
 
 def with_placeholder(
-    workflow: Workflow, app: App | None, queue: str, task: TaskDefinition | None = None
+    workflow: Workflow, app: TaskRegistry | None, queue: str, task: TaskDefinition | None = None
 ) -> Workflow:
     """The workflow, where it has steps; an empty one with a step in this queue that ends as soon as it is received."""
     if workflow.steps:

@@ -27,7 +27,7 @@ from shardq.storage.opening import open_store
 from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.entries import MAX_RESULT_BYTES
 from shardq.tasks.in_flight import EndedUnits, Unit
-from shardq.tasks.pool import tasks_named
+from shardq.tasks.registry import tasks_named
 from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from shardq.worker import PoolReport
