@@ -227,13 +227,13 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
 
 
 def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
-    """True when all before a step are done, as far as its input does not tell that."""
+    """Return True when all before a step are done, as far as its input does not tell that."""
     step = plan.steps[other]
     return step.takes is not None or _are_done(binding, workflow, plan, step.after)
 
 
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
-    """What a step takes; None when it is too large for its message. Raises ResultMissing when not all is done."""
+    """Return what a step takes; None when its message cannot hold that. Raises ResultMissing when it is not done."""
     step = plan.steps[other]
     if step.takes is None:
         return b""
@@ -287,7 +287,7 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
 
 
 def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
-    """What became of a task that returned a workflow whose ends are done. Raises MessageTooLarge, ResultMissing."""
+    """Return what a task has that returned a workflow whose ends are done. Raises MessageTooLarge, ResultMissing."""
     if not plan.many:
         entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
         if entry is None:
@@ -305,7 +305,7 @@ def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
 def _all_ended(
     binding: Binding, workflow: str, numbers: Sequence[int], number: int, seen: Seen, waits: str
 ) -> bool:
-    """True when these steps have entries, as far as can be seen with few requests.
+    """Return True when these steps have entries, as far as can be seen with few requests.
 
     It looks first at the one behind this, and stops at the first that has not ended: that one comes here later.
     """

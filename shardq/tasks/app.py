@@ -124,7 +124,7 @@ class Tasks(TaskRegistry):
         return send_calls(self.binding, calls)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
-        """The result of a workflow that was sent before, also by another program, by its id. Raises InvalidReceipt.
+        """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.
 
         Values have the types that the tasks of this app declare; those of tasks that it does not have are plain.
         """
@@ -134,7 +134,7 @@ class Tasks(TaskRegistry):
     def workflows(
         self, *, state: WorkflowState | None = None, name: str | None = None, limit: int = 100
     ) -> list[WorkflowView]:
-        """The newest ``limit`` workflows that a worker has begun, for as long as they are kept; the newest first.
+        """Return the newest ``limit`` workflows that a worker has begun and that are kept, the newest first.
 
         Those of a state, or of a name: the one that ``send(name=...)`` gave, or that of the first task. Workflows of
         other apps on the same store are among them. A state costs a request and one for each end that has ended; a
@@ -164,7 +164,7 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
         return self.named or tasks_named(self.tasks).queues
 
     def worker(self, client: Client) -> TaskWorker:
-        """The worker that the process runs."""
+        """Return the worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
         return TaskWorker(
             tasks_named(self.tasks), client, queues=self.named or None, threads=self.threads, **options
@@ -267,7 +267,7 @@ class InlineTasks:
         self._stack.close()
 
     def sent(self, *, queues: Sequence[str] | None = None) -> list[SentTask]:
-        """The tasks that wait, now or for later: queue by queue, those of a queue in the order of their sends.
+        """Return the tasks that wait, now or for later: queue by queue, those of a queue in the order of their sends.
 
         The queues are those of the tasks, or those that are named. Raises ArgumentsRejected, for a task whose function
         does not take what was sent.

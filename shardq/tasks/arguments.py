@@ -61,13 +61,13 @@ class Arguments:
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""
+        """Return the body of a call. Raises ArgumentsRejected for what is not taken, or cannot be written."""
         body = self._written(self._bound(args, kwargs))
         self.decode(body)
         return body
 
     def encode_rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected.
+        """Return the body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected.
 
         The others are checked as those of :meth:`encode`.
         """
@@ -83,7 +83,7 @@ class Arguments:
         return first.name, body
 
     def decode(self, body: bytes) -> BoundArguments:
-        """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
+        """Return the arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
         values = self._read(self._made().arguments, body)
         given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
         return BoundArguments(self._signature, OrderedDict(given))
@@ -98,7 +98,7 @@ class Arguments:
             ) from error
 
     def summary(self, body: bytes) -> str:
-        """The call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
+        """Return the call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
         try:
             given = self.decode(body).arguments
         except ShardqError:
@@ -108,7 +108,7 @@ class Arguments:
         return text if len(text) <= MAX_SUMMARY else f"{text[: MAX_SUMMARY - 2]}…)"
 
     def encode_result(self, value: object) -> bytes:
-        """A result as bytes. Raises ResultRejected."""
+        """Return a result as bytes. Raises ResultRejected."""
         try:
             return _ENCODER.encode(value)
         except Exception as error:
@@ -118,7 +118,7 @@ class Arguments:
             ) from error
 
     def decode_result(self, stored: bytes) -> Any:
-        """A result, of the type that the function declares. Raises ResultRejected."""
+        """Return a result, of the type that the function declares. Raises ResultRejected."""
         decoder = self._made().result
         try:
             return decoder.decode(stored)
@@ -208,7 +208,7 @@ def _clean(text: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """A model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
+    """Return a model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
     if not _is_model(type(value)):
         raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
     dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
@@ -221,7 +221,7 @@ def write(value: Any) -> Any:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """A model, or what :func:`readable` made, of plain values. Raises ValueError, or NotImplementedError."""
+    """Return a model, or what :func:`readable` made, of plain values. Raises ValueError, or NotImplementedError."""
     if kind is object:
         return value
     if _is_model(kind):
@@ -234,7 +234,7 @@ def read(kind: Any, value: Any) -> Any:
 
 
 def readable(kind: Any) -> Any:
-    """A type that msgspec reads for this one: itself, or where msgspec has none for it, one that pydantic reads.
+    """Return a type that msgspec reads for this one: itself, or where msgspec has none for it, one that pydantic reads.
 
     So unions of models work. Raises TypeError for what neither can read.
     """
@@ -274,7 +274,7 @@ def _whole(model: Any) -> Any:
 
 
 def _plain_value(value: object) -> str:
-    """What MessagePack has types for and JSON has not, beside models."""
+    """Return what MessagePack has types for and JSON has not, beside models."""
     if isinstance(value, datetime):
         return value.isoformat()
     raise TypeError(f"{kind_of(value)} beside a model of several types cannot be sent")

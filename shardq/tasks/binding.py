@@ -72,7 +72,7 @@ class Binding:
             raise self._too_large(queue, messages) from error
 
     def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
-        """The settings of a queue of tasks, at most a second old. One that is missing is created."""
+        """Return the settings of a queue of tasks, at most a second old. One that is missing is created."""
         return self._with_queue(queue, tasks, lambda opened: opened.queue.settings)
 
     def send_stream(
@@ -87,7 +87,7 @@ class Binding:
         return self._with_queue(queue, tasks, lambda opened: opened.producer.send_stream(body(), **options))
 
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
-        """A queue of tasks, of these among others; created with their limits if it is missing."""
+        """Return a queue of tasks, of these among others; created with their limits if it is missing."""
         options = self._options(name, tasks)
         try:
             found = self.client.queue(name)
@@ -97,12 +97,12 @@ class Binding:
         return found
 
     def find(self, task: str) -> StoredMessage | None:
-        """The message of a task, or of a step of a workflow, if it waits or runs in its queue."""
+        """Return the message of a task, or of a step of a workflow, if it waits or runs in its queue."""
         found = self.stored(task)
         return found if found is not None and _is_open(found) else None
 
     def running(self, messages: Iterable[StoredMessage]) -> set[str]:
-        """The ids of those of these messages whose tasks run: they are in flight, and do not wait in a worker."""
+        """Return the ids of the messages whose tasks run: they are in flight, and do not wait in a worker."""
         held = {
             str(each.headers.get(STEP, each.id)): each
             for each in messages
@@ -112,7 +112,7 @@ class Binding:
         return {each.id for task, each in held.items() if waiting.get(task) != each.deliveries}
 
     def stored(self, task: str) -> StoredMessage | None:
-        """The message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""
+        """Return the message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""
         with suppress(QueueNotFound):
             if "#" in task:
                 return self._step(task)
@@ -122,12 +122,12 @@ class Binding:
         return None
 
     def plan(self, workflow: str) -> Plan | None:
-        """The plan of a workflow that has begun; None when it has not, or is over. One that was read is remembered."""
+        """Return the plan of a workflow that has begun; None when it has not, or is kept no longer. It is read once."""
         workflow = in_run(workflow, 0)
         return self._plans.get(workflow) or self.kept_plan(workflow)
 
     def kept_plan(self, workflow: str) -> Plan | None:
-        """The plan of a workflow as :meth:`plan`, asked of the store: one that was read before may be over by now."""
+        """Return the plan of a workflow as :meth:`plan`, from the store: one that was read before may have expired."""
         workflow = in_run(workflow, 0)
         if (stored := self.results.plan(workflow)) is None:
             return None
@@ -137,7 +137,7 @@ class Binding:
         return found
 
     def planned(self, workflow: str) -> Plan | None:
-        """The plan of a workflow, also of one that has not begun; None when there is no such workflow."""
+        """Return the plan of a workflow, also of one that has not begun; None when there is no such workflow."""
         if (plan := self.plan(workflow)) is not None:
             return plan
         message = self.find(workflow)
@@ -182,7 +182,7 @@ class Binding:
             ) from error
 
     def find_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
-        """The messages of those of these steps that wait or run, by number; some requests for all of them."""
+        """Return the messages of those of these steps that wait or run, by number; some requests for all of them."""
         stored = self._stored_steps(workflow, plan, numbers)
         return {number: each for number, each in stored.items() if _is_open(each)}
 
@@ -235,7 +235,7 @@ class Binding:
         return self.client.queue(MessageId.parse(task).shard.queue)
 
     def _queue_of(self, workflow: str) -> Queue:
-        """The queue of the messages that begin a workflow, and its runs."""
+        """Return the queue of the messages that begin a workflow, and its runs."""
         return self._opened(in_run(workflow, 0))
 
     def _with_queue(self, queue: str, tasks: Collection[str], use: Callable[[_Opened], T]) -> T:
@@ -265,17 +265,17 @@ class Binding:
 
 
 def cut(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """These steps, as many at a time as one request asks for."""
+    """Return these steps, as many at a time as one request asks for."""
     return (numbers[place : place + MOST_AT_ONCE] for place in range(0, len(numbers), MOST_AT_ONCE))
 
 
 def _is_open(message: StoredMessage) -> bool:
-    """False for one that was acked, and for one that was given up and holds up its group."""
+    """Return False for one that was acked, and for one that was given up and holds up its group."""
     return message.state is not EntryState.PROCESSED and message.blocked is None
 
 
 def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int, StoredMessage]:
-    """The messages of steps that have unique keys."""
+    """Return the messages of steps that have unique keys."""
     keys = {step_id(workflow, number).key: number for number in numbers}
     holders = {
         key: each for key, each in zip(keys, holders_of(queue, list(keys)), strict=True) if each is not None
@@ -286,7 +286,7 @@ def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int
 
 
 def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
-    """The settings with which a queue of these tasks is created; of several limits the first."""
+    """Return the settings with which a queue of these tasks is created; of several limits the first."""
     most = max((each.policy.attempts or 0 for each in options.values()), default=0)
     wanted: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
     limit = next((each.rate_limit for each in options.values() if each.rate_limit is not None), None)

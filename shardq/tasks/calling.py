@@ -155,7 +155,7 @@ _current: ContextVar[CurrentTask] = ContextVar("shardq_current_task")
 
 
 def current_task() -> CurrentTask:
-    """The task that is running here. Raises InvalidSetting when none is."""
+    """Return the task that is running here. Raises InvalidSetting when none is."""
     try:
         return _current.get()
     except LookupError:
@@ -172,7 +172,7 @@ def check_wait(what: str, *, bounded: bool) -> None:
 
 
 def is_in_worker() -> bool:
-    """True in a task that a worker runs."""
+    """Return True in a task that a worker runs."""
     current = _current.get(None)
     return current is not None and current.is_in_worker
 
@@ -209,10 +209,10 @@ class Middleware:
     """
 
     def before(self, task: CurrentTask) -> None:
-        """Called before the task runs."""
+        """Do something before the task runs."""
 
     def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
-        """Called when it has ended, with what it returned or raised."""
+        """Do something when it has ended, with what it returned or raised."""
 
     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
         """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
@@ -220,7 +220,7 @@ class Middleware:
 
 
 def check_middleware(given: object) -> tuple[Middleware, ...]:
-    """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
+    """Return the middleware of an app. Raises InvalidSetting for what is none, or whose methods a call does not run."""
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
         raise InvalidSetting(
             f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
@@ -302,7 +302,7 @@ async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any
 
 @contextmanager
 def _cancelled_is_a_failure() -> Iterator[None]:
-    """A plain function may run an event loop of its own: what is cancelled on that does not end the worker."""
+    """Make what is cancelled on an event loop that a plain function runs a failure: it does not end the worker."""
     try:
         yield
     except asyncio.CancelledError as error:

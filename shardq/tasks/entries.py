@@ -88,19 +88,19 @@ class StepId(NamedTuple):
 
 
 def step_id(workflow: str, number: int) -> StepId:
-    """The id of a step, made of that of the workflow or bucket."""
+    """Return the id of a step, made of that of the workflow or bucket."""
     text = f"{workflow}#{number}"
     return StepId(text, key_of("workflow", text))
 
 
 def split_step(step: str) -> tuple[str, int]:
-    """The workflow or bucket of a step, and its number in it."""
+    """Return the workflow or bucket of a step, and its number in it."""
     workflow, _, number = step.rpartition("#")
     return workflow, int(number)
 
 
 def ancestors_of(step: str) -> list[str]:
-    """The ids of the buckets that a step is in, from the inside out, then that of the workflow; none of a task."""
+    """Return the ids of the buckets of a step, from the inside out, then that of the workflow; none of a task."""
     found: list[str] = []
     while "#" in step:
         found.append(step := step.rpartition("#")[0])
@@ -108,18 +108,18 @@ def ancestors_of(step: str) -> list[str]:
 
 
 def run_of(task: str) -> int:
-    """The number of the run of a workflow that an id is of."""
+    """Return the number of the run of a workflow that an id is of."""
     return _parts(task).run
 
 
 def in_run(task: str, run: int) -> str:
-    """The id of the same workflow or step in another run."""
+    """Return the id of the same workflow or step in another run."""
     message, _, path = _parts(task)
     return f"{message}@{run}{path}" if run else f"{message}{path}"
 
 
 def runs_of(task: str) -> list[str]:
-    """The ids of a step in its run and in those before it."""
+    """Return the ids of a step in its run and in those before it."""
     return [task, *(in_run(task, run) for run in reversed(range(run_of(task))))]
 
 
@@ -133,14 +133,14 @@ def check_task_id(task: object) -> None:
 
 
 def is_step(task: object) -> bool:
-    """True for the id of a step, under which an entry can be written. There need not be such a step: ids are forged."""
+    """Return True for an id of a step under which an entry can be written. Ids are forged: it need not exist."""
     if not isinstance(task, str) or "#" not in task or _ID.fullmatch(task) is None:
         return False
     return len(key_of("r", task)) <= MAX_KEY_LENGTH
 
 
 def key_of(kind: str, task: str) -> str:
-    """The key of an entry: the id of a bundle is unique among all queues."""
+    """Return the key of an entry: the id of a bundle is unique among all queues."""
     message, run, path = _parts(task)
     place = MessageId.parse(message)
     key = f"{kind}-{place.bundle_id.hex()}-{place.position}{path.replace('#', '-')}"
@@ -163,7 +163,7 @@ def _parts(task: str) -> _Parts:
 
 
 def headers_of(message: Message | StoredMessage) -> Headers:
-    """The headers of a message; none of one that is damaged in the store, which fails when its task is looked for."""
+    """Return the headers of a message; none of a damaged one, which fails when its task is looked for."""
     try:
         return message.headers
     except InvalidMessage:
@@ -171,7 +171,7 @@ def headers_of(message: Message | StoredMessage) -> Headers:
 
 
 def result_id(message: Message) -> str:
-    """The id under which the result of a task is stored: its own, or that of the step."""
+    """Return the id under which the result of a task is stored: its own, or that of the step."""
     step = headers_of(message).get(STEP)
     return str(step) if step is not None and is_step(step) else message.id
 
@@ -183,7 +183,7 @@ def kept_seconds(message: Message | StoredMessage) -> float:
 
 
 def is_step_message(message: Message) -> bool:
-    """True for the message of a step of a workflow."""
+    """Return True for the message of a step of a workflow."""
     step = headers_of(message).get(STEP)
     return step is not None and is_step(step)
 
@@ -243,7 +243,7 @@ class EntryQueue:
         return None
 
     def find(self, keys: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """The entries that stand and are not over, by their keys."""
+        """Return the entries that stand and are not over, by their keys."""
         holders = {key: each for key, each in zip(keys, self.holders(keys), strict=True) if each is not None}
         if not holders:
             return {}

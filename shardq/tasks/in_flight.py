@@ -113,7 +113,7 @@ class Unit:
         self.failures[message] = Failure.of(told, message.deliveries, call)
 
     def decided(self) -> list[Decided]:
-        """The entries of those of its tasks that have ended for good, and are to have one."""
+        """Return the entries of those of its tasks that have ended for good, and are to have one."""
         for ending in self.attempt.endings:
             dead = isinstance(ending.outcome, DeadLetter)
             if dead or (isinstance(ending.outcome, Retry) and _is_last(ending.message)):
@@ -146,7 +146,7 @@ class Unit:
 
 
 def _is_last(message: Message) -> bool:
-    """True at the last delivery of a message; also where its queue was deleted, so that nothing of it is left."""
+    """Return True at the last delivery of a message; also where its queue was deleted, and so the message."""
     try:
         return message.last_delivery
     except QueueNotFound:
@@ -154,7 +154,7 @@ def _is_last(message: Message) -> bool:
 
 
 def units_of(batch: Batch, of_a_group: int) -> list[Unit]:
-    """The messages of a batch, each for itself; of each group the first few together, which run one after the other."""
+    """Return units of a batch: of each message alone, and of the first few of each group, which run in their order."""
     if all(message.lane is None for message in batch):
         return [Unit(batch, part) for part in one_by_one(batch)]
     parts: dict[object, list[Message]] = {}
@@ -164,7 +164,7 @@ def units_of(batch: Batch, of_a_group: int) -> list[Unit]:
 
 
 def first_of(unit: Unit) -> Unit:
-    """A unit of the first of its messages alone."""
+    """Return a unit of the first of its messages alone."""
     return unit if len(unit.attempt.batch) == 1 else Unit(unit.batch, unit.batch.part(unit.attempt.batch[:1]))
 
 
@@ -248,7 +248,7 @@ def _go_on(unit: Unit, message: Message, binding: Binding, seen: Seen) -> None:
 
 
 def _by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:
-    """What became of the messages of each batch, in one attempt: they are settled together."""
+    """Return what became of the messages of each batch, in one attempt: they are settled together."""
     parts: dict[Batch, list[Attempt]] = {}
     for unit in units:
         parts.setdefault(unit.batch, []).append(unit.attempt)

@@ -121,24 +121,24 @@ class Plan(msgspec.Struct, frozen=True):
         return [number for number, step in enumerate(self.steps) if not step.after]
 
     def by_queue(self, numbers: Iterable[int]) -> dict[str, list[int]]:
-        """These steps, by the queues that they are sent to."""
+        """Return these steps, by the queues that they are sent to."""
         found: dict[str, list[int]] = {}
         for number in numbers:
             found.setdefault(self.steps[number].queue, []).append(number)
         return found
 
     def behind(self, number: int) -> list[int]:
-        """The steps that wait for this one."""
+        """Return the steps that wait for this one."""
         return [other for other, step in enumerate(self.steps) if number in step.after]
 
 
 def _are_before(number: int, steps: Sequence[int]) -> bool:
-    """True for steps before the one of this number, in their order: so no step waits for itself, or twice for one."""
+    """Return True for steps before this one, in their order: so no step waits for itself, or twice for one."""
     return all(one < other for one, other in pairwise((-1, *steps, number)))
 
 
 def write_plan(plan: Plan) -> bytes:
-    """The plan as bytes."""
+    """Return the plan as bytes."""
     return _ENCODER.encode(plan)
 
 
@@ -148,7 +148,7 @@ def read_plan(stored: bytes) -> Plan:
 
 
 def with_input(step: Step, value: bytes | None) -> bytes | None:
-    """The body of a step whose input is known. That of a bucket is the input itself, for its first steps.
+    """Return the body of a step whose input is known. That of a bucket is the input itself, for its first steps.
 
     None for a step whose input is None, because it is read by the step's worker. Raises InvalidMessage.
     """
@@ -162,7 +162,7 @@ def with_input(step: Step, value: bytes | None) -> bytes | None:
 
 
 def _given(step: Step) -> dict[str, msgspec.Raw]:
-    """The arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
+    """Return the arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
     try:
         return _ARGUMENTS.decode(step.body)
     except (*UNREADABLE, TypeError) as error:  # the latter of a step that has none
@@ -170,12 +170,12 @@ def _given(step: Step) -> dict[str, msgspec.Raw]:
 
 
 def joined(values: Iterable[bytes]) -> bytes:
-    """A list of what several steps returned."""
+    """Return a list of what several steps returned."""
     return _ENCODER.encode([msgspec.Raw(value) for value in values])
 
 
 def joined_up_to(values: Iterable[bytes], most: int) -> bytes | None:
-    """A list of what several steps returned; None when it is longer. Only so much is drawn and kept."""
+    """Return a list of what several steps returned; None when it is longer. Only so much is drawn and kept."""
     kept: list[bytes] = []
     size = _LIST_BYTES
     for value in values:
@@ -205,7 +205,7 @@ class Bucket(NamedTuple):
 
 
 def bucket_of(plan: Plan, buckets: Mapping[int, Bucket]) -> tuple[Step, Bucket]:
-    """Steps as a bucket, and the step that it is. Raises MessageTooLarge."""
+    """Return steps as a bucket, and the step that it is. Raises MessageTooLarge."""
     first = plan.steps[plan.first[0]]
     takes = next((step.takes for step in plan.steps if step.takes is not None and not step.after), None)
     step = Step(task=WORKFLOW, queue=first.queue, body=b"", takes=takes, priority=first.priority)
@@ -213,7 +213,7 @@ def bucket_of(plan: Plan, buckets: Mapping[int, Bucket]) -> tuple[Step, Bucket]:
 
 
 def tasks_in(queue: str, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -> set[str]:
-    """The tasks that are sent to a queue, of the first bucket for all of them."""
+    """Return the tasks that are sent to a queue, of the first bucket for all of them."""
     found = {step.task for step in steps if step.queue == queue and not step.is_bucket}
     if (bucket := next(iter(buckets.values()), None)) is not None:
         found |= tasks_in(queue, read_plan(bucket.plan).steps, bucket.buckets)
@@ -221,18 +221,18 @@ def tasks_in(queue: str, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -
 
 
 def empty_bucket(queue: str, keep: float) -> tuple[Step, Bucket]:
-    """A bucket without steps, and the step that it is: it has ended when its message is received."""
+    """Return a bucket without steps, and the step that it is: it has ended when its message is received."""
     step = Step(task=WORKFLOW, queue=queue, body=b"", priority=DEFAULT_PRIORITY)
     return step, Bucket(write_plan(Plan((), keep, (), many=True)), {})
 
 
 def is_empty(bucket: Bucket | None) -> bool:
-    """True for :func:`empty_bucket`."""
+    """Return True for :func:`empty_bucket`."""
     return bucket is not None and not read_plan(bucket.plan).steps
 
 
 def check_plan(plan: bytes) -> bytes:
-    """A plan that is not too large. Raises MessageTooLarge."""
+    """Return a plan that is not too large. Raises MessageTooLarge."""
     if len(plan) > MAX_PLAN_BYTES:
         raise MessageTooLarge(
             f"the arguments of the steps of a workflow that wait for each other, or of one call in a group, have "
@@ -242,7 +242,7 @@ def check_plan(plan: bytes) -> bytes:
 
 
 def plans_of(path: str, bucket: Bucket) -> Iterator[tuple[str, bytes]]:
-    """The plan under its path, then those of the buckets in it."""
+    """Return the plan under its path, then those of the buckets in it."""
     yield path, bucket.plan
     for number, each in bucket.buckets.items():
         yield from plans_of(f"{path}#{number}", each)
@@ -294,12 +294,12 @@ AssignedIds = dict[int, AssignedId]  # by the numbers of the steps
 
 
 def is_worth_assigning(steps: Sized) -> bool:
-    """False for so few first steps that each is sent with a key."""
+    """Return False for so few first steps that each is sent with a key."""
     return len(steps) >= MIN_ASSIGNED
 
 
 def write_assigned_ids(places: AssignedIds) -> bytes:
-    """The entry, as it is stored."""
+    """Return the entry, as it is stored."""
     return _ENCODER.encode(places)
 
 

@@ -103,7 +103,7 @@ class TaskRegistry:
             own.close()
 
     def _options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
-        """The options of the tasks whose queue this is, and then of others that are sent there, by their names."""
+        """Return the options of the tasks of a queue, and then of others that are sent there, by their names."""
         own = {name: each.settings for name, each in self._tasks.items() if each.settings.queue == queue}
         named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}
         return own | named
@@ -143,7 +143,7 @@ def check_app(tasks: object) -> None:
 
 
 def tasks_named(name: str) -> TaskRegistry:
-    """The app that ``package.module:app`` names, or the only one of ``package.module``. Raises InvalidSetting."""
+    """Return the app that ``package.module:app`` names, or the only one of the module. Raises InvalidSetting."""
     module, _, path = name.partition(":")
     if not module:
         raise InvalidSetting(f"tasks {name!r} name no module: give 'package.module', or 'package.module:app'")
@@ -176,7 +176,7 @@ class _Source(NamedTuple):
     body: CodeType | None  # of the module, or of the cell of a notebook
 
     def may_replace(self, before: _Source) -> bool:
-        """True when the module was loaded again, or an interactive session has defined the function again."""
+        """Return True when the module was loaded again, or an interactive session has defined the function again."""
         if self.module != before.module:
             return False
         if self.execution is not before.execution:

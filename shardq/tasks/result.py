@@ -82,7 +82,7 @@ class Result(Generic[T_co]):
         return "running" if self._binding.running([message]) else "waiting"
 
     def progress(self) -> Any:
-        """What the task noted last of how far it is; None if nothing."""
+        """Return what the task noted last of how far it is; None if nothing."""
         found = self._binding.results.progress(self.id)
         return None if found is None else msgspec.msgpack.decode(found)
 
@@ -129,7 +129,7 @@ class Result(Generic[T_co]):
         return entry
 
     def _look(self, sure: bool) -> Entry | None:
-        """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
+        """Return the entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
         if not self._keep:
             raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
         entry = self._entry()
@@ -175,12 +175,12 @@ class Result(Generic[T_co]):
 
 
 def decoded(arguments: Arguments | None, value: bytes) -> Any:
-    """What a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
+    """Return what a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
     return msgspec.msgpack.decode(value) if arguments is None else arguments.decode_result(value)
 
 
 def timed_out(kind: str, identity: str, timeout: float | None) -> ResultTimeout:
-    """The error of who has waited for so long."""
+    """Return the error of a caller that has waited for so long."""
     within = "" if timeout is None else f" within {timeout:g} seconds"
     return ResultTimeout(
         f"{kind} {identity} has not ended{within}: ask again later, and see that a worker runs"
@@ -231,7 +231,7 @@ class _Wait:
 
 
 def may_be_sent(binding: Binding, step: str) -> bool:
-    """True while a step that is not in its queue, and has not ended, may still be sent; or the steps of a bucket.
+    """Return True while a step that is not in its queue and has not ended, or the steps of a bucket, may be sent.
 
     Also while something is under way that a task, or a step, has returned in place of a value.
 
@@ -254,7 +254,7 @@ def may_be_sent(binding: Binding, step: str) -> bool:
 
 
 def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) -> bool:
-    """True while something is under way that comes before the steps of a workflow that wait for these."""
+    """Return True while something is under way that comes before the steps of a workflow that wait for these."""
     if "#" in workflow:
         outer, number = split_step(workflow)
         around = binding.plan(outer)
@@ -268,7 +268,7 @@ def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) ->
 
 
 def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
-    """True while one of these steps is in its queue, or one before them, or one that such a step is made of.
+    """Return True while one of these steps is in its queue, or one before them, or one that such a step is made of.
 
     First all are looked for together. What moves on meanwhile is met by the second look, one after the other. A step
     that failed may end what comes after it, also where errors are collected, so that entries tell little: its message
@@ -290,7 +290,7 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
 
 
 def _with_those_before(plan: Plan, numbers: Sequence[int]) -> list[int]:
-    """These steps and all that they wait for, each behind those before it."""
+    """Return these steps and all that they wait for, each behind those before it."""
     found, left = set[int](), list(numbers)
     while left:
         number = left.pop()

@@ -66,7 +66,7 @@ class ResultBackend:
             )
 
     def value(self, task: str, entry: Entry) -> bytes:
-        """What a task returned, also if that is stored beside its entry. Raises ResultMissing."""
+        """Return what a task returned, also if that is stored beside its entry. Raises ResultMissing."""
         if not entry.large:
             return entry.value
         found = self._results.read_large(key_of("v", entry.large))
@@ -75,18 +75,18 @@ class ResultBackend:
         return found
 
     def read(self, task: str) -> Entry | None:
-        """What became of a task; None: nothing yet, or it is over."""
+        """Return what became of a task; None: nothing yet, or it is over."""
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """What became of tasks, of those for which something stands: one request, and one for each of these.
+        """Return what became of tasks, of those for which something stands: one request, and one for each of these.
 
         What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
         """
         return {task: entry for task, (entry, _) in self.dated(tasks).items()}
 
     def dated(self, tasks: Sequence[str]) -> dict[str, tuple[Entry, datetime]]:
-        """What became of tasks, as :meth:`read_many`, and when that was."""
+        """Return what became of tasks, as :meth:`read_many`, and when that was."""
         runs = self._runs(tasks)
         found = {
             task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
@@ -105,7 +105,7 @@ class ResultBackend:
         return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
 
     def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
-        """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
+        """Return what became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
 
         So is a task that has returned the workflow.
 
@@ -129,7 +129,7 @@ class ResultBackend:
         self._results.write([_message("n", workflow, b"", keep)])
 
     def last_run(self, workflow: str) -> int:
-        """The number of the run of a workflow that began last: 0 unless it was retried."""
+        """Return the number of the run of a workflow that began last: 0 unless it was retried."""
         last = 0
         while True:
             runs = [in_run(workflow, last + number) for number in range(1, _RUNS + 1)]
@@ -144,7 +144,7 @@ class ResultBackend:
         return [holder is not None for holder in self._results.holders([key_of("n", each) for each in runs])]
 
     def _runs(self, tasks: Sequence[str]) -> dict[str, list[str]]:
-        """The ids under which something may stand of each task: in its run, and in those before it.
+        """Return the ids under which something may stand of each task: in its run, and in those before it.
 
         Ids are forged. So a run with several before it, maybe thousands, has to have begun, or none is looked at.
         """
@@ -154,7 +154,7 @@ class ResultBackend:
         return {task: [task] if task in forged else runs_of(task) for task in tasks}
 
     def _stored(self, decided: Decided) -> Entry:
-        """The entry, whose value is stored beside the queue if it is large: before the entry, which names it."""
+        """Return the entry, whose value is stored beside the queue if it is large: before the entry, which names it."""
         if len(decided.entry.value) <= MAX_ENTRY_BYTES:
             return decided.entry
         self._results.write_large(key_of("v", decided.task), decided.entry.value, decided.keep)
@@ -187,7 +187,7 @@ class ResultBackend:
         self._workflows.write([msgspec.structs.replace(message, headers={_WORKFLOW: workflow})])
 
     def plan(self, workflow: str) -> bytes | None:
-        """The plan of a workflow or bucket that has begun."""
+        """Return the plan of a workflow or bucket that has begun."""
         kept_in = self._results if "#" in workflow else self._workflows
         message = self._read("w", in_run(workflow, 0), kept_in)
         return None if message is None else cast("bytes", message.body)
@@ -202,12 +202,12 @@ class ResultBackend:
         return None if message is None else read_assigned_ids(cast("bytes", message.body))
 
     def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
-        """The workflows that have begun, and are kept: their ids, and their plans as they are stored."""
+        """Return the workflows that have begun, and are kept: their ids, and their plans as they are stored."""
         for message in self._workflows.all():
             yield str(message.headers[_WORKFLOW]), message
 
     def last_runs(self, workflows: Sequence[str]) -> list[str]:
-        """The ids of the runs that began last, in one request for those that were never retried."""
+        """Return the ids of the runs that began last, in one request for those that were never retried."""
         again = self._results.holders([key_of("n", in_run(each, 1)) for each in workflows])
         return [
             each if holder is None else in_run(each, self.last_run(each))
@@ -239,7 +239,7 @@ class ResultBackend:
             self._results.remove(key_of("q", task))
 
     def reserved(self, tasks: Sequence[str]) -> dict[str, int]:
-        """The tasks that wait in a worker, each with its delivery."""
+        """Return the tasks that wait in a worker, each with its delivery."""
         found = self._find("q", tasks) if tasks else {}
         return {task: int(cast("bytes", message.body)) for task, message in found.items()}
 
@@ -262,13 +262,13 @@ class ResultBackend:
         return kept_in.find([key]).get(key)
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """The entries that stand and are not over, by the ids of their tasks."""
+        """Return the entries that stand and are not over, by the ids of their tasks."""
         tasks_of = {key_of(kind, task): task for task in tasks}
         return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
 
 
 def _stands(entry: Entry) -> bool:
-    """True for what became of a step in an earlier run, if that is so in later ones."""
+    """Return True for what became of a step in an earlier run, if that is so in later ones."""
     return entry.state == "done" and not entry.partial
 
 

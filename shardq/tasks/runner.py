@@ -89,7 +89,7 @@ class Runner:
                 unit.known = known
 
     def is_last(self, message: Message) -> bool:
-        """True for a task at its last attempt, as far as can be known now: it has none if its worker dies."""
+        """Return True for a task at its last attempt, as far as can be known now: it has none if its worker dies."""
         with suppress(ShardqError):
             return message.deliveries >= self._attempts(message) or message.last_delivery
         return False
@@ -105,7 +105,7 @@ class Runner:
             unit.attempt.endings = [_counted(unit, each) for each in endings]
 
     def _of_last_attempt(self, ending: Ending) -> Ending:
-        """An ending, where a task asks for another attempt than those that it has: it has failed for good."""
+        """Return an ending, where a task asks for another attempt than those that it has: it has failed for good."""
         if isinstance(ending.outcome, Retry) and ending.message.deliveries >= self._attempts(ending.message):
             return Ending(ending.message, DeadLetter(), ending.reason)
         return ending
@@ -153,7 +153,7 @@ class Runner:
         return value
 
     def _has_called(self, message: Message) -> bool:
-        """True for a task that has returned a workflow before: at an earlier delivery, or in an earlier run."""
+        """Return True for a task that has returned a workflow before: at an earlier delivery, or in an earlier run."""
         identity = result_id(message)
         with _unreachable_is_no_failure():
             if message.deliveries == 1 and not message.last_delivery and not run_of(identity):
@@ -170,7 +170,7 @@ class Runner:
         start_bucket(self._binding, identity, b"")
 
     def _call(self, message: Message) -> str:
-        """The task and its arguments in short; its name alone where it is not known, or has a large body."""
+        """Return the task and its arguments in short; its name alone where it is not known, or has a large body."""
         task = self._task_of(message)
         if task is None or message.large is not None:
             return _name(message)
@@ -269,7 +269,7 @@ class Runner:
         return Entry("done", body, seconds=seconds)
 
     def _known(self, unit: Unit, message: Message) -> Entry | None:
-        """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
+        """Return what was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
         if not (kept_seconds(message) if stale else _may_stand(message)):
             return None
@@ -280,7 +280,7 @@ class Runner:
         return unit.known.get(result_id(message)) if unit.known else None
 
     def _spent(self, message: Message) -> DeadLetter | None:
-        """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
+        """Return what becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
         if message.deliveries == 1 or message.deliveries <= (attempts := self._attempts(message)):
             return None
         return DeadLetter(
@@ -294,7 +294,7 @@ class Runner:
         return None
 
     def _outcome(self, message: Message, error: Exception) -> Outcome | None:
-        """What becomes of a task that raised."""
+        """Return what becomes of a task that raised."""
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)
@@ -319,7 +319,7 @@ def _unreachable_is_no_failure() -> Iterator[None]:
 
 
 def _counted(unit: Unit, ending: Ending) -> Ending:
-    """An ending, where a task is put off whose plan may stand: this delivery counts, so the next looks for the plan.
+    """Return an ending. Where a plan may stand, a delivery that is put off counts, so the next one looks for the plan.
 
     With its last delivery it would be given up. There a plan is looked for at the first delivery, too.
     """
@@ -329,16 +329,16 @@ def _counted(unit: Unit, ending: Ending) -> Ending:
 
 
 def _may_stand(message: Message) -> bool:
-    """True when something may stand of a task that has just been received."""
+    """Return True when something may stand of a task that has just been received."""
     return (is_step_message(message) or message.deliveries > 1) and kept_seconds(message) > 0
 
 
 def _name(message: Message) -> str:
-    """What a task is called, to tell of it: others may have written a megabyte into its header."""
+    """Return what a task is called, to tell of it: others may have written a megabyte into its header."""
     return str(headers_of(message).get(NAME))[:LONGEST_NAME]
 
 
 def _timeout(message: Message) -> float | None:
-    """The longest time of one attempt. None, too, where others wrote something else into its header."""
+    """Return the longest time of one attempt. None, too, where others wrote something else into its header."""
     timeout = headers_of(message).get(TIMEOUT)
     return timeout if isinstance(timeout, float) and 0 < timeout <= LONGEST_DELAY else None

@@ -78,7 +78,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
             )
 
     def message(self) -> OutgoingMessage:
-        """The message that is stored. Raises ArgumentsRejected as :meth:`check_whole`."""
+        """Return the message that is stored. Raises ArgumentsRejected as :meth:`check_whole`."""
         self.check_whole()
         options = self.options
         headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
@@ -164,7 +164,7 @@ def _partial(
     others: Sequence[OutgoingMessage],
     tried: Sequence[OutgoingMessage] = (),
 ) -> PartialSend:
-    """The error that names all calls that are stored, and those that were drawn and are not."""
+    """Return the error that names all calls that are stored, and those that were drawn and are not."""
     stopped = error.__cause__ if isinstance(error, PartialSend) else error
     if isinstance(error, PartialSend):
         stored, tried = [*stored, *error.stored], error.unsent

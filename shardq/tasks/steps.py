@@ -78,14 +78,14 @@ class Collected(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
     failure: Failure | None = None
 
     def get(self) -> T:
-        """The value. Raises TaskFailed when there is none."""
+        """Return the value. Raises TaskFailed when there is none."""
         if self.failure is not None:
             raise TaskFailed(f"a task of a group failed: {self.failure}", self.failure)
         return cast("T", self.value)
 
 
 def unblocks(plan: Plan, number: int, entry: Entry | None) -> bool:
-    """True when what waits for a step goes on, as far as it waits for this one.
+    """Return True when what waits for a step goes on, as far as it waits for this one.
 
     The failure of a part of a group that collects errors is collected. What failed before the group stops it.
     """
@@ -97,7 +97,7 @@ def unblocks(plan: Plan, number: int, entry: Entry | None) -> bool:
 
 
 def as_collected(value: bytes, failure: Failure | None) -> bytes:
-    """What a step returned, or why it failed, as it is stored in lists."""
+    """Return what a step returned, or why it failed, as it is stored in lists."""
     return _ENCODER.encode({"failure": failure} if failure is not None else {"value": msgspec.Raw(value)})
 
 
@@ -125,7 +125,7 @@ class Value(NamedTuple):
 
 
 def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
-    """What these steps returned, in this order; those of buckets one after the other. Raises ResultMissing."""
+    """Return what these steps returned, in this order; those of buckets one after the other. Raises ResultMissing."""
     for identity, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
         number = split_step(identity)[1]
         if entry is None or not unblocks(plan, number, entry):
@@ -134,7 +134,7 @@ def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) 
 
 
 def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
-    """What became of steps, in their order; None: nothing yet. Few are read at a time unless they are small."""
+    """Return what became of steps, in their order; None: nothing yet. Few are read at a time unless they are small."""
     count = AT_ONCE
     while steps:
         some, steps = steps[:count], steps[count:]
@@ -146,7 +146,7 @@ def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, En
 
 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
-    """What a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
+    """Return what a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
     if step.collected and step.is_bucket:  # only an empty one is collected
         return
     if step.collected:
@@ -173,9 +173,9 @@ def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
 
 
 def body_of(binding: Binding, step: str, body: bytes) -> bytes:
-    """The body of a step with what it takes, which did not fit into its message. Raises ResultMissing, MessageTooLarge.
+    """Return the body of a step with what it takes, which did not fit into its message.
 
-    What the first steps of a bucket take is what the bucket takes.
+    What the first steps of a bucket take is what the bucket takes. Raises ResultMissing, MessageTooLarge.
     """
     workflow, number = split_step(step)
     own = plan_of(binding, workflow).steps[number]
@@ -195,14 +195,14 @@ def body_of(binding: Binding, step: str, body: bytes) -> bytes:
 
 
 def plan_of(binding: Binding, workflow: str) -> Plan:
-    """The plan of a workflow or bucket that has begun. Raises ResultMissing when it is kept no longer."""
+    """Return the plan of a workflow or bucket that has begun. Raises ResultMissing when it is kept no longer."""
     if (plan := binding.plan(workflow)) is None:
         raise ResultMissing(f"the plan of {workflow} is not kept any more")
     return plan
 
 
 def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
-    """The bodies of the steps that wait for none, of which some take what the bucket takes that they are in."""
+    """Return the bodies of the steps that wait for none, of which some take what the bucket takes that they are in."""
     return {
         number: with_input(plan.steps[number], fitting(binding, plan.steps[number], value))
         for number in plan.first
@@ -227,20 +227,20 @@ def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int,
 
 
 def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
-    """The steps that have not ended."""
+    """Return the steps that have not ended."""
     ended = binding.entered_steps(workflow, numbers)
     return [number for number in numbers if number not in ended]
 
 
 def fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
-    """What a step takes, if it fits into its message."""
+    """Return what a step takes, if it fits into its message."""
     if value is None or step.takes is None:
         return value
     return value if len(value) <= bytes_left(binding, step) else None
 
 
 def bytes_left(binding: Binding, step: Step) -> int:
-    """The bytes that there are in the message of a step for what it takes."""
+    """Return the bytes that there are in the message of a step for what it takes."""
     return binding.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
@@ -275,7 +275,7 @@ def send_under_assigned_ids(
 
 
 def _is_worth_it(binding: Binding, plan: Plan, bodies: Mapping[int, bytes | None]) -> bool:
-    """True for some steps that fit into a bundle. A queue with bounds may take a part of them only."""
+    """Return True for some steps that fit into a bundle. A queue with bounds may take a part of them only."""
     return (
         is_worth_assigning(bodies)
         and sum(len(body or plan.steps[number].body) for number, body in bodies.items()) <= MOST_BYTES

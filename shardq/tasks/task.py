@@ -75,7 +75,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return self._options
 
     def options(self, **changes: Unpack[CallKeywords]) -> Task[P, R, T]:
-        """The same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
+        """Return the same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
 
         The options are those of :class:`TaskOptions`. Raises InvalidSetting.
         """
@@ -84,13 +84,13 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return changed
 
     def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
-        """A call that is not sent yet. Raises ArgumentsRejected for arguments that the function does not take."""
+        """Return a call that is not sent yet. Raises ArgumentsRejected for what the function does not take."""
         body = self.arguments.encode(args, kwargs)
         group = self._made("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
 
     def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
-        """A step of a workflow whose first argument is what the step before it returned; the others are given here.
+        """Return a step of a workflow whose first argument is what the step before it returned. Give the others.
 
         Raises ArgumentsRejected for arguments that the function does not take.
         """
@@ -104,7 +104,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
 
     def map(self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop") -> Workflow:
-        """A workflow of one call for each value, which do not wait for each other: see :func:`group`.
+        """Return a workflow of one call for each value, which do not wait for each other: see :func:`group`.
 
         Without values it is done at once, and its result is an empty list.
         """
@@ -145,7 +145,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return _run_here(self, self.arguments.encode(args, kwargs))  # type: ignore[no-any-return]
 
     def result(self, task_id: str) -> Result[T]:
-        """The result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
+        """Return the result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
         check_task_id(task_id)
         return Result(self.app.binding, task_id, self.arguments, self._options.keep_result)
 
@@ -158,7 +158,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def _made(
         self, what: str, name: Named | bool | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> str | None:
-        """A group or a key: as it was given, or as its function makes it of the arguments."""
+        """Return a group or a key: as it was given, or as its function makes it of the arguments."""
         try:
             found: object = name(*args, **kwargs) if callable(name) else name
         except Exception as error:
@@ -196,7 +196,7 @@ def _run_here(task: TaskDefinition, body: bytes) -> Any:
 
 
 def _value_of(kind: Any) -> Any:
-    """The type of a task's result: of a call that it returns in place of a value, that of the call's."""
+    """Return the type of a task's result: of a call that it returns in place of a value, that of the call's."""
     if get_origin(kind) in (Union, UnionType):
         values = [each for each in get_args(kind) if each not in (Signature, Signature[Any])]
         return Union[tuple(map(_value_of, values or [Any]))]  # noqa: UP007 - of a tuple

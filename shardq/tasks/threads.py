@@ -247,12 +247,12 @@ def _look_after(seconds: float) -> float:
 
 
 def too_long(timeout: float | None) -> TaskTimeout:
-    """The error of a task that ran for longer than its timeout."""
+    """Return the error of a task that ran for longer than its timeout."""
     return TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds")
 
 
 def interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
-    """What a call returns. Raises TaskTimeout when it takes longer: it is interrupted between two steps of Python.
+    """Return what a call returns. Raises TaskTimeout after the timeout: it is interrupted between two steps of Python.
 
     A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
     code of a context manager would be raised outside of its `try`.
@@ -294,7 +294,7 @@ class _Interrupted(BaseException):
 
 
 def a_thread_starts() -> bool:
-    """True while any thread of this process starts another one, as a consumer may: see `_Interruption.gate`.
+    """Return True while any thread of this process starts another one, as a consumer may: see `_Interruption.gate`.
 
     No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks. The
     frames of a thread would tell what that one does, but Python 3.11 crashes now and then who reads those of another.

@@ -72,7 +72,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of_message(message: StoredMessage, queue: str, running: Container[str]) -> TaskView:
-    """A task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
+    """Return a task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
 
     ``running`` has the ids of the messages whose tasks run: see :meth:`Binding.running`.
     """
@@ -91,7 +91,7 @@ def view_of_message(message: StoredMessage, queue: str, running: Container[str])
 
 
 def view_of_task(binding: Binding, identity: str) -> TaskView | None:
-    """A task by its id; None when nothing is known of it."""
+    """Return a task by its id; None when nothing is known of it."""
     message, queue = binding.stored(identity), identity.partition(":")[0]
     if message is not None and (NAME not in message.headers or message.state is EntryState.PROCESSED):
         message = None
@@ -104,7 +104,7 @@ def view_of_task(binding: Binding, identity: str) -> TaskView | None:
 
 
 def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
-    """A task that has ended, with all that is known of its failure."""
+    """Return a task that has ended, with all that is known of its failure."""
     view = _with_entry(view, entry, ended)
     if (failure := entry.failure) is None:
         return view
@@ -118,7 +118,7 @@ def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
 
 
 def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
-    """The steps of a workflow or bucket, in their order. Empty when there is none of this id, or it has not begun."""
+    """Return the steps of a workflow or bucket, in their order; none when it does not exist."""
     plan = binding.planned(workflow)
     if plan is None:
         return []
@@ -142,7 +142,7 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
 
 
 def _ended_steps(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[Entry, datetime] | None]:
-    """What became of steps, without their values, and when."""
+    """Return what became of steps, without their values, and when."""
     for place in range(0, len(steps), AT_ONCE):
         some = steps[place : place + AT_ONCE]
         dated = binding.results.dated(some)
@@ -166,7 +166,7 @@ def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> T
 def _opened(
     binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
 ) -> TaskView:
-    """A step that waits for none any more and has not ended, with what it is at."""
+    """Return a step that waits for none any more and has not ended, with what it is at."""
     if message is not None:
         found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
@@ -231,7 +231,7 @@ def newest_workflows(
     queues: Sequence[str] | None = None,
     limit: int = 100,
 ) -> list[WorkflowView]:
-    """The newest workflows of a state, of a name and of queues. Holds no more than ``limit`` of them in memory."""
+    """Return the newest workflows of a state, of a name and of queues. At most twice ``limit`` are in memory."""
     check_number("limit", limit, 1, MOST_LISTED, whole=True)
     if state is not None and state not in get_args(WorkflowState):
         raise InvalidSetting(
@@ -251,7 +251,7 @@ def newest_workflows(
 
 
 def _newest(found: Iterable[T], limit: int, view_of: Callable[[T], WorkflowView]) -> list[T]:
-    """The newest of them, each once."""
+    """Return the newest of them, each once."""
 
     def age(each: T) -> tuple[datetime, str]:
         view = view_of(each)
@@ -288,7 +288,7 @@ def _with_states(binding: Binding, found: Iterable[_Begun]) -> Iterator[Workflow
 
 
 def _looked_up(binding: Binding, found: _Begun, run: str) -> WorkflowView:
-    """It has failed, or was cancelled, as soon as one of its ends is; it is done when all are."""
+    """Look up a state: failed or cancelled as soon as one of the ends is, done when all are."""
     entries = list(_ended_steps(binding, [f"{run}#{end}" for end in found.plan.ends]))
     ended = [each for each in entries if each is not None]
     failed = [

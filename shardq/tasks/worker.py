@@ -217,7 +217,7 @@ class TaskWorker(Worker):
         return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
 
     def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
-        """The units to run, and the rest: of those in ``last``, as many are run as threads are free, before others."""
+        """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
         units = units_of(batch, self._prefetch.of_a_group if self._threads else len(batch))
         if last:
             begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)

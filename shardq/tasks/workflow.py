@@ -100,7 +100,7 @@ class Workflow(msgspec.Struct, frozen=True):
         return WorkflowResult(binding, identity, self.arguments, plan)
 
     def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:
-        """The plan that is stored. Raises what :meth:`send` raises."""
+        """Return the plan that is stored. Raises what :meth:`send` raises."""
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
@@ -122,7 +122,7 @@ def group(parts: Iterable[Part], /, *, errors: Errors = "stop") -> Workflow: ...
 
 
 def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
-    """Steps that do not wait for each other: ``group(a, b)``, or of an iterable, ``group(f(each) for each in many)``.
+    """Make steps that do not wait for each other: ``group(a, b)``, or of an iterable ``group(f(x) for x in many)``.
 
     The result is a list of theirs, in this order. A large group is cut into buckets of some hundreds of steps, so it
     may have any size. An iterator is drawn at once, one part after the other; of each its bytes are kept.
@@ -137,7 +137,7 @@ def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
-    """A group of parts that are drawn one by one, and kept as they are sent. Raises what :func:`group` raises."""
+    """Return a group of parts that are drawn one by one, and kept as they are sent. Raises as :func:`group` does."""
     if errors not in get_args(Errors):
         raise InvalidSetting(f"errors={shown(errors)} of a group: give one of {', '.join(get_args(Errors))}")
     cut: list[Workflow] = []
@@ -157,7 +157,7 @@ def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def _member(part: Part, errors: Errors) -> Workflow:
-    """A part of a group; one that collects errors takes what its ends become in place of what they return."""
+    """Return a part of a group; one that collects errors takes what its ends become in place of what they return."""
     member = workflow_of(_checked_part(part))
     if errors == "stop":
         return member
@@ -177,7 +177,7 @@ def _member(part: Part, errors: Errors) -> Workflow:
 
 
 def _beside(parts: Sequence[Workflow]) -> Workflow:
-    """Steps that do not wait for each other."""
+    """Return steps that do not wait for each other."""
     if not parts:
         return Workflow(None, (), {}, (), many=True)
     steps: list[Step] = []
@@ -193,7 +193,7 @@ def _beside(parts: Sequence[Workflow]) -> Workflow:
 
 
 def _bucket(parts: Sequence[Workflow]) -> Workflow:
-    """A workflow of one step, which is a bucket."""
+    """Return a workflow of one step, which is a bucket."""
     inner = _beside(parts)
     for number, step in enumerate(inner.steps):
         if not step.is_bucket:
@@ -203,7 +203,7 @@ def _bucket(parts: Sequence[Workflow]) -> Workflow:
 
 
 def chain(*parts: Part) -> Workflow:
-    """Steps of which each waits for the one before. One that is made by :meth:`Task.then` takes what that returned.
+    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes what that returned.
 
     A part may be a workflow. What follows a group waits for all of it, and takes a list: an empty one after an empty
     group. An empty chain is no step of the chain that it is in.
@@ -229,7 +229,7 @@ def chain(*parts: Part) -> Workflow:
 
 
 def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> Workflow:
-    """A group, and a step that runs once when all of it is done, and takes the list of its results.
+    """Make a group, and a step that runs once when all of it is done, and takes the list of its results.
 
     With ``errors="collect"`` it runs when all of it has ended, and takes a list of :class:`Collected`.
     """
@@ -241,7 +241,7 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
 def with_placeholder(
     workflow: Workflow, app: TaskRegistry | None, queue: str, task: TaskDefinition | None = None
 ) -> Workflow:
-    """The workflow, where it has steps; an empty one with a step in this queue that ends as soon as it is received."""
+    """Return the workflow. An empty one gets a step in this queue that ends as soon as it is received."""
     if workflow.steps:
         return workflow
     step, bucket = empty_bucket(queue, KEEP_SECONDS)
@@ -266,7 +266,7 @@ def _checked_part(part: Part) -> Part:
 
 
 def workflow_of(part: Part) -> Workflow:
-    """A call as a workflow of one step. Raises InvalidSetting for one with options that steps cannot have."""
+    """Return a call as a workflow of one step. Raises InvalidSetting for one with options that steps cannot have."""
     if isinstance(part, Workflow):
         return part
     options = part.options
@@ -306,7 +306,7 @@ def _check(step: Step, number: int, keep: float) -> None:
 
 
 def _moved(workflow: Workflow, by: int) -> list[Step]:
-    """The steps, when they come after so many others."""
+    """Return the steps, when they come after so many others."""
     return [
         msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
         for step in workflow.steps

@@ -75,7 +75,7 @@ class WorkflowResult:
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
-        """What its steps are at, in their order; or those of a bucket of a large group, by its id.
+        """Return what its steps are at, in their order; or those of a bucket of a large group, by its id.
 
         Raises ResultMissing, and InvalidReceipt for what is no id.
         """
@@ -108,7 +108,7 @@ class WorkflowResult:
                 raise timed_out("workflow", self.id, timeout) from None
 
     def values(self) -> Iterator[Any]:
-        """What its ends returned, one after the other, when all of it has ended.
+        """Return what its ends returned, one after the other, when all of it has ended.
 
         Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
         """
@@ -164,7 +164,7 @@ class WorkflowResult:
         return True
 
     def _is_gone(self, plan: Plan, run: str) -> bool:
-        """True when none of its ends is still to come, and one will not: it was purged."""
+        """Return True when none of its ends is still to come, and one will not: it was purged."""
         states = set[TaskState]()
         for end in self._ends(plan, run):
             states.add(end.state)
@@ -183,7 +183,7 @@ class WorkflowResult:
         return await asyncio.to_thread(self.get)
 
     def _run(self) -> str:
-        """The id of the run that began last."""
+        """Return the id of the run that began last."""
         return in_run(self.id, self._binding.results.last_run(self.id))
 
     def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
