@@ -1,6 +1,6 @@
 """Beginning a workflow, and going on with it when a step of it has ended.
 
-What became of a step is written once, and before its message is acked whoever ran it comes here. So of the steps for
+What became of a step is written once, and before its message is acked its worker comes here. So of the steps for
 which another one waits, each looks at the others after its own entry is written: the last one finds all of them, and
 sends what waits. Two may find that at the same time: the message of a step has a unique key, and a step whose entry is
 written is not run again. After a crash the step that had ended is delivered again, and comes here again.
@@ -102,13 +102,13 @@ def start_run(binding: Binding, run: str) -> None:
     if plan is None:  # what is done may be over too by now, and would run again
         raise _over(run)
     if run_of(before) and not all(binding.results.has_begun([before])):
-        raise _over(before)  # nobody has retried that: the message was forged
+        raise _over(before)  # that was never retried: the message was forged
     binding.results.enter_run(run, plan.keep)
     _start_rest(binding, run, plan, b"")
 
 
 def give_up(binding: Binding, workflow: str, error: ShardqError) -> None:
-    """Let all steps of a workflow fail that cannot begin, so that whoever waits for it is told. May be repeated."""
+    """Let all steps of a workflow fail that cannot begin, so that its waiters are notified. May be repeated."""
     if (plan := binding.plan(workflow)) is not None:
         failed = Entry("failed", failure=Failure.of(error, 0))
         steps = [step_id(workflow, number).text for number in range(len(plan.steps))]
@@ -131,12 +131,14 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None
         else:
             bodies[number] = inputs[number]
     send_steps(binding, workflow, plan, bodies)
-    if all(end in stands for end in plan.ends):  # whoever ended the last one did not come to the bucket
+    if all(
+        end in stands for end in plan.ends
+    ):  # the worker that ended the last one did not come to the bucket
         advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 
 def _over(workflow: str) -> ResultMissing:
-    return ResultMissing(f"the workflow of {workflow} is over: its plan was not kept for so long")
+    return ResultMissing(f"the workflow of {workflow} has expired: its plan was not kept for so long")
 
 
 def _plans_in(message: Message) -> Iterator[tuple[str, Plan]]:
@@ -152,7 +154,7 @@ class Seen:
 
     ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
     ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that
-    was found to be open stays blocked for them: whoever ends that step comes later, and finds all of them. That does
+    was found to be open stays blocked for them: the worker that ends it comes later, and finds all of them. That does
     not hold for the bucket that one of them has closed after the look.
     """
 
@@ -180,7 +182,7 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
     workflow, number = split_step(step)
     plan = binding.plan(workflow)
     if plan is None:
-        _log.warning("workflow %s is over: its plan was not kept for so long", workflow)
+        _log.warning("workflow %s has expired: its plan was not kept for so long", workflow)
         return []
     if number >= len(plan.steps):
         _log.warning("workflow %s has no step %d: its message was forged", workflow, number)

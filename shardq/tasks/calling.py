@@ -68,9 +68,9 @@ class CurrentTask:
 
     @property
     def cancelled(self) -> bool:
-        """True when somebody has cancelled the task. The store is asked once a second at most.
+        """True when the task was cancelled. The store is asked once a second at most.
 
-        While the store is away the task goes on as before. A task without a result (``keep_result=0``) cannot be
+        While the store is unreachable the task goes on as before. A task without a result (``keep_result=0``) cannot be
         cancelled once it runs.
         """
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
@@ -78,7 +78,7 @@ class CurrentTask:
         return self._cancelled
 
     def find_out(self) -> bool:
-        """As :meth:`look`; when the store is away nothing more is known than before."""
+        """As :meth:`look`; when the store is unreachable nothing more is known than before."""
         try:
             return self.look()
         except ShardqError as error:
@@ -94,7 +94,7 @@ class CurrentTask:
         return self._cancelled
 
     def check(self) -> None:
-        """Raise TaskCancelled when somebody has cancelled the task."""
+        """Raise TaskCancelled when the task was cancelled."""
         if self.cancelled:
             raise TaskCancelled(f"task {self.name!r}, {self.id}, was cancelled")
 
@@ -102,7 +102,7 @@ class CurrentTask:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
         It is written twice a second at most, unless ``at_once``; what comes sooner is left out, and so is what comes
-        while the store is away. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
+        while the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)

@@ -177,7 +177,7 @@ def result_id(message: Message) -> str:
 
 
 def kept_seconds(message: Message | StoredMessage) -> float:
-    """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
+    """For how many seconds the result of a task is kept. Any value in its header is harmless."""
     keep = headers_of(message).get(KEEP)
     return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
 
@@ -235,7 +235,7 @@ class EntryQueue:
             self._send_large(key, value, keep)
 
     def read_large(self, key: str) -> bytes | None:
-        """Read :meth:`write_large`; None when it is over."""
+        """Read :meth:`write_large`; None when it has expired."""
         if (found := self.find([key]).get(key)) is None:
             return None
         with suppress(BodyNotFound), self._opened().open(found.id) as file:
@@ -243,7 +243,7 @@ class EntryQueue:
         return None
 
     def find(self, keys: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """Return the entries that stand and are not over, by their keys."""
+        """Return the entries that stand and have not expired, by their keys."""
         holders = {key: each for key, each in zip(keys, self.holders(keys), strict=True) if each is not None}
         if not holders:
             return {}
@@ -263,7 +263,7 @@ class EntryQueue:
             return [None] * len(keys)
 
     def all(self) -> Iterator[StoredMessage]:
-        """Every entry that is not over, in no particular order. One that is being written may come twice."""
+        """Every entry that has not expired, in no particular order. One that is being written may come twice."""
         try:
             for message in stored_in(self._opened(), _PAGE):
                 if message.state is EntryState.DELAYED:
@@ -272,7 +272,7 @@ class EntryQueue:
             self._queue = None
 
     def remove(self, key: str) -> None:
-        """Remove an entry before its time is over."""
+        """Remove an entry before it expires."""
         try:
             self._opened().remove(unique_key=key)
         except QueueNotFound:
@@ -290,7 +290,7 @@ class EntryQueue:
         return True
 
     def remove_old(self, stopped: Callable[[], bool]) -> int:
-        """Remove the entries that are over, until that is stopped; returns how many they were."""
+        """Remove the expired entries, until that is stopped; returns how many they were."""
         removed, count = 0, _FEW
         try:
             with self._opened().consumer(visibility_timeout=60) as consumer:

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Persist = Callable[[Callable[[], None]], None]
-"""Carries out a step, and repeats it while the store is away."""
+"""Carries out a step, and repeats it while the store is unreachable."""
 
 PATIENCE_SECONDS = 0.5  # for which a task waits in its worker before that is noted
 AGAIN_SECONDS = 5.0  # until a task is delivered again whose begin or end could not be carried out
@@ -208,7 +208,7 @@ def settle_all(
     """Store what became of the tasks; then ack, release and dead-letter their messages.
 
     In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
-    What could not be stored is not acked: it is delivered again when its lease is over.
+    What could not be stored is not acked: it is delivered again when its lease has expired.
     """
     if not is_done(persist, partial(_decide, units, binding)):
         return
@@ -223,7 +223,7 @@ def settle_all(
 
 
 def is_done(persist: Persist, step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up, because the worker is told to stop while the store is away."""
+    """Carry out a step; False when it was given up: the worker is told to stop while the store is unreachable."""
     done: list[bool] = []
 
     def run() -> None:

@@ -111,7 +111,7 @@ class Result(Generic[T_co]):
         return self._binding.remove(self.id) or bool(self._keep)
 
     def forget(self) -> None:
-        """Remove the result, and the progress, before their time is over."""
+        """Remove the result, and the progress, before they expire."""
         self._binding.results.forget(self.id)
 
     async def ended(self) -> None:
@@ -239,12 +239,12 @@ def may_be_sent(binding: Binding, step: str) -> bool:
     that goes on has a message in a queue at every moment. It is looked for in the order in which the workflow goes on:
     what moves on meanwhile is met further on.
 
-    Whoever gets False looks once more for the step and its entry.
+    A caller that gets False reads the step and its entry once more.
     """
     if "#" not in step:  # it may have returned a workflow
         return _has_open_steps(binding, step)
     workflow, number = split_step(step)
-    if (plan := binding.plan(workflow)) is None:  # it has not begun, or is over
+    if (plan := binding.plan(workflow)) is None:  # it has not begun, or has expired
         return binding.find(step.partition("#")[0]) is not None or binding.plan(workflow) is not None
     if number >= len(plan.steps):
         return False

@@ -75,7 +75,7 @@ class ResultBackend:
         return found
 
     def read(self, task: str) -> Entry | None:
-        """Return what became of a task; None: nothing yet, or it is over."""
+        """Return what became of a task; None: nothing yet, or it has expired."""
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
@@ -216,7 +216,7 @@ class ResultBackend:
 
     def write_progress(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
-        with suppress(UniqueKeyTaken):  # that is over, and is being removed just now
+        with suppress(UniqueKeyTaken):  # that has expired, and is being removed
             self._results.write([_message("p", task, progress, keep, "replace")])
 
     def progress(self, task: str) -> bytes | None:
@@ -254,7 +254,7 @@ class ResultBackend:
             time.sleep(min(seconds, _PAUSE))
 
     def remove_old(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Remove the entries that are over, until that is stopped; returns how many they were."""
+        """Remove the expired entries, until that is stopped; returns how many they were."""
         return self._results.remove_old(stopped) + self._workflows.remove_old(stopped)
 
     def _read(self, kind: str, task: str, kept_in: EntryQueue) -> StoredMessage | None:
@@ -262,7 +262,7 @@ class ResultBackend:
         return kept_in.find([key]).get(key)
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """Return the entries that stand and are not over, by the ids of their tasks."""
+        """Return the entries that stand and have not expired, by the ids of their tasks."""
         tasks_of = {key_of(kind, task): task for task in tasks}
         return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
 
@@ -315,7 +315,7 @@ class Upkeep:
             self._remove()
 
     def finish(self) -> None:
-        """Remove all that is over now, unless the worker is stopping."""
+        """Remove all that has expired, unless the worker is stopping."""
         self._wait()
         self._remove()
 
@@ -333,4 +333,4 @@ class Upkeep:
             with self._leaving():
                 self._results.remove_old(lambda: self._closed.is_set() or self._stopping())
         except ShardqError as error:
-            _log.warning("results whose time is over were not removed: %s", error)
+            _log.warning("expired results were not removed: %s", error)

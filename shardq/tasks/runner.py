@@ -182,7 +182,7 @@ class Runner:
         return f"task {self._call(message)}, {result_id(message)},"
 
     def _start(self, unit: Unit, message: Message, begin: Callable[[], None]) -> object:
-        """Begin a workflow, a bucket of one, or what a task returned. That the store is away is no failure of it."""
+        """Begin a workflow, a bucket of one, or what a task returned. An unreachable store is no failure of it."""
         with _unreachable_is_no_failure():
             try:
                 begin()

@@ -294,7 +294,7 @@ def _assign(
     by_queue: Mapping[str, Sequence[int]],
     messages: Mapping[int, OutgoingMessage],
 ) -> AssignedIds | None:
-    """Write down where the messages are to be stored; returns what is written, maybe by somebody else."""
+    """Write down where the messages are to be stored; returns what is written, maybe by another worker."""
     planned: AssignedIds = {}
     for queue, numbers in by_queue.items():
         found = placed(binding.queue(queue), [messages[number] for number in numbers])

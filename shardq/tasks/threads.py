@@ -226,7 +226,7 @@ class Loop:
 
 
 def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
-    """Run a loop until it is over. A coroutine that raises an exit ends it too, before others are told, or stops it."""
+    """Run a loop until it is closed. A coroutine that raises an exit ends it too, or stops it."""
     while not over.is_set():
         try:
             loop.run_forever()

@@ -40,7 +40,7 @@ _PAGE = 50  # workflows whose states are looked up together
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task, or a step of a workflow, was at when it was looked at.
+    """What a task, or a step of a workflow, was at when it was read.
 
     ``after`` are the numbers of the steps that a step waits for; a bucket of a large group has ``steps``, which can be
     looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran. A dead letter has
@@ -189,7 +189,7 @@ def _failure_of(entry: Entry) -> str | None:
 
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workflow was at when it was looked at.
+    """What a workflow was at when it was read.
 
     ``begun`` is when a worker received it, ``ended`` when it was done, or was seen to have failed, by the store's
     clock. What is known of it is kept until ``kept_until``. ``run`` is above 0 when it was retried.

@@ -145,10 +145,10 @@ class WorkflowResult:
     def retry(self) -> bool:
         """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
 
-        False when nothing has failed, or when somebody else has retried it already. It goes on as after a first send:
+        False when nothing has failed, or when another client has retried it already. It goes on as after a first send:
         ``get`` waits again, and it can be cancelled, and retried again. What still waits of the run that failed is
         dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep`` seconds
-        of its begin. Raises ResultMissing when that is over, or when it was cancelled before it began; send it again
+        of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send it again
         then; and InvalidSetting after 9,999 times. May be repeated.
         """
         run = self._run()
