@@ -269,7 +269,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _whole(model: Any) -> Any:
-    """All that a model has, but for what pydantic is told to leave out."""
+    """Return all that a model has, but for what pydantic is told to leave out."""
     return model.model_dump(round_trip=True, serialize_as_any=True, warnings=False)
 
 

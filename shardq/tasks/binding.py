@@ -187,7 +187,7 @@ class Binding:
         return {number: each for number, each in stored.items() if _is_open(each)}
 
     def entered_steps(self, workflow: str, numbers: Sequence[int]) -> set[int]:
-        """Those of these steps of which an entry stands, or did a moment ago."""
+        """Return those of these steps that have an entry, or had one a moment ago."""
         found = set[int]()
         for some in cut(numbers):
             entered = self.results.entered([f"{workflow}#{number}" for number in some])
@@ -221,7 +221,7 @@ class Binding:
         return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
 
     def _assigned_ids_of(self, workflow: str) -> AssignedIds:
-        """Where first steps are; what was read once stays true."""
+        """Return the ids of the messages of first steps; what was read once stays true."""
         if (known := self._assigned.get(workflow)) is not None:
             return known
         if (found := self.results.assigned_ids(workflow)) is None:

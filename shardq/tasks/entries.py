@@ -177,7 +177,7 @@ def result_id(message: Message) -> str:
 
 
 def kept_seconds(message: Message | StoredMessage) -> float:
-    """For how many seconds the result of a task is kept. Any value in its header is harmless."""
+    """Return for how many seconds the result of a task is kept. Any value in its header is harmless."""
     keep = headers_of(message).get(KEEP)
     return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
 
@@ -263,7 +263,7 @@ class EntryQueue:
             return [None] * len(keys)
 
     def all(self) -> Iterator[StoredMessage]:
-        """Every entry that has not expired, in no particular order. One that is being written may come twice."""
+        """Return every entry that has not expired, in no particular order. One that is being written may come twice."""
         try:
             for message in stored_in(self._opened(), _PAGE):
                 if message.state is EntryState.DELAYED:
@@ -319,6 +319,6 @@ class EntryQueue:
 
 
 def _as_many(batch: Batch, count: int) -> int:
-    """How many entries are received together after these: more, up to so many as are small enough together."""
+    """Return how many entries are received together after these: more, up to so many as are small enough together."""
     size = sum(len(each.raw) for each in batch if each.large is None)
     return max(_FEW, min(_MANY, 10 * count, _BYTES * len(batch) // max(size, 1)))

@@ -184,7 +184,7 @@ class EndedUnits:
         self._changes.notify_all()
 
     def take(self, *, wait: bool = True) -> list[Unit]:
-        """All that there are. Waits for one; the list is empty when it is closed and there is none."""
+        """Return all that there are. Waits for one; the list is empty when it is closed and there is none."""
         if wait:
             self._changes.wait_for(lambda: self._units or self._closed)
         with self._lock:

@@ -249,7 +249,7 @@ def plans_of(path: str, bucket: Bucket) -> Iterator[tuple[str, bytes]]:
 
 
 def stream(root: Bucket) -> BinaryIO:
-    """All plans as a file that is made while it is read."""
+    """Return all plans as a file that is made while it is read."""
     return io.BufferedReader(_Frames(_frame(path, plan) for path, plan in plans_of("", root)))
 
 

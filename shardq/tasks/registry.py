@@ -32,11 +32,8 @@ class TaskDefinition:
     name: str
     function: Callable[..., Any]
     arguments: Arguments
-
-    @property
-    def settings(self) -> TaskOptions:
-        """The options of its decorator, and of :meth:`Task.options`."""
-        raise NotImplementedError
+    settings: TaskOptions
+    """The options of its decorator, and of :meth:`Task.options`."""
 
 
 class TaskRegistry:

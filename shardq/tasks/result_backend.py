@@ -99,7 +99,7 @@ class ResultBackend:
         return {task: entries[0] for task, entries in standing.items() if entries}
 
     def entered(self, tasks: Sequence[str]) -> list[bool]:
-        """Of which tasks an entry stands, or did a moment ago, in one request. A hint: only :meth:`read` is sure."""
+        """Return which tasks have an entry, or had one a moment ago; one request. A hint: only :meth:`read` is sure."""
         if any(run_of(task) for task in tasks):
             return [self.read(task) is not None for task in tasks]
         return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
@@ -140,7 +140,7 @@ class ResultBackend:
                 return last
 
     def has_begun(self, runs: Sequence[str]) -> list[bool]:
-        """Which runs of workflows have begun, of those behind the first ones: in one request."""
+        """Return which runs of workflows have begun, of those behind the first ones: in one request."""
         return [holder is not None for holder in self._results.holders([key_of("n", each) for each in runs])]
 
     def _runs(self, tasks: Sequence[str]) -> dict[str, list[str]]:
@@ -161,7 +161,7 @@ class ResultBackend:
         return msgspec.structs.replace(decided.entry, value=b"", large=decided.task)
 
     def _overtaken(self, tasks: Sequence[str]) -> set[str]:
-        """Those of steps whose workflow has begun a later run."""
+        """Return the steps whose workflow has begun a later run."""
         later = {task: in_run(task, run_of(task) + 1).partition("#")[0] for task in tasks if "#" in task}
         runs = list(dict.fromkeys(later.values()))
         begun = dict(zip(runs, self._results.holders([key_of("n", each) for each in runs]), strict=True))
@@ -189,17 +189,16 @@ class ResultBackend:
     def plan(self, workflow: str) -> bytes | None:
         """Return the plan of a workflow or bucket that has begun."""
         kept_in = self._results if "#" in workflow else self._workflows
-        message = self._read("w", in_run(workflow, 0), kept_in)
-        return None if message is None else cast("bytes", message.body)
+        return self._read("w", in_run(workflow, 0), kept_in)
 
     def enter_assigned_ids(self, workflow: str, ids: bytes, keep: float) -> None:
         """Write down where the first steps of a workflow or bucket are to be stored, unless that is written."""
         self._results.write([_message("s", workflow, ids, keep)])
 
     def assigned_ids(self, workflow: str) -> AssignedIds | None:
-        """Where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
-        message = self._read("s", workflow, self._results)
-        return None if message is None else read_assigned_ids(cast("bytes", message.body))
+        """Return where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
+        stored = self._read("s", workflow, self._results)
+        return None if stored is None else read_assigned_ids(stored)
 
     def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
         """Return the workflows that have begun, and are kept: their ids, and their plans as they are stored."""
@@ -220,9 +219,8 @@ class ResultBackend:
             self._results.write([_message("p", task, progress, keep, "replace")])
 
     def progress(self, task: str) -> bytes | None:
-        """How far a task is, as it was noted last."""
-        message = self._read("p", task, self._results)
-        return None if message is None else cast("bytes", message.body)
+        """Return how far a task is, as it was noted last."""
+        return self._read("p", task, self._results)
 
     def enter_reserved(self, deliveries: Mapping[str, int]) -> None:
         """Note that tasks wait in a worker at these deliveries, for a minute."""
@@ -257,9 +255,9 @@ class ResultBackend:
         """Remove the expired entries, until that is stopped; returns how many they were."""
         return self._results.remove_old(stopped) + self._workflows.remove_old(stopped)
 
-    def _read(self, kind: str, task: str, kept_in: EntryQueue) -> StoredMessage | None:
-        key = key_of(kind, task)
-        return kept_in.find([key]).get(key)
+    def _read(self, kind: str, task: str, kept_in: EntryQueue) -> bytes | None:
+        message = kept_in.find([key := key_of(kind, task)]).get(key)
+        return None if message is None else cast("bytes", message.body)
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
         """Return the entries that stand and have not expired, by the ids of their tasks."""

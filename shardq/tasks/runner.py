@@ -114,7 +114,7 @@ class Runner:
         return self._tasks.get(str(headers_of(message).get(NAME)))
 
     def _attempts(self, message: Message) -> float:
-        """How often a task is tried, as far as it says so."""
+        """Return how often a task is tried, as far as it says so."""
         task = self._task_of(message)
         attempts = None if task is None else task.settings.policy.attempts
         return math.inf if attempts is None else attempts

@@ -61,7 +61,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def __init__(self, app: TaskRegistry, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
         functools.update_wrapper(self, function)
-        self.app, self.function, self._options = app, function, options
+        self.app, self.function, self.settings = app, function, options
         self.name = options.name or function.__name__
         self.arguments = Arguments(self.name, function, _value_of)
 
@@ -69,25 +69,20 @@ class Task(TaskDefinition, Generic[P, R, T]):
         """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
-    @property
-    def settings(self) -> TaskOptions:
-        """The options of its decorator, and of :meth:`options`."""
-        return self._options
-
     def options(self, **changes: Unpack[CallKeywords]) -> Task[P, R, T]:
         """Return the same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
 
         The options are those of :class:`TaskOptions`. Raises InvalidSetting.
         """
         changed = Task.__new__(Task)
-        changed.__dict__ |= {**self.__dict__, "_options": self._options.change(changes)}
+        changed.__dict__ |= {**self.__dict__, "settings": self.settings.change(changes)}
         return changed
 
     def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
         """Return a call that is not sent yet. Raises ArgumentsRejected for what the function does not take."""
         body = self.arguments.encode(args, kwargs)
-        group = self._made("group", self._options.group, args, kwargs)
-        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
+        group = self._made("group", self.settings.group, args, kwargs)
+        return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs))
 
     def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
         """Return a step of a workflow whose first argument is what the step before it returned. Give the others.
@@ -95,13 +90,13 @@ class Task(TaskDefinition, Generic[P, R, T]):
         Raises ArgumentsRejected for arguments that the function does not take.
         """
         takes, body = self.arguments.encode_rest(args, kwargs)
-        if callable(self._options.group) or callable(self._options.unique_key):
+        if callable(self.settings.group) or callable(self.settings.unique_key):
             raise InvalidSetting(
                 f"the group or unique_key of task {self.name!r} is made of its arguments, and the first comes later: "
                 "use options(group=..., unique_key=None).then(...)"
             )
-        group = self._made("group", self._options.group, args, kwargs)
-        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
+        group = self._made("group", self.settings.group, args, kwargs)
+        return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs), takes)
 
     def map(self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop") -> Workflow:
         """Return a workflow of one call for each value, which do not wait for each other: see :func:`group`.
@@ -111,7 +106,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         if not isinstance(values, Iterable):
             raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
         found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
-        return with_placeholder(found, self.app, self._options.queue, self)
+        return with_placeholder(found, self.app, self.settings.queue, self)
 
     def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
@@ -147,10 +142,10 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def result(self, task_id: str) -> Result[T]:
         """Return the result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
         check_task_id(task_id)
-        return Result(self.app.binding, task_id, self.arguments, self._options.keep_result)
+        return Result(self.app.binding, task_id, self.arguments, self.settings.keep_result)
 
     def _unique_key(self, body: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
-        key = self._options.unique_key
+        key = self.settings.unique_key
         if key is True:
             return f"{self.name[:100]}-{hashlib.sha256(body).hexdigest()[:40]}"
         return None if isinstance(key, bool) else self._made("unique_key", key, args, kwargs)

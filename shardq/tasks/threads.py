@@ -98,7 +98,7 @@ class PrefetchLimit:
         self._ended = 0  # of those, which are to be settled
 
     def wait_for_room(self, seconds: float) -> int:
-        """How many may be received: none, when there was no room for so many seconds."""
+        """Return how many may be received: none, when there was no room for so many seconds."""
         self._changes.wait_for(lambda: self._free > 0, seconds)
         return self._free
 
