@@ -14,6 +14,7 @@ from shardq.core.settling.receipts import check_results
 from shardq.errors import InvalidSetting
 from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states
 from shardq.message import Message, Settler
+from shardq.settings import check_uncounted
 
 __all__ = ["Batch"]
 
@@ -101,19 +102,18 @@ class Batch(Sequence[Message]):
             self._acking()
         self._settler.ack(self._open, chosen)
 
-    def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
+    def release(self, *, delay: float = 0.0, reason: str | None = None, count: bool = True) -> None:
         """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost.
 
         Those of which this was the last delivery go to the dead-letter queue, as in :meth:`shardq.Message.release`.
+        With ``count=False`` this delivery is not counted, as when the work has not begun. Raises InvalidSetting for a
+        reason with that.
         """
-        self._settler.release(self._open, delay, reason)
-
-    def give_back(self, *, delay: float = 0.0) -> None:
-        """Release the messages without counting this delivery, as when the work has not begun. Raises LeaseLost.
-
-        They are redelivered after ``delay`` seconds.
-        """
-        self._settler.give_back(self._open, delay)
+        if count:
+            self._settler.release(self._open, delay, reason)
+        else:
+            check_uncounted(reason=reason)
+            self._settler.give_back(self._open, delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""

@@ -189,7 +189,7 @@ class Consumer(Closing):
             self._prefetcher.stop()
         if self._keepers is not None:
             self._keepers.stop()
-        self._receiving.resign()
+        self._receiving.deregister()
         self._closed = True
 
     def _check_open(self) -> None:

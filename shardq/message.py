@@ -15,6 +15,7 @@ from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId, Receipt
 from shardq.codec import Codec
 from shardq.held import HeldSlice, Selection, SettleState
+from shardq.settings import check_uncounted
 from shardq.storage.requests import EntryState
 
 __all__ = ["Message", "Settler", "StoredMessage"]
@@ -48,10 +49,10 @@ class Settler(Protocol):
         """Finish messages, single ones of them with a result."""
 
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
-        """Give messages back, deliverable again after so many seconds; those delivered too often are dead letters."""
+        """Release messages, deliverable again after so many seconds; those delivered too often are dead letters."""
 
     def give_back(self, selections: Sequence[Selection], delay: float) -> None:
-        """Give messages back without counting this delivery, deliverable again after so many seconds."""
+        """Release messages without counting this delivery, deliverable again after so many seconds."""
 
     def is_last(self, held: HeldSlice) -> bool:
         """True when its messages become dead letters if they are released."""
@@ -243,27 +244,25 @@ class Message:
         """
         self._settler.ack([self._selection], [] if result is None else [(self._selection, result)])
 
-    def release(self, *, delay: float = 0.0, body: Any = None, reason: str | None = None) -> None:
+    def release(
+        self, *, delay: float = 0.0, body: Any = None, reason: str | None = None, count: bool = True
+    ) -> None:
         """Release the message: it is redelivered after ``delay`` seconds.
 
-        If this was its :attr:`last_delivery`, it goes to the dead-letter queue instead, with the ``reason``; without
-        one it was "delivered too often". With a ``body`` a new message takes its place, in one atomic step. The new
-        message has that body, the same headers, priority and place in its group, and its deliveries count from 0. The
-        later messages of its group that were received with it are given back too, and their deliveries are not
-        counted. Raises LeaseLost when the message is no longer held by this consumer; InvalidMessage or
-        MessageTooLarge for the body.
+        If this was its :attr:`last_delivery`, it goes to the dead-letter queue instead, with the ``reason``, or else
+        "delivered too often". With ``count=False`` this delivery is not counted, as when the work has not begun.
+
+        With a ``body`` a new message takes its place in one atomic step, with the same headers, priority and place in
+        its group; its deliveries count from 0. The later messages of its group that were received with it are released
+        uncounted. Raises LeaseLost, and InvalidMessage or MessageTooLarge for the body.
         """
-        if body is None:
+        if not count:
+            check_uncounted(body=body, reason=reason)
+            self._settler.give_back([self._selection], delay)
+        elif body is None:
             self._settler.release([self._selection], delay, reason)
         else:
             self._settler.replace(self._selection, body, delay)
-
-    def give_back(self, *, delay: float = 0.0) -> None:
-        """Release the message without counting this delivery: it is redelivered after ``delay`` seconds.
-
-        A message that is always given back never becomes a dead letter. Raises LeaseLost.
-        """
-        self._settler.give_back([self._selection], delay)
 
     def open(self) -> io.BufferedReader:
         """Open a :attr:`large` body as a file of bytes, to be read, iterated over or sought in.

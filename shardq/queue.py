@@ -16,7 +16,7 @@ from shardq.core.browsing import browse, browse_blocked, browse_history, find, p
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
-from shardq.core.holding import ConsumerState, consumer_states, unlock
+from shardq.core.holding import ConsumerState, consumer_states, evict
 from shardq.core.large.bodies import open_body
 from shardq.core.large.collecting import collect_bodies
 from shardq.core.limits.queue_limits import check_limits
@@ -299,7 +299,7 @@ class Queue:
         removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
         return removed + collect_bodies(self._context)
 
-    def unlock(self, consumer: str, *, force: bool = False) -> int:
+    def evict(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.
 
         Their deliveries count, as at the end of their leases. Of several consumers with this name, those that are alive
@@ -308,7 +308,7 @@ class Queue:
         Raises ConsumerNotFound; ConsumerAlive, with nothing given back, when it was seen less than 16 seconds ago or
         its leases are younger than half of its visibility timeout: it may be at work.
         """
-        return unlock(self._context, consumer, force=force)
+        return evict(self._context, consumer, force=force)
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -52,7 +53,8 @@ class SemaphoreState(msgspec.Struct, frozen=True):
 class Semaphore:
     """At most so many holders at a time, in all processes that use a store. Made by a :class:`~shardq.Client`.
 
-    Safe for threads and in forked children. There is no order among those who wait.
+    Safe for threads and in forked children. There is no order among those who wait. As a ``with`` block it takes a
+    permit however long that takes; :meth:`acquire` waits for a limited time.
 
     >>> smtp = shardq.connect(url).semaphore("smtp", permits=16)
     >>> with smtp.acquire(timeout=10) as permit:
@@ -64,6 +66,7 @@ class Semaphore:
         self.name, self._context = name, context
         self._permits = Permits(context, ConsumerIdentity.make())
         self._keeper = PerProcess(self._start_keeping)
+        self._entered = _Entered()
 
     @property
     def permits(self) -> int:
@@ -99,6 +102,17 @@ class Semaphore:
             retry(waiter.wait, (self._permits.queue,), left)
         self._keeper.get().keep(taken)
         return Permit(self.name, taken[0], self._context.store.now, self._give_back)
+
+    def __enter__(self) -> Permit:
+        """Take a permit for a ``with`` block of this thread; wait for it as long as it takes."""
+        permit = self.acquire()
+        self._entered.permits.append(permit)
+        return permit
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.permits.pop().__exit__(kind, error, trace)
 
     def alter(self, *, permits: int) -> None:
         """Change the number of permits, for all clients: a lower one within a second, a higher one within ten.
@@ -200,6 +214,13 @@ class Permit:
 
     def __repr__(self) -> str:
         return f"<Permit of {self.semaphore}>"
+
+
+class _Entered(threading.local):
+    """The permits of the ``with`` blocks that one thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.permits: list[Permit] = []
 
 
 class _Keeping(msgspec.Struct, frozen=True):

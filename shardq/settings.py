@@ -23,6 +23,7 @@ __all__ = [
     "QueueSettingsArguments",
     "check_number",
     "check_store",
+    "check_uncounted",
     "warn_of_differences",
 ]
 
@@ -300,4 +301,13 @@ def warn_of_differences(
                 shown(kept[name]),
                 shown(value),
                 remedy,
+            )
+
+
+def check_uncounted(**given: object) -> None:
+    """Raise InvalidSetting for what a release that is not counted does not take."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidSetting(
+                f"{name}={shown(value)} with count=False, which is for work not begun: leave one out"
             )

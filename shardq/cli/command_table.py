@@ -61,7 +61,6 @@ COMMANDS = {
     "ack": _entry(_MESSAGES, "receive", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receive", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receive", "extend", "Extend the leases of messages by their receipts."),
-    "unlock": _entry(_MESSAGES, "consumers", "unlock", "Give back at once what a dead consumer holds."),
     "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
@@ -69,7 +68,7 @@ COMMANDS = {
     "get": _entry(_LOOKING, "messages", "get", "Look at one message by its id."),
     "trace": _entry(_LOOKING, "messages", "trace", "Show what became of a message."),
     "consumers": _entry(
-        _LOOKING, "consumers", "consumers", "List consumers, and how much each of them holds."
+        _LOOKING, "consumers", "consumers", "List consumers and what each holds, and evict one that died."
     ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),

@@ -24,7 +24,7 @@ from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
 from shardq.storage.writing import telling_done
 
-__all__ = ["ConsumerState", "consumer_states", "unlock"]
+__all__ = ["ConsumerState", "consumer_states", "evict"]
 
 
 class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
     return tuple(sorted(states, key=lambda state: (state.name is None, state.name or "", state.id)))
 
 
-def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
+def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
     """Give back what the consumers of this name or id hold that are not alive; with ``force``, of all of them.
 
     Returns how many messages that were. The deliveries count, as at the end of a lease. Their permits of the limit of
@@ -81,7 +81,8 @@ def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
     found = [state for state in consumer_states(context) if consumer and consumer in (state.name, state.id)]
     if not found:
         raise ConsumerNotFound(
-            f"queue {context.name!r} has no consumer {shown(consumer)}: `shardq consumers {context.name}` shows them"
+            f"queue {context.name!r} has no consumer {shown(consumer)}: `shardq consumers list {context.name}` shows "
+            "those that it has"
         )
     dead = [state for state in found if force or not state.alive]
     if not dead:
@@ -114,7 +115,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
                 for piece in pieces
                 if piece.started is started
             ]
-            settling = Settling(context, verb, story=Story("unlocked")).run(wanted)
+            settling = Settling(context, verb, story=Story("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
                 raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -51,7 +51,7 @@ def create_queue(
         try:
             if created.value or unanswered:
                 check_dead_letter_chain(store, retry, name, chosen)
-                retry(store.prepare, chosen.layout.all_shards(name))
+                retry(store.create_shards, chosen.layout.all_shards(name))
             context = contexts.of(name)
             live = context.live
             live.use()

@@ -21,7 +21,7 @@ _CONDITIONS = (
 
 _SHARD_BYTES = 128_000_000  # of a partition; more of them makes compaction and repair slow
 _CROSSABLE = 100_000  # tombstones; the server refuses a read that crosses more
-_CROSSED_SECONDS = 6.0  # what was consumed in this time is crossed, see decision 8
+_CROSSED_SECONDS = 6.0  # a claim crosses what was consumed in this time, see docs/design/cassandra.md
 _LAP = 300.0  # seconds until a partition is written again, at least
 _MOST_SHARDS = 10_000  # of a queue on Cassandra
 _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0

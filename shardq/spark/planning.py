@@ -127,7 +127,7 @@ class Planner:
     def _stirs(self, layout: Layout) -> bool:
         """Tell by a glance, when it is time for one, whether there may be work, or a shard that cannot be read.
 
-        A hint may hide a message from it for as long as from an idle consumer (decision 22).
+        A hint may hide a message from it for as long as from an idle consumer (docs/design/sharding.md).
         """
         rested = self._context.store.now() - self._looked_at
         if not self._signalled and 0 <= rested < self._rest:

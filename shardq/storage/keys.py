@@ -58,7 +58,7 @@ class KeyRegister(Protocol):
 
     # -- unique keys -------------------------------------------------------------------------------------------
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Make those of the changes whose ``before`` stands; return what stands under each key then, None for nothing.
 
         Each is one atomic step, whatever becomes of the others. A key is in one change only. It MUST see every change

@@ -8,7 +8,7 @@ import msgspec
 
 from shardq.base.shard import Shard
 
-__all__ = ["REMEMBERED", "Enlisted", "QueueRecord", "SeenConsumer"]
+__all__ = ["REMEMBERED", "QueueRecord", "Registration", "SeenConsumer"]
 
 REMEMBERED = 12 * 3600 * 1_000_000
 """For how long a consumer is known that is live no longer and did not resign: it may still hold messages."""
@@ -35,7 +35,7 @@ class QueueRecord(msgspec.Struct, frozen=True):
         return cls(name, settings, first)
 
 
-class Enlisted(msgspec.Struct, frozen=True):
+class Registration(msgspec.Struct, frozen=True):
     """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
 
     record: QueueRecord

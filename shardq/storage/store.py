@@ -44,7 +44,6 @@ from shardq.storage.requests import (
     Capabilities,
     Claim,
     Claimed,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -53,6 +52,7 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
+    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -120,7 +120,7 @@ class Store(KeyRegister, Protocol):
 
     # -- the shards of a queue ---------------------------------------------------------------------------------
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         """Make what these shards need before they are written; MAY do nothing.
 
         A shard that was not prepared MUST work too. Raises InvalidSetting, with nothing made, when the store cannot
@@ -145,7 +145,7 @@ class Store(KeyRegister, Protocol):
         probe MAY depend on what was consumed since the storage last cleaned up.
         """
 
-    def forget(self, shard: Shard) -> bool:
+    def drop_if_empty(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, not even history; True when it is no longer listed.
 
         An append that runs at the same time MUST NOT be lost. For that reason the first call MAY return False for an
@@ -273,13 +273,15 @@ class Store(KeyRegister, Protocol):
         of them by a client that stood still for more than an hour within the call.
         """
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
         """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
         It MUST tell what `load_queue` and `shards` would. One request for all where the store can.
         """
 
-    def resign(self, queue: str, consumer: str) -> None:
+    def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer among the live ones, and forget it."""
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:

@@ -20,7 +20,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -29,6 +28,7 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
+    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -91,8 +91,8 @@ class WrappedStore:
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         return self.call("drop_queue", self.inner.drop_queue, name, seen)
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
-        self.call("prepare", self.inner.prepare, shards)
+    def create_shards(self, shards: Sequence[Shard]) -> None:
+        self.call("create_shards", self.inner.create_shards, shards)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         return self.call("shards", self.inner.shards, queue)
@@ -102,8 +102,8 @@ class WrappedStore:
     ) -> tuple[Probe, ...]:
         return self.call("probe", self.inner.probe, shards, glance=glance, deep=deep)
 
-    def forget(self, shard: Shard) -> bool:
-        return self.call("forget", self.inner.forget, shard)
+    def drop_if_empty(self, shard: Shard) -> bool:
+        return self.call("drop_if_empty", self.inner.drop_if_empty, shard)
 
     def append(self, request: Append) -> None:
         self.call("append", self.inner.append, request)
@@ -155,17 +155,19 @@ class WrappedStore:
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         self.call("confirm_keys", self.inner.confirm_keys, queue, entries)
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        return self.call("exchange_keys", self.inner.exchange_keys, queue, changes)
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        return self.call("compare_and_set_keys", self.inner.compare_and_set_keys, queue, changes)
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         return self.call("list_keys", self.inner.list_keys, queue, after, limit)
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        return self.call("enlist", self.inner.enlist, queues, consumer, lifetime)
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
+        return self.call("register_consumer", self.inner.register_consumer, queues, consumer, lifetime)
 
-    def resign(self, queue: str, consumer: str) -> None:
-        self.call("resign", self.inner.resign, queue, consumer)
+    def deregister_consumer(self, queue: str, consumer: str) -> None:
+        self.call("deregister_consumer", self.inner.deregister_consumer, queue, consumer)
 
     def within(self, connection: object) -> Store:
         return self.call("within", cast("TransactionalStore", self.inner).within, connection)

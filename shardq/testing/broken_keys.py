@@ -17,46 +17,46 @@ __all__ = ["BROKEN_KEYS"]
 class ReplacesWithoutComparing(WrappedStore):
     """Changes an entry whatever stands there."""
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         looks = [replace(each, before=None, after=None) for each in changes]
-        standing = super().exchange_keys(queue, looks)
+        standing = super().compare_and_set_keys(queue, looks)
         forced = [
             each if None in (found, each.before) else replace(each, before=found)
             for each, found in zip(changes, standing, strict=True)
         ]
-        return super().exchange_keys(queue, forced)
+        return super().compare_and_set_keys(queue, forced)
 
 
 class ReleasesTheEntryOfAnother(WrappedStore):
     """Removes an entry whatever stands there."""
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         looks = [replace(each, before=None, after=None) for each in changes]
-        standing = super().exchange_keys(queue, looks)
+        standing = super().compare_and_set_keys(queue, looks)
         forced = [
             replace(each, before=found) if each.after is None and each.before is not None else each
             for each, found in zip(changes, standing, strict=True)
         ]
-        return super().exchange_keys(queue, forced)
+        return super().compare_and_set_keys(queue, forced)
 
 
 class AnswersWhatWasAsked(WrappedStore):
     """Tells everybody that the entry is theirs."""
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        super().exchange_keys(queue, changes)
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        super().compare_and_set_keys(queue, changes)
         return tuple(each.after for each in changes)
 
 
 class ChangesAllOrNone(WrappedStore):
     """Changes nothing when one of several changes cannot be made."""
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         looks = [replace(each, after=each.before) for each in changes]
-        standing = super().exchange_keys(queue, looks)
+        standing = super().compare_and_set_keys(queue, looks)
         if any(found != each.before for each, found in zip(changes, standing, strict=True)):
             return standing
-        return super().exchange_keys(queue, changes)
+        return super().compare_and_set_keys(queue, changes)
 
 
 class LetsEntriesExpire(WrappedStore):
@@ -64,7 +64,7 @@ class LetsEntriesExpire(WrappedStore):
 
     def sweep(self, request: Sweep) -> int:
         for each in super().list_keys(request.queue):
-            super().exchange_keys(request.queue, [KeyChange(each.key, each.value, None)])
+            super().compare_and_set_keys(request.queue, [KeyChange(each.key, each.value, None)])
         return super().sweep(request)
 
 

@@ -12,10 +12,10 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    Enlisted,
     EntryState,
     Peek,
     PeekPage,
+    Registration,
     ShardCounts,
     StoredSlice,
 )
@@ -170,11 +170,13 @@ class RemembersForEver(WrappedStore):
         super().__init__(inner)
         self._seen: dict[str, dict[str, SeenConsumer]] = {}
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
         for queue in queues:
             seen = SeenConsumer(consumer, self.now() + lifetime)
             self._seen.setdefault(queue, {})[consumer] = seen
-        return super().enlist(queues, consumer, lifetime)
+        return super().register_consumer(queues, consumer, lifetime)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         known = {each.consumer: each for each in super().seen_consumers(queue)}

@@ -79,7 +79,7 @@ class Hand:
         """Give back what is left."""
         for message in self._messages.values():
             with suppress(ShardqError):  # it comes back when its lease is over
-                message.give_back()
+                message.release(count=False)
 
     def _hold_on(self) -> None:
         for message in list(self._messages.values()):

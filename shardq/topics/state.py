@@ -170,7 +170,7 @@ class Held:
     def give_back(self) -> None:
         """Give it up as it is."""
         try:
-            self._message.give_back()
+            self._message.release(count=False)
         except LeaseLost:
             return
 

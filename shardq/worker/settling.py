@@ -47,12 +47,12 @@ class AttemptSettling:
         """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
         yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack)
-        yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
-        yield from self._step(attempt.held_back, Batch.give_back, counter="given_back")
+        yield from self._step(attempt.unstarted, partial(Batch.release, count=False), counter="given_back")
+        yield from self._step(attempt.held_back, partial(Batch.release, count=False), counter="given_back")
         yield from self._step(attempt.interrupted, Batch.release)
         snoozed = [each for each in attempt.endings if isinstance(each.outcome, Snooze)]
         for seconds, endings in _grouped(snoozed, _seconds):
-            yield from self._step(_messages(endings), partial(Batch.give_back, delay=seconds))
+            yield from self._step(_messages(endings), partial(Batch.release, delay=seconds, count=False))
         failed = [each for each in attempt.endings if not isinstance(each.outcome, Snooze)]
         if failed:
             yield self._look
@@ -110,7 +110,7 @@ class AttemptSettling:
         """Let a message that cannot be settled as it should be wait in its queue; returns how many that are."""
         pause = self._backoff.longest
         _log.error("message %s stays in its queue for %g seconds more: %s", part[0].id, pause, error)
-        self._settle(part, partial(Batch.give_back, delay=pause), None)
+        self._settle(part, partial(Batch.release, delay=pause, count=False), None)
         return len(part)
 
     def _ack(self, part: Batch) -> None:

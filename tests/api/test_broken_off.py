@@ -192,10 +192,10 @@ def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
 SETTLING: dict[str, Callable[[shardq.Client, shardq.Batch], object]] = {
     "ack": lambda _, batch: batch.ack(),
     "release": lambda _, batch: batch.release(),
-    "give back": lambda _, batch: batch.give_back(),
+    "give back": lambda _, batch: batch.release(count=False),
     "dead-letter": lambda _, batch: batch.dead_letter("why"),
     "forward": lambda _, batch: batch.forward("other", atomic=False),
-    "unlock": lambda client, batch: client.queue(str(batch.queue)).unlock("mine", force=True),
+    "evict": lambda client, batch: client.queue(str(batch.queue)).evict("mine", force=True),
 }
 
 
@@ -284,7 +284,7 @@ def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_somet
 class WithoutRoom(WrappedStore):
     """Cannot hold the shards of another queue."""
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         raise shardq.InvalidSetting(f"there is no room for {len(shards)} shards")
 
 

@@ -103,7 +103,7 @@ CALLS: dict[str, Callable[[Scene], Any]] = {
     "prefetching.receive": lambda scene: scene.prefetching.receive(),
     "batch.ack": lambda scene: scene.batch.ack(),
     "batch.release": lambda scene: scene.batch.release(),
-    "batch.give_back": lambda scene: scene.batch.give_back(),
+    "batch.release uncounted": lambda scene: scene.batch.release(count=False),
     "batch.extend": lambda scene: scene.batch.extend(5),
     "batch.forward": lambda scene: scene.batch.forward("q"),
     "batch.dead_letter": lambda scene: scene.batch.dead_letter("bad"),
@@ -189,7 +189,7 @@ def test_a_call_that_fails_beside_the_close_is_not_repeated(
 
 
 @pytest.mark.parametrize("key", ["unique_key", "dedupe_key", "group"])
-@pytest.mark.parametrize("method", ["exchange_keys", "reserve_keys", "append", "confirm_keys"])
+@pytest.mark.parametrize("method", ["compare_and_set_keys", "reserve_keys", "append", "confirm_keys"])
 def test_a_send_beside_the_close_says_closed_only_if_nothing_of_it_is_stored(
     closed_meanwhile: ClosedMeanwhile, queue: shardq.Queue, method: str, key: str
 ) -> None:

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 KEY = "k"
-CHANGES = {"exchange_keys", "append", "find", "remove", "claim", "acknowledge", "forward", "release"}
+CHANGES = {"compare_and_set_keys", "append", "find", "remove", "claim", "acknowledge", "forward", "release"}
 
 
 class Intruded(WrappedStore):

@@ -1,4 +1,4 @@
-"""Every way in which a message comes into a queue, and what each does when something is in its way (decision 24)."""
+"""Every way in which a message comes into a queue, and what each does when something is in its way."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ class History(Expectations):
         self.end([body for body in bodies if body not in blocking])
 
     def give_back(self) -> None:
-        self._let_go(self._settle(lambda part: part.give_back(delay=self.dice.choice([0, 2]))))
+        self._let_go(self._settle(lambda part: part.release(delay=self.dice.choice([0, 2]), count=False)))
 
     def forward(self) -> None:
         other = dict(zip(QUEUES, reversed(QUEUES), strict=True))

@@ -112,7 +112,7 @@ def test_a_message_that_is_given_back_is_never_at_its_last_delivery(scene: Scene
     for _ in range(6):
         (message,) = scene.queue.consumer().receive(1)
         assert not message.last_delivery
-        message.give_back(delay=5)
+        message.release(delay=5, count=False)
         assert scene.queue.consumer().receive(1).bodies == []
         scene.clock.advance(6)
     assert scene.letters() == {}
@@ -120,7 +120,7 @@ def test_a_message_that_is_given_back_is_never_at_its_last_delivery(scene: Scene
 
 def test_a_batch_can_be_given_back_for_a_while(scene: Scene) -> None:
     scene.send(b"1", b"2")
-    scene.received(again=False).give_back(delay=5)
+    scene.received(again=False).release(delay=5, count=False)
     assert {(each.state.value, each.deliveries) for each in scene.queue.peek()} == {("delayed", 0)}
 
 
@@ -201,3 +201,14 @@ def test_a_client_that_dies_at_the_last_release_loses_and_doubles_nothing(
     letters = sound.queue(f"{name}.dead").peek(10)
     assert Counter(letter.body for letter in letters) == Counter([b"1", b"2", b"3"])
     assert queue.counts().oldest is None
+
+
+@pytest.mark.parametrize("given", [{"reason": "late"}, {"body": b"new"}])
+def test_a_release_that_is_not_counted_takes_neither_a_reason_nor_a_body(
+    queue: shardq.Queue, given: dict[str, Any]
+) -> None:
+    queue.producer().send(b"x")
+    (message,) = queue.consumer().receive(1)
+    with pytest.raises(shardq.InvalidSetting, match=rf"{next(iter(given))}=.* with count=False"):
+        message.release(count=False, **given)
+    assert queue.counts().in_flight == 1

@@ -44,14 +44,14 @@ def test_an_older_queue_with_equal_settings_is_not_taken_for_one_whose_creation_
     store = FaultyStore(
         open_store(url, clock), FaultPlan(faults=(Fault("create_queue", 1, FaultKind.LOST_REQUEST),))
     )
-    monkeypatch.setattr(store, "prepare", refuse)
+    monkeypatch.setattr(store, "create_shards", refuse)
     with shardq.Client(store) as client:
         with pytest.raises(shardq.QueueExists):  # its shards are not touched either
             client.create_queue("q")
         assert client.queue("q").counts().ready == 1
 
 
-@pytest.mark.parametrize("method", ["create_queue", "prepare"])
+@pytest.mark.parametrize("method", ["create_queue", "create_shards"])
 @pytest.mark.parametrize("error", [shardq.InvalidName, shardq.InvalidSetting, shardq.UnsupportedByStore])
 def test_a_queue_whose_dead_letter_queue_is_refused_leaves_nothing(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]

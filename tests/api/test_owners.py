@@ -77,7 +77,7 @@ def test_one_that_was_closed_is_named_by_its_id_as_long_as_it_holds_something(fi
     assert (state.id, state.name, state.host, state.held) == (identity, None, None, 2)
     assert consumer.name.endswith(identity[:8])
     assert {each.owner for each in filled.peek(10)} == {None, identity}
-    assert filled.unlock(identity, force=True) == 2
+    assert filled.evict(identity, force=True) == 2
     assert filled.consumers() == ()
 
 
@@ -105,7 +105,7 @@ def test_consumers_are_listed_with_what_they_hold(
 
 def test_one_of_an_older_client_is_listed_by_its_name(queue: shardq.Queue, connect: Connect) -> None:
     store = store_of(queue)
-    store.enlist([queue.name], "an-older-client", 60_000_000)
+    store.register_consumer([queue.name], "an-older-client", 60_000_000)
     (state,) = queue.consumers()
     assert (state.name, state.id, state.alive, state.host) == ("an-older-client", "", True, None)
 
@@ -141,7 +141,7 @@ def test_what_a_dead_consumer_holds_is_given_back_at_once(filled: shardq.Queue, 
     with filled.consumer() as consumer:
         assert len(consumer.receive(10)) == 2
         assert not consumer.receive(10)
-        assert filled.unlock(dead.name) == 4
+        assert filled.evict(dead.name) == 4
         again = consumer.receive(10)
         assert len(again) == 4
         assert {message.deliveries for message in again} == {2}
@@ -151,48 +151,48 @@ def test_one_that_may_be_at_work_keeps_what_it_holds(filled: shardq.Queue, clock
     with filled.consumer() as consumer:
         batch = consumer.receive(2)
         with pytest.raises(shardq.ConsumerAlive, match=r"seen 0\.0 s ago and holds 2 messages"):
-            filled.unlock(consumer.name)
+            filled.evict(consumer.name)
         clock.advance(17)  # it would have received again
         batch.extend(30)  # but it is at work
         clock.advance(14)
         with pytest.raises(shardq.ConsumerAlive, match=r"seen 14\.0 s ago"):
-            filled.unlock(consumer.name)
+            filled.evict(consumer.name)
         batch.ack()
 
 
 def test_with_force_it_is_given_back_all_the_same_and_the_late_ack_is_lost(filled: shardq.Queue) -> None:
     with filled.consumer() as consumer:
         batch = consumer.receive(2)
-        assert filled.unlock(consumer.name, force=True) == 2
+        assert filled.evict(consumer.name, force=True) == 2
         with pytest.raises(shardq.LeaseLost):
             batch.ack()
     assert filled.counts().ready == 6
 
 
-def test_of_two_with_one_name_the_dead_one_is_unlocked(filled: shardq.Queue, clock: ManualClock) -> None:
+def test_of_two_with_one_name_the_dead_one_is_evicted(filled: shardq.Queue, clock: ManualClock) -> None:
     crashed(filled, 2, name="worker-1")
     clock.advance(DEAD)
     with filled.consumer(name="worker-1") as again:
         batch = again.receive(1)
-        assert filled.unlock("worker-1") == 2
+        assert filled.evict("worker-1") == 2
         batch.ack()
         (live,) = (state for state in filled.consumers() if state.alive)
         with pytest.raises(shardq.ConsumerAlive):
-            filled.unlock(live.id)
+            filled.evict(live.id)
 
 
-def test_unlocking_again_gives_back_nothing(filled: shardq.Queue, clock: ManualClock) -> None:
+def test_evicting_again_gives_back_nothing(filled: shardq.Queue, clock: ManualClock) -> None:
     dead = crashed(filled, 2)
     clock.advance(DEAD)
-    assert [filled.unlock(dead.name) for _ in range(2)] == [2, 0]
+    assert [filled.evict(dead.name) for _ in range(2)] == [2, 0]
 
 
 def test_one_that_is_not_known_is_an_error(filled: shardq.Queue) -> None:
     crashed(filled, 2)
     with pytest.raises(shardq.ConsumerNotFound, match="'nobody'"):
-        filled.unlock("nobody")
+        filled.evict("nobody")
     with pytest.raises(shardq.ConsumerNotFound):
-        filled.unlock("")
+        filled.evict("")
     assert filled.counts().in_flight == 2
 
 
@@ -203,7 +203,7 @@ def test_what_was_claimed_ahead_and_never_handed_out_does_not_count_as_delivered
     (shard,) = store.shards(filled.name)
     store.claim(Claim(shard, dead.token(), 2, 600_000_000, started=False))
     store.claim(Claim(shard, dead.token(), 2, 600_000_000))
-    assert filled.unlock(dead.id, force=True) == 4
+    assert filled.evict(dead.id, force=True) == 4
     with filled.consumer() as consumer:
         assert sorted(message.deliveries for message in consumer.receive(10)) == [1, 1, 1, 1, 2, 2]
 
@@ -214,7 +214,7 @@ def test_the_messages_of_a_group_come_back_in_their_order(queue: shardq.Queue, c
         producer.send_many(sent, group="a")
     dead = crashed(queue, 4)
     clock.advance(DEAD)
-    assert queue.unlock(dead.name) == 4
+    assert queue.evict(dead.name) == 4
     with queue.consumer() as consumer:
         assert consumer.receive(10).bodies == sent
 
@@ -226,16 +226,16 @@ def test_the_permits_of_a_dead_consumer_come_back_with_its_messages(
     dead = crashed(filled, 3)
     with filled.consumer() as consumer:
         assert not consumer.receive(1)
-        assert filled.unlock(dead.name, force=True) == 3
+        assert filled.evict(dead.name, force=True) == 3
         assert len(consumer.receive(10)) == 3
 
 
-def test_a_queue_of_a_long_name_which_can_have_no_limits_is_unlocked_too(connect: Connect) -> None:
+def test_a_queue_of_a_long_name_which_can_have_no_limits_is_evicted_too(connect: Connect) -> None:
     queue = connect().create_queue("q" * 195, max_deliveries=None)
     with queue.producer() as producer:
         producer.send(b"tea")
     dead = crashed(queue, 1)
-    assert queue.unlock(dead.name, force=True) == 1
+    assert queue.evict(dead.name, force=True) == 1
 
 
 def test_a_message_that_was_delivered_too_often_becomes_a_dead_letter(
@@ -246,7 +246,7 @@ def test_a_message_that_was_delivered_too_often_becomes_a_dead_letter(
         producer.send(b"poison")
     dead = crashed(queue, 1)
     clock.advance(DEAD)
-    assert queue.unlock(dead.name) == 1
+    assert queue.evict(dead.name) == 1
     with queue.consumer() as consumer:
         assert not consumer.receive(1)
     assert connect().queue(f"{queue.name}.dead").counts().ready == 1

@@ -1,4 +1,4 @@
-"""Every way to settle what is held, and what each does when something is in its way (decision 24)."""
+"""Every way to settle what is held, and what each does when something is in its way."""
 
 from __future__ import annotations
 
@@ -80,18 +80,18 @@ def telling(settle: Callable[[], None]) -> Act:
     return act
 
 
-def message(verb: str, *arguments: object) -> Callable[[Scene], Act]:
+def message(verb: str, *arguments: object, **options: object) -> Callable[[Scene], Act]:
     def prepare(scene: Scene) -> Act:
         (received,) = scene.queue.consumer().receive(1)
-        return telling(lambda: getattr(received, verb)(*arguments))
+        return telling(lambda: getattr(received, verb)(*arguments, **options))
 
     return prepare
 
 
-def batch(verb: str, *arguments: object) -> Callable[[Scene], Act]:
+def batch(verb: str, *arguments: object, **options: object) -> Callable[[Scene], Act]:
     def prepare(scene: Scene) -> Act:
         received = scene.queue.consumer().receive(1)
-        return telling(lambda: getattr(received, verb)(*arguments))
+        return telling(lambda: getattr(received, verb)(*arguments, **options))
 
     return prepare
 
@@ -152,13 +152,13 @@ WAYS = {
     "ack by named claim": acking(named("ack"), hooks=False),
     "release by message": Way(message("release"), "ready", "release"),
     "release by batch": Way(batch("release"), "ready", "release"),
-    "give_back by batch": Way(batch("give_back"), "ready", "release"),
-    "give_back by message": Way(message("give_back"), "ready", "release"),
+    "uncounted release by batch": Way(batch("release", count=False), "ready", "release"),
+    "uncounted release by message": Way(message("release", count=False), "ready", "release"),
     "release by receipt": Way(receipt("release"), "ready", "release"),
     "last release by message": Way(last(message("release")), "q.dead", "forward"),
     "last release by batch": Way(last(batch("release")), "q.dead", "forward"),
     "last release by receipt": Way(last(receipt("release")), "ready", "release"),
-    "last give_back by message": Way(last(message("give_back")), "ready", "release"),
+    "last uncounted release by message": Way(last(message("release", count=False)), "ready", "release"),
     "extend by message": Way(message("extend", 60), "held for longer", "extend"),
     "extend by batch": Way(batch("extend", 60), "held for longer", "extend"),
     "extend by receipt": Way(receipt("extend", 60), "held for longer", "extend"),

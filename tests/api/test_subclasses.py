@@ -129,4 +129,4 @@ def test_a_consumer_has_the_name_that_others_know(
     queue.consumer(name=kind("mine")).receive(1)
     other = connect_any().queue(name)
     assert [each.name for each in other.consumers()] == ["mine"]
-    assert other.unlock(kind("mine"), force=True) == 1
+    assert other.evict(kind("mine"), force=True) == 1

@@ -210,9 +210,9 @@ def test_what_is_done_by_receipt_by_pop_and_for_the_dead_is_told(
     dead = orders.consumer(name="dead")
     dead.receive(1)
     clock.advance(25)
-    orders.unlock("dead")
+    orders.evict("dead")
     last = orders.trace(held)[-1]
-    assert (last.kind, last.text, last.owner) == ("released", "unlocked", "dead")
+    assert (last.kind, last.text, last.owner) == ("released", "evicted", "dead")
 
 
 def test_what_others_have_done_is_not_told_again(orders: shardq.Queue) -> None:
@@ -290,7 +290,7 @@ def test_what_is_given_back_and_claimed_again_by_the_same_has_no_end_of_a_lease(
     identity = send(orders)
     with orders.consumer() as consumer:
         for _ in range(2):
-            consumer.receive(1)[0].give_back()
+            consumer.receive(1)[0].release(count=False)
         orders.release([consumer.receive(1)[0].receipt])
         orders.ack([consumer.receive(1)[0].receipt])
     assert kinds(orders.trace(identity)) == [
@@ -467,7 +467,7 @@ def test_a_queue_without_events_makes_no_request_more(tmp_path: object) -> None:
     with_events = requests_of_a_life(f"sqlite:///{tmp_path}/with.db", events=WEEK)
     more = with_events - without
     assert not without - with_events
-    assert set(more) <= {"append", "create_queue", "prepare", "load_queue", "list_queues"}
+    assert set(more) <= {"append", "create_queue", "create_shards", "load_queue", "list_queues"}
     assert without["append"] == 1
     assert (
         2 <= more["append"] <= 9

@@ -414,7 +414,7 @@ def test_a_queue_without_unique_keys_makes_no_request_for_them(url: str, clock: 
     consumer.receive(10).ack()
     queue.producer().send(b"4")
     consumer.pop()
-    assert not {"exchange_keys", "list_keys"} & {call.method for call in store.calls}
+    assert not {"compare_and_set_keys", "list_keys"} & {call.method for call in store.calls}
 
 
 def test_replacing_leaves_the_history_alone(client: shardq.Client) -> None:

@@ -82,7 +82,7 @@ def bench(url: str, clock: ManualClock) -> Iterator[Bench]:
 SETTLE: dict[str, Callable[[shardq.Batch], None]] = {
     "ack": lambda batch: batch.ack(),
     "release": lambda batch: batch.release(),
-    "give_back": lambda batch: batch.give_back(),
+    "give_back": lambda batch: batch.release(count=False),
     "extend": lambda batch: batch.extend(60),
     "dead_letter": lambda batch: batch.dead_letter("why"),
     "forward": lambda batch: batch.forward("other"),
@@ -393,7 +393,7 @@ def test_what_is_damaged_among_leftovers_keeps_no_consumer_from_its_messages(
     assert "queue q was not swept" in caplog.text
 
 
-@pytest.mark.parametrize("method", ["sweep", "enlist"])
+@pytest.mark.parametrize("method", ["sweep", "register_consumer"])
 def test_what_is_no_reading_keeps_no_consumer_from_its_messages_when_it_fails(
     url: str, clock: ManualClock, method: str
 ) -> None:

@@ -314,7 +314,7 @@ def test_a_batch_that_could_not_be_acked_can_be_acked_later(bench: Bench) -> Non
     assert queue.peek() == []
 
 
-@pytest.mark.parametrize("method", ["load_queue", "shards", "probe", "enlist", "count", "wait"])
+@pytest.mark.parametrize("method", ["load_queue", "shards", "probe", "register_consumer", "count", "wait"])
 @pytest.mark.parametrize("kind", ALL)
 def test_reading_carries_on_after_a_passing_fault(bench: Bench, method: str, kind: FaultKind) -> None:
     queue = bench.faulty.create_queue("q")

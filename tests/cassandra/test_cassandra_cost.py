@@ -186,8 +186,8 @@ def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: Cassan
     shards = [Shard(name, 0, number) for name in names for number in range(8)]
     told: list[Any] = []
 
-    def enlist() -> None:
-        told.append(store.enlist([*names, "nowhere"], "me", MINUTE))
+    def register_consumer() -> None:
+        told.append(store.register_consumer([*names, "nowhere"], "me", MINUTE))
 
     def look(glance: bool) -> Callable[[], None]:
         return lambda: told.append(store.probe(shards, glance=glance))
@@ -196,10 +196,10 @@ def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: Cassan
         for name in names:
             store.incarnations.forget(name)
 
-    enlist()
+    register_consumer()
     # When it enlists, glances and looks
     forget()
-    assert requests_of(store, enlist) == 3 + 2
+    assert requests_of(store, register_consumer) == 3 + 2
     assert requests_of(store, look(glance=True)) == 1
     forget()
     assert requests_of(store, look(glance=False)) <= 1 + 4 * 4 + 3  # ready rows of some priorities apart

@@ -133,7 +133,7 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
         shard = create(store, name)
         store.append(Append(shard, (bundle,)))
         store.reserve_keys(name, [DedupeEntry("key", "old")], MINUTE)
-        store.enlist([name], "old", MINUTE)
+        store.register_consumer([name], "old", MINUTE)
         # When the client that drops the queue ends at one of its writes
         dying, session = open_with(MortalSession)
         dying.load_queue(name)
@@ -150,7 +150,9 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
         create(store, name)
         assert store.shards(name) == ()
         assert store.count(shard) == ShardCounts()
-        assert [each and each.consumers for each in store.enlist([name], "new", MINUTE)] == [("new",)]
+        assert [each and each.consumers for each in store.register_consumer([name], "new", MINUTE)] == [
+            ("new",)
+        ]
         entry = DedupeEntry("key", "new")
         assert store.reserve_keys(name, [entry], MINUTE) == (entry,)
         store.append(Append(shard, (bundle,)))
@@ -223,7 +225,7 @@ def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
         # Given a queue with a message and a unique key, and a client that ends at one of the writes of its drop
         name = f"i{os.urandom(6).hex()}"
         store.append(Append(create(store, name), (BundleFactory(store.now)(),)))
-        assert store.exchange_keys(name, [KeyChange("key", None, "text")]) == ("text",)
+        assert store.compare_and_set_keys(name, [KeyChange("key", None, "text")]) == ("text",)
         called = str(store.place(Shard(name, 0, 0)).queue)
         dying, session = open_with(MortalSession)
         session.die_at, session.carried_out, session.writes = die_at, carried_out, 0

@@ -66,7 +66,7 @@ LOOKS: dict[str, Look] = {
     "is empty": lambda store, shard, bundle_id: (
         not is_empty(WideRow(store.session, str(store.place(shard))), store.now())
     ),
-    "forget": lambda store, shard, bundle_id: not store.forget(shard),
+    "forget": lambda store, shard, bundle_id: not store.drop_if_empty(shard),
     "remove": lambda store, shard, bundle_id: store.remove(shard, bundle_id, 0),
     "purge": lambda store, shard, bundle_id: store.purge(shard) > 0,
 }

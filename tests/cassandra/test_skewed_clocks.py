@@ -63,7 +63,7 @@ def test_every_step_works_whatever_the_clock_of_the_client_says(
         assert receiver.acknowledge(Acknowledge(shard, spans)) == Fenced()
         sender.append(Append(shard, (bundle,)))
         assert store.count(shard) == ShardCounts()
-        while not skewed.forget(shard):
+        while not skewed.drop_if_empty(shard):
             assert store.count(shard) == ShardCounts()
         assert store.shards(shard.queue) == ()
 
@@ -123,10 +123,14 @@ def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_drop
     for owner in (skewed, store, skewed):
         assert owner.create_queue(record)
         for client in (store, skewed):
-            assert [each and each.consumers for each in client.enlist([name], "one", MINUTE)] == [("one",)]
-            (store if client is skewed else skewed).resign(name, "one")
-            assert [each and each.consumers for each in client.enlist([name], "two", MINUTE)] == [("two",)]
-            client.resign(name, "two")
+            assert [each and each.consumers for each in client.register_consumer([name], "one", MINUTE)] == [
+                ("one",)
+            ]
+            (store if client is skewed else skewed).deregister_consumer(name, "one")
+            assert [each and each.consumers for each in client.register_consumer([name], "two", MINUTE)] == [
+                ("two",)
+            ]
+            client.deregister_consumer(name, "two")
         owner.drop_queue(name)
 
 

@@ -120,7 +120,7 @@ def test_a_shard_with_too_many_tombstones_for_one_read_works_as_any_other(
     found = new.find(shard, late.id, 2)
     assert found is not None
     assert found.state is EntryState.READY
-    assert not new.forget(shard)
+    assert not new.drop_if_empty(shard)
     # And works on it
     taken = take(new, shard, 10)
     assert sum(span.count for span in taken) == 2
@@ -156,7 +156,7 @@ def test_unique_keys_are_listed_however_many_were_taken_out(store: CassandraStor
         store.session.write([(delete, (queue, key)) for key in gone])
     starts = ("a", "customer", "customer-0000007", "customer-0012345\u20ac", "z", "\U0001f600")
     entered = [one_in_bucket_0(start) for start in starts]
-    store.exchange_keys(shard.queue, [KeyChange(key, None, "text") for key in entered])
+    store.compare_and_set_keys(shard.queue, [KeyChange(key, None, "text") for key in entered])
     # Then all of them are listed, page by page
     listed: list[str] = []
     while page := store.list_keys(shard.queue, listed[-1] if listed else "", 2):

@@ -54,10 +54,10 @@ def test_an_announcement_that_was_long_on_its_way_gives_no_time_away(
     store, session = open_with(SlowSession)
     directory.enter(session, store.place(shard))
     session.passes = passes
-    assert store.forget(shard) is False
-    assert store.forget(shard) is False
+    assert store.drop_if_empty(shard) is False
+    assert store.drop_if_empty(shard) is False
     passes(SECOND)
-    assert store.forget(shard) is True
+    assert store.drop_if_empty(shard) is True
     assert store.shards(shard.queue) == ()
 
 
@@ -68,11 +68,11 @@ def test_an_announcement_of_another_client_gives_no_time_away(
     passes: Callable[[int], None],
 ) -> None:
     directory.enter(store.session, store.place(shard))
-    assert open_store().forget(shard) is False
+    assert open_store().drop_if_empty(shard) is False
     passes(SECOND)
-    assert store.forget(shard) is False
+    assert store.drop_if_empty(shard) is False
     passes(SECOND)
-    assert store.forget(shard) is True
+    assert store.drop_if_empty(shard) is True
 
 
 def test_an_append_takes_an_announcement_back(
@@ -82,11 +82,11 @@ def test_an_append_takes_an_announcement_back(
     passes: Callable[[int], None],
 ) -> None:
     directory.enter(store.session, store.place(shard))
-    assert store.forget(shard) is False
+    assert store.drop_if_empty(shard) is False
     open_store().append(Append(shard, (BundleFactory(store.now)(),)))
     store.purge(shard)
     passes(SECOND)
-    assert store.forget(shard) is False
+    assert store.drop_if_empty(shard) is False
     assert store.shards(shard.queue) == (shard,)
 
 

@@ -728,10 +728,15 @@ def test_commands_for_all_queues_leave_out_one_that_was_deleted_since_they_were_
     assert {each["subject"] for each in json.loads(jobs("doctor", "--json").stdout)["checks"]} == {
         "store", "jobs", "jobs.dead",
     }  # fmt: skip
-    assert jobs.json("consumers") == {"consumers": []}
+    assert jobs.json("consumers", "list") == {"consumers": []}
     assert jobs.json("task", "list") == {"tasks": [], "workflows": []}
-    assert "consumer_not_found" in jobs("unlock", "nobody").stderr
-    for named in (["doctor"], ["consumers"], ["task", "list"], ["unlock", "nobody", "--queue"]):
+    assert "consumer_not_found" in jobs("consumers", "evict", "nobody").stderr
+    for named in (
+        ["doctor"],
+        ["consumers", "list"],
+        ["task", "list"],
+        ["consumers", "evict", "nobody", "--queue"],
+    ):
         assert jobs(*named, "gone").exit_code == 3
 
 

@@ -1,4 +1,4 @@
-"""``shardq consumers`` lists who holds what, and ``shardq unlock`` gives it back."""
+"""``shardq consumers`` lists who holds what, and gives back what a dead one holds."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def client(tmp_path: Path) -> Iterator[shardq.Client]:
 def test_a_consumer_of_two_queues_is_listed_once(client: shardq.Client, tmp_path: Path) -> None:
     with client.consumer(["orders", "letters"], name="worker-7") as consumer:
         assert sum(len(consumer.receive(2)) for _ in range(2)) == 4
-        (line,) = json.loads(run(tmp_path, "consumers", "--json")[1])["consumers"]
+        (line,) = json.loads(run(tmp_path, "consumers", "list", "--json")[1])["consumers"]
         assert (line["name"], line["held"], line["queues"], line["alive"]) == (
             "worker-7", 4, ["letters", "orders"], True,
         )  # fmt: skip
-        (line,) = json.loads(run(tmp_path, "consumers", "orders", "--json")[1])["consumers"]
+        (line,) = json.loads(run(tmp_path, "consumers", "list", "orders", "--json")[1])["consumers"]
         assert (line["held"], line["queues"]) == (2, ["orders"])
-        header, row = run(tmp_path, "consumers")[1].splitlines()
+        header, row = run(tmp_path, "consumers", "list")[1].splitlines()
         assert header.split()[0] == "consumer"
         assert row.startswith("worker-7")
         assert row.endswith("letters orders")
@@ -45,19 +45,19 @@ def test_a_consumer_of_two_queues_is_listed_once(client: shardq.Client, tmp_path
 
 def test_a_queue_without_consumers_lists_none(client: shardq.Client, tmp_path: Path) -> None:
     assert client.exists("orders")
-    assert json.loads(run(tmp_path, "consumers", "--json")[1]) == {"consumers": []}
+    assert json.loads(run(tmp_path, "consumers", "list", "--json")[1]) == {"consumers": []}
 
 
 def test_what_a_consumer_holds_of_all_queues_is_given_back(client: shardq.Client, tmp_path: Path) -> None:
     with client.consumer(["orders", "letters"], name="worker-7") as consumer:
         assert sum(len(consumer.receive(2)) for _ in range(2)) == 4
-        code, _, told = run(tmp_path, "unlock", "worker-7")
+        code, _, told = run(tmp_path, "consumers", "evict", "worker-7")
         assert (code, len(told.splitlines())) == (1, 1)
         assert "consumer_alive" in told
         assert "--force" in told
-        code, _, told = run(tmp_path, "unlock", "worker-7", "--force", "--queue", "orders")
+        code, _, told = run(tmp_path, "consumers", "evict", "worker-7", "--force", "--queue", "orders")
         assert (code, told) == (0, "2 messages given back\n")
-        assert run(tmp_path, "unlock", "worker-7", "--force", "--json")[1] == '{"unlocked":2}\n'
+        assert run(tmp_path, "consumers", "evict", "worker-7", "--force", "--json")[1] == '{"released":2}\n'
         assert client.queue("letters").counts().ready == 2
 
 
@@ -68,18 +68,18 @@ def test_a_consumer_of_a_queue_with_limits_is_listed_once_and_its_permits_come_b
     queue.alter(max_in_flight=2)
     with queue.consumer(name="worker-7") as consumer, queue.consumer() as other:
         assert len(consumer.receive(2)) == 2
-        (line,) = json.loads(run(tmp_path, "consumers", "--json")[1])["consumers"]
+        (line,) = json.loads(run(tmp_path, "consumers", "list", "--json")[1])["consumers"]
         assert (line["name"], line["held"], line["queues"]) == ("worker-7", 2, ["orders"])
-        assert run(tmp_path, "unlock", "worker-7", "--force")[0] == 0
+        assert run(tmp_path, "consumers", "evict", "worker-7", "--force")[0] == 0
         assert len(other.receive(2, wait=10)) == 2
 
 
 def test_what_is_wrong_is_told_in_one_line(client: shardq.Client, tmp_path: Path) -> None:
     assert client.exists("orders")
     for arguments in (
-        ["unlock", "nobody"],
-        ["unlock", "nobody", "--queue", "orders"],
-        ["consumers", "absent"],
+        ["consumers", "evict", "nobody"],
+        ["consumers", "evict", "nobody", "--queue", "orders"],
+        ["consumers", "list", "absent"],
     ):
         code, _, told = run(tmp_path, *arguments)
         assert code == 3

@@ -37,7 +37,7 @@ READING = {
     "peek": ["jobs"],
     "get": [ID],
     "trace": [ID],
-    "consumers": [],
+    "consumers list": [],
     "stats": ["jobs"],
     "doctor": [],
 }

@@ -18,7 +18,7 @@ class Overtaken(WrappedStore):
     meanwhile: Callable[[], object] | None = None
 
     def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if method == "prepare" and self.meanwhile is not None:
+        if method == "create_shards" and self.meanwhile is not None:
             act, self.meanwhile = self.meanwhile, None
             act()
         return super().call(method, do, *args, **kwargs)

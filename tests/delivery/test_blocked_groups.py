@@ -115,7 +115,9 @@ def give_up_first(queue: shardq.Queue, reason: str = "no such account") -> None:
         batch = consumer.receive(10)
         (first,) = [message for message in batch if message.body == b"a1"]
         first.dead_letter(reason)
-        batch.part([message for message in batch if message is not first and not message.settled]).give_back()
+        batch.part([message for message in batch if message is not first and not message.settled]).release(
+            count=False
+        )
 
 
 def blocked(queue: shardq.Queue) -> list[tuple[bytes, str | None]]:
@@ -411,7 +413,7 @@ def test_the_last_delivery_that_is_released_blocks(blocking: shardq.Queue) -> No
         for _ in range(2):
             batch = consumer.receive(10)
             batch.part([batch[0]]).release(reason="locked")
-            batch.part(batch[1:]).give_back()
+            batch.part(batch[1:]).release(count=False)
         assert blocked(blocking) == [(b"a1", "locked")]
         assert [message.group for message in consumer.receive(10)] == ["b"]
 

@@ -109,10 +109,10 @@ def test_a_message_that_goes_first_is_found_within_half_a_second(bench: Bench) -
 
 
 def test_a_consumer_that_always_finds_messages_is_counted_and_sweeps(bench: Bench) -> None:
-    counted, swept = bench.asked("enlist"), bench.asked("sweep")
+    counted, swept = bench.asked("register_consumer"), bench.asked("sweep")
     for _ in range(60):
         bench.receive()
-    assert bench.asked("enlist") == counted + 1
+    assert bench.asked("register_consumer") == counted + 1
     bench.clock.advance(60)
     bench.receive()
     assert bench.asked("sweep") > swept

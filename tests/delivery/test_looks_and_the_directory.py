@@ -37,7 +37,7 @@ class KeepingStore(WrappedStore):
     def timer(self) -> float:
         return self.seconds
 
-    def forget(self, shard: Shard) -> bool:
+    def drop_if_empty(self, shard: Shard) -> bool:
         self.seconds += 1
         self.tried.append(shard.number)
         return False

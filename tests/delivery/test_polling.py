@@ -46,7 +46,7 @@ class PolledStore(WrappedStore):
         match method:
             case "probe":
                 self.asked[method] += math.ceil(size / 200) if kwargs["glance"] else 4 * math.ceil(size / 50)
-            case "enlist":
+            case "register_consumer":
                 self.asked[method] += 3 + math.ceil(size / 10)
             case _:
                 self.asked[method] += method not in {"now", "listen"}

@@ -262,7 +262,7 @@ def test_a_store_that_fails_at_random_loses_and_doubles_nothing(bench: Bench) ->
         probability=0.2,
         seed=7,
         kinds=(FaultKind.UNAVAILABLE, FaultKind.LOST_REQUEST),
-        methods=frozenset({"claim", "probe", "extend", "load_queue", "enlist"}),
+        methods=frozenset({"claim", "probe", "extend", "load_queue", "register_consumer"}),
     )
     got: Counter[str | None] = Counter()
     deadline = time.monotonic() + 60

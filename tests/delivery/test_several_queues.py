@@ -123,7 +123,7 @@ def test_messages_of_every_queue_are_received_once_and_each_batch_is_of_one_queu
 SETTLE: dict[str, Callable[[shardq.Batch], None]] = {
     "ack": lambda batch: batch.ack(),
     "release": lambda batch: batch.release(delay=5),
-    "give_back": lambda batch: batch.give_back(),
+    "give_back": lambda batch: batch.release(count=False),
     "extend": lambda batch: batch.extend(60),
     "forward": lambda batch: batch.forward("c"),
     "dead_letter": lambda batch: batch.dead_letter("why"),
@@ -429,7 +429,7 @@ def test_when_every_queue_is_deleted_that_is_told_at_once(bench: Bench) -> None:
             consumer.receive(1, wait=PATIENCE)
 
 
-@pytest.mark.parametrize("method", ["load_queue", "enlist", "shards", "probe", "claim", None])
+@pytest.mark.parametrize("method", ["load_queue", "register_consumer", "shards", "probe", "claim", None])
 def test_a_queue_that_cannot_be_read_costs_the_others_nothing(bench: Bench, method: str | None) -> None:
     for queue in QUEUES:
         bench.send(queue, 4)
@@ -445,7 +445,7 @@ def test_a_queue_that_cannot_be_read_costs_the_others_nothing(bench: Bench, meth
             assert "nobody answers for a" in str(error)
         else:
             assert method in (
-                "enlist",
+                "register_consumer",
                 "load_queue",
             )  # messages come first, and enlisting tells of the settings too
         others = [body for body in bodies if body[:1] != b"a"]
@@ -469,13 +469,14 @@ def test_a_wait_goes_on_while_one_queue_cannot_be_read(bench: Bench) -> None:
 def test_a_consumer_of_several_queues_is_counted_in_each_until_it_is_closed(bench: Bench) -> None:
     consumer = bench.consumer(name="me")
     consumer.receive(1)
-    for told in bench.store.enlist(QUEUES, "other", 1_000_000):
+    for told in bench.store.register_consumer(QUEUES, "other", 1_000_000):
         assert told is not None
         known = [identity and identity.name for identity in map(ConsumerIdentity.read, told.consumers)]
         assert sorted(known, key=str) == [None, "me"]
     consumer.close()
     assert all(
-        told and told.consumers == ("other",) for told in bench.store.enlist(QUEUES, "other", 1_000_000)
+        told and told.consumers == ("other",)
+        for told in bench.store.register_consumer(QUEUES, "other", 1_000_000)
     )
     with pytest.raises(shardq.Closed, match="'a', 'b', 'c'"):
         consumer.receive(1)

@@ -41,7 +41,7 @@ def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redri
         batch.part(batch[20:30]).dead_letter("odd")
         batch.ack()
         (again,) = consumer.receive(1, wait=10)
-        again.give_back(delay=0.1)
+        again.release(delay=0.1, count=False)
     assert queue.redrive() == 10
     (last,) = [event.to for event in queue.trace(ids[25]) if event.kind == "redriven"]
     with queue.consumer(name="two") as consumer:

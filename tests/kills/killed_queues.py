@@ -107,7 +107,7 @@ class KilledQueues:
 
         def forget(store: Store, each: int) -> None:
             for _ in range(50):
-                if store.forget(shard_of(each)):
+                if store.drop_if_empty(shard_of(each)):
                     return
                 time.sleep(PAUSE)
 

@@ -66,7 +66,7 @@ class Scene:
         """Give back what dead consumers hold of a queue, whose leases last for longer than a test."""
         for consumer in queue.consumers():
             if consumer.held:
-                queue.unlock(consumer.id, force=True)
+                queue.evict(consumer.id, force=True)
 
     def delivered(self, store: Store, *shards: Shard) -> Counter[Message]:
         """Everything that a client gets out of the shards, until they say that they hold nothing; a group in order."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 HOURS = 3 * 3_600
 CHANGES = {
-    "create_queue", "append", "reserve_keys", "confirm_keys", "exchange_keys", "claim", "acknowledge", "extend",
+    "create_queue", "append", "reserve_keys", "confirm_keys", "compare_and_set_keys", "claim", "acknowledge", "extend",
     "forward", "remove",
 }  # fmt: skip
 MOST = 40  # changes in a life

@@ -57,7 +57,7 @@ def test_the_consumers_of_two_clients_share_what_may_be_in_flight(connect: Conne
         lambda batch: batch.ack(),
         lambda batch: batch.release(),
         lambda batch: batch.release(delay=60),
-        lambda batch: batch.give_back(),
+        lambda batch: batch.release(count=False),
         lambda batch: batch.dead_letter("bad"),
         lambda batch: batch.forward("other"),
         lambda batch: [message.ack() for message in batch],

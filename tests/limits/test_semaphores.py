@@ -73,6 +73,36 @@ class StandsStill(WrappedStore):
         return claimed
 
 
+def test_a_semaphore_is_a_block_that_holds_a_permit(client: shardq.Client) -> None:
+    smtp = client.semaphore("smtp", permits=2)
+    with client.semaphore("smtp", permits=2) as permit, smtp as inner:
+        assert not permit.lost
+        assert smtp.state().held == 2
+        with pytest.raises(shardq.PermitTimeout):
+            smtp.acquire(timeout=0)
+        inner.release()
+        assert smtp.state().held == 1
+    assert smtp.state().held == 0
+
+
+def test_the_blocks_of_a_semaphore_in_several_threads_hold_a_permit_each(client: shardq.Client) -> None:
+    smtp, together, most = client.semaphore("smtp", permits=3), threading.Barrier(3), list[int]()
+
+    def work() -> None:
+        with smtp:
+            together.wait(60)
+            most.append(smtp.state().held)
+            together.wait(60)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [3, 3, 3]
+    assert smtp.state().held == 0
+
+
 def test_a_permit_whose_lease_is_over_before_it_is_handed_out_is_not(url: str, clock: ManualClock) -> None:
     with shardq.Client(StandsStill(open_store(url, clock), clock)) as client:
         semaphore = client.semaphore("smtp", permits=1, lease=20)

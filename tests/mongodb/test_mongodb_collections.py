@@ -94,7 +94,7 @@ def test_a_forgotten_shard_keeps_its_collection_and_takes_nothing_until_it_is_li
     late.append(Append(shard, (bundle,)))
     store.claim(Claim(shard, bytes(16), 1, MINUTE))
     store.acknowledge(Acknowledge(shard, (Span(bundle.id, 0, 1, bytes(16)),)))
-    assert store.forget(shard)
+    assert store.drop_if_empty(shard)
     assert names(database, shard.queue) == {str(shard)}
     assert store.shards(shard.queue) == ()
     late.append(Append(shard, (bundle, make())))
@@ -187,7 +187,7 @@ def test_making_a_collection_does_not_look_at_all_that_there_are(
     for number in range(10):
         store.append(Append(replace(shard, number=number), (BundleFactory(store.now)(),)))
         store.create_queue(QueueRecord(f"{shard.queue}-{number}", b"", 1))
-        store.prepare([Shard(f"{shard.queue}-{number}", 0, 0)])
+        store.create_shards([Shard(f"{shard.queue}-{number}", 0, 0)])
     assert len(looks) == 1
     for number in range(10):
         store.drop_queue(f"{shard.queue}-{number}")

@@ -297,10 +297,10 @@ def test_an_idle_consumer_makes_three_requests_to_count_itself_and_to_look(
     fill(store, shard, 3)
     store.acknowledge(Acknowledge(shard, take(store, shard, 3)))
     client, interruption = interrupted_client(mongodb_url, monkeypatch)
-    client.enlist([shard.queue], "c", MINUTE)
+    client.register_consumer([shard.queue], "c", MINUTE)
     client.probe([shard])  # raises the low watermarks once
     with interruption.before(99, lambda: None):
-        client.enlist([shard.queue], "c", MINUTE)
+        client.register_consumer([shard.queue], "c", MINUTE)
         client.probe([shard], deep=deep)
     intents = ["find"] if deep and not client.capabilities.forward_across_shards else []
     assert interruption.commands == ["update", "aggregate", *intents, "aggregate"]

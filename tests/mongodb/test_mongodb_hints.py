@@ -94,7 +94,7 @@ def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_dir
         found.clear()
         # When a client that forgets it is killed before any of its requests
         with killed_before(request, monkeypatch) as made:
-            assert not store.forget(shard)
+            assert not store.drop_if_empty(shard)
         # Then what was sent is listed
         assert store.count(shard).ready == min(len(found), 1)
         assert store.shards(shard.queue) == (shard,)
@@ -141,7 +141,7 @@ def test_what_comes_late_is_found_by_who_remembers_where_the_low_watermarks_were
     for number in count():
         # Given a client that has looked at a shard, of which everything is below the low watermarks
         store.purge(shard)
-        assert listed or store.forget(shard)
+        assert listed or store.drop_if_empty(shard)
         if listed:
             hide(store.now() - 5 * SECOND)
         (probe,) = client.probe([shard])
@@ -166,7 +166,7 @@ def test_a_shard_that_is_not_listed_is_listed_by_a_deep_probe_if_it_holds_someth
 ) -> None:
     empty = Shard(shard.queue, 1, 0)
     make = BundleFactory(store.now)
-    store.prepare([shard, empty])
+    store.create_shards([shard, empty])
     store.append(Append(shard, (make(delay=1000),)))
     database["shardq.shard"].delete_many({"_id.q": shard.queue})
     store.probe([empty, shard], deep=True)

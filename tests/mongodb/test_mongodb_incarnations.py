@@ -127,7 +127,7 @@ def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_command(
         shard = Shard(f"c{os.urandom(6).hex()}", 0, 0)
         assert store.create_queue(QueueRecord(shard.queue, b"", 1))
         store.append(Append(shard, (BundleFactory(store.now)(),)))
-        assert store.exchange_keys(shard.queue, [KeyChange("key", None, "text")]) == ("text",)
+        assert store.compare_and_set_keys(shard.queue, [KeyChange("key", None, "text")]) == ("text",)
         client, interruption = interrupted_client(mongodb_url, monkeypatch)
         with suppress(Killed), interruption.before(number, die):
             client.drop_queue(shard.queue)
@@ -351,10 +351,10 @@ def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request
 
     for number in count():
         # Given a consumer that is counted
-        client.enlist([fresh.queue], "c", MINUTE)
+        client.register_consumer([fresh.queue], "c", MINUTE)
         # When it counts itself again, and the queue is created again before one of its requests
         with interruption.before(number, created_again):
-            (told,) = client.enlist([fresh.queue], "c", MINUTE)
+            (told,) = client.register_consumer([fresh.queue], "c", MINUTE)
         if not interruption.came:
             break
         # Then it is told of the queue of now, with its shards, and counts there
@@ -371,9 +371,9 @@ def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request
 def test_a_consumer_is_told_that_its_queue_is_gone(store: MongoStore, fresh: Shard) -> None:
     other = Shard(f"{fresh.queue}x", 0, 0)
     assert store.create_queue(QueueRecord(other.queue, b"", 1))
-    assert None not in store.enlist([fresh.queue, other.queue], "c", MINUTE)
+    assert None not in store.register_consumer([fresh.queue, other.queue], "c", MINUTE)
     store.drop_queue(fresh.queue)
-    gone, there = store.enlist([fresh.queue, other.queue], "c", MINUTE)
+    gone, there = store.register_consumer([fresh.queue, other.queue], "c", MINUTE)
     assert gone is None
     assert not store.seen_consumers(fresh.queue)
     assert there is not None

@@ -93,7 +93,7 @@ def test_an_answer_in_several_parts_is_read_whole_whatever_other_threads_ask_mea
 
     # When another thread of the client has a request under way before the rest is asked for
     monkeypatch.setattr(Database, "command", interrupted)
-    (told,) = store.enlist([shard.queue], "consumer", MINUTE)
+    (told,) = store.register_consumer([shard.queue], "consumer", MINUTE)
     # Then all are read
     assert told is not None
     assert len(told.shards) == 300

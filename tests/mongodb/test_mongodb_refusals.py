@@ -187,7 +187,7 @@ def test_the_roles_that_are_named_are_enough(open_store: Callable[..., MongoStor
     store.append(Append(shard, (bundle,)))
     store.claim(Claim(shard, bytes(16), 2, 60_000_000))
     store.acknowledge(Acknowledge(shard, (Span(bundle.id, 0, 2, bytes(16)),)))
-    assert store.forget(shard)
+    assert store.drop_if_empty(shard)
     assert all(finding.ok for finding in store.diagnose())
     assert store.drop_queue("q")
 
@@ -223,14 +223,14 @@ def test_a_consumer_that_is_refused_for_the_schema_is_not_counted(
     assert client.create_queue(QueueRecord("q", b"", 1))
     assert client.load_queue("q") is not None
     if counted:
-        assert client.enlist(["q"], "c", 60_000_000) != (None,)
+        assert client.register_consumer(["q"], "c", 60_000_000) != (None,)
     with pymongo.MongoClient(other) as driver:
         database = driver["shardq_refused"]
         database["shardq.schema"].delete_many({})
         if version is not None:
             database["shardq.schema"].insert_one({"_id": "shardq", "version": version})
         with pytest.raises(SchemaMismatch):
-            client.enlist(["q"], "c", 60_000_000)
+            client.register_consumer(["q"], "c", 60_000_000)
         rows = database["shardq.consumer"].count_documents({})
         driver.drop_database("shardq_refused")
     assert rows == 0

@@ -112,12 +112,12 @@ def claim(scene: Scene, store: MongoStore) -> tuple[Bundle, ...]:
 
 
 def forget(scene: Scene, store: MongoStore) -> tuple[Bundle, ...]:
-    store.forget(scene.shard)
+    store.drop_if_empty(scene.shard)
     return ()
 
 
 def forget_and_send(scene: Scene, store: MongoStore) -> tuple[Bundle, ...]:
-    store.forget(scene.shard)
+    store.drop_if_empty(scene.shard)
     return send(scene, store)
 
 
@@ -272,7 +272,7 @@ def test_a_forward_into_a_collection_that_is_being_dropped_is_stored_once(
         held = Acknowledge(source, (Span(message.id, 0, 1, token),))
         with interruption.before(number, scene.drop):
             assert client.forward(Forward(held, Append(shard, (copy,)))) == Fenced()
-        assert client.forget(source)
+        assert client.drop_if_empty(source)
         scene.check(copy)
         if not interruption.came:
             return

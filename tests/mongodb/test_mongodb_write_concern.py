@@ -74,13 +74,13 @@ def test_a_change_that_was_not_confirmed_may_be_made_whatever_the_server_says_of
     # When settings and keys are changed, then nobody says that nothing was
     for change in (
         lambda: store.update_queue(changed),
-        lambda: store.exchange_keys(shard.queue, [KeyChange("key", None, "id")]),
+        lambda: store.compare_and_set_keys(shard.queue, [KeyChange("key", None, "id")]),
         lambda: store.reserve_keys(shard.queue, [entry], 60_000_000),
-        lambda: store.enlist([shard.queue], "consumer", 60_000_000),
+        lambda: store.register_consumer([shard.queue], "consumer", 60_000_000),
     ):
         with unconfirmed(mongodb_url, code), suppress(OutcomeUnknown):
             change()
-    assert store.exchange_keys(shard.queue, [KeyChange("key", None, "id")]) == ("id",)
+    assert store.compare_and_set_keys(shard.queue, [KeyChange("key", None, "id")]) == ("id",)
 
 
 def test_a_shard_that_is_not_surely_closed_stays_in_the_directory(
@@ -88,7 +88,7 @@ def test_a_shard_that_is_not_surely_closed_stays_in_the_directory(
 ) -> None:
     store.purge(shard)
     with unconfirmed(mongodb_url, commands=["collMod"]):
-        assert not store.forget(shard)
+        assert not store.drop_if_empty(shard)
     assert shard in store.shards(shard.queue)
     store.append(Append(shard, (given.new,)))
     assert counted(store, shard) == (2, 0, 0)

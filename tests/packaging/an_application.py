@@ -198,7 +198,7 @@ def charge(message: shardq.Message) -> None:
     )
     message.extend(30)
     message.release(delay=1.5, reason="late")
-    message.give_back(delay=60)
+    message.release(delay=60, count=False)
     last: bool = message.last_delivery
     if last:
         raise shardq.Discard("old")
@@ -216,7 +216,7 @@ def charge_all(batch: shardq.Batch) -> None:
         message.ack()
     print(first, len(batch), batch.bodies, until)
     batch.release(delay=2)
-    batch.give_back(delay=2)
+    batch.release(delay=2, count=False)
     batch.forward("others", delay=1, priority=2)
 
 
@@ -287,12 +287,12 @@ def sell(client: shardq.Client, receipt: str) -> str:
         return open_client.queue("sales").producer().send(b"lamp")
 
 
-def unlock_the_dead(queue: shardq.Queue) -> int:
+def evict_the_dead(queue: shardq.Queue) -> int:
     holders: tuple[shardq.ConsumerState, ...] = queue.consumers()
     try:
-        return sum(queue.unlock(each.id) for each in holders if not each.alive)
+        return sum(queue.evict(each.id) for each in holders if not each.alive)
     except (shardq.ConsumerAlive, shardq.ConsumerNotFound):
-        return queue.unlock("worker-1", force=True)
+        return queue.evict("worker-1", force=True)
 
 
 def pipelines(client: shardq.Client) -> PipelineReport:

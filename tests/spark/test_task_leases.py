@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shardq.core.receiving.named_claims import NamedClaims
-from shardq.spark import heartbeat, rows
+from shardq.spark import rows, stream_upkeep
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.rows import schema_of
@@ -61,7 +61,7 @@ def test_what_is_left_of_a_lease_when_it_is_extended_is_at_least_two_thirds() ->
 
 
 def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkeypatch) -> None:
-    monkeypatch.setattr(heartbeat, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(stream_upkeep, "MOST_SECONDS", 0.01)
     extended: list[int] = []
     extend = NamedClaims.extend
     monkeypatch.setattr(
@@ -81,7 +81,7 @@ def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkey
 
 
 def test_an_extension_that_fails_is_tried_again(task, monkeypatch) -> None:
-    monkeypatch.setattr(heartbeat, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(stream_upkeep, "MOST_SECONDS", 0.01)
     tries: list[int] = []
 
     def fail(own: NamedClaims, names: Any) -> int:

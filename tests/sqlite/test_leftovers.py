@@ -50,7 +50,7 @@ def test_mixed_work_leaves_nothing(
     clock.advance(1)
     store.sweep(Sweep("orders", store.now()))
     assert {table: rows(path, table) for table in TABLES} == dict.fromkeys(TABLES, 0)
-    assert store.forget(shard)
+    assert store.drop_if_empty(shard)
 
 
 def test_ids_of_finished_bundles_are_forgotten_in_time_without_a_sweep(

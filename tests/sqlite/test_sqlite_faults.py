@@ -44,7 +44,7 @@ def test_a_missing_file_reads_as_empty_and_is_not_made(path: Path, shard: Shard)
         store.diagnose()
         with pytest.raises(errors.QueueNotFound, match="orders"):
             store.append(Append(shard, ()))
-        assert store.enlist(["orders"], "me", 1) == (None,)
+        assert store.register_consumer(["orders"], "me", 1) == (None,)
         with pytest.raises(errors.QueueNotFound):
             store.reserve_keys("orders", (), 1)
     assert list(path.parent.iterdir()) == []

@@ -124,10 +124,10 @@ CHANGES: dict[str, Callable[[SqliteStore, Shard, list[Span]], Any]] = {
     ),
     "remove": lambda store, shard, spans: store.remove(shard, spans[0].bundle_id, 0),
     "purge": lambda store, shard, _: store.purge(shard),
-    "forget": lambda store, shard, _: store.forget(shard),
+    "forget": lambda store, shard, _: store.drop_if_empty(shard),
     "sweep": lambda store, shard, _: store.sweep(Sweep(shard.queue, 0)),
-    "enlist": lambda store, shard, _: store.enlist([shard.queue], "someone", 1_000_000),
-    "resign": lambda store, shard, _: store.resign(shard.queue, "someone"),
+    "register_consumer": lambda store, shard, _: store.register_consumer([shard.queue], "someone", 1_000_000),
+    "deregister_consumer": lambda store, shard, _: store.deregister_consumer(shard.queue, "someone"),
     "create another queue": lambda store, _, __: store.create_queue(QueueRecord("new", b"", 1)),
     "update the queue": lambda store, shard, _: store.update_queue(QueueRecord(shard.queue, b"x", 2)),
     "drop the queue": lambda store, shard, _: store.drop_queue(shard.queue),
@@ -150,7 +150,14 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     CHANGES[change](store, shard, spans)
     after = other.signals.numbers(names)
     assert after == (told[-1] if told else before)
-    if change in ("claim", "claim and finish", "extend", "enlist", "settle by extensions", "sweep"):
+    if change in (
+        "claim",
+        "claim and finish",
+        "extend",
+        "register_consumer",
+        "settle by extensions",
+        "sweep",
+    ):
         assert not told
     if change in ("acknowledge", "settle by acks"):
         assert bool(told) is is_grouped

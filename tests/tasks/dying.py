@@ -10,4 +10,4 @@ __all__ = ["Dying"]
 class Dying(MortalStore):
     """Ends the process at a change, before or after it is made."""
 
-    changes = ("append", "exchange_keys", "acknowledge")
+    changes = ("append", "compare_and_set_keys", "acknowledge")

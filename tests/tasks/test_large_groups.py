@@ -274,7 +274,7 @@ class Counting(WrappedStore):
 
     def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.calls[method] += 1
-        if method == "exchange_keys":
+        if method == "compare_and_set_keys":
             self.calls["keys"] += len(args[1])
             self.most = max(self.most, len(args[1]))
         return super().call(method, do, *args, **kwargs)

@@ -161,10 +161,10 @@ class LooksAway(WrappedStore):
 
     away = False
 
-    def exchange_keys(self, queue: str, *args: Any) -> Any:
+    def compare_and_set_keys(self, queue: str, *args: Any) -> Any:
         if self.away and queue == result_backend.RESULTS:
             raise StoreUnavailable("the store of this test is away")
-        return super().exchange_keys(queue, *args)
+        return super().compare_and_set_keys(queue, *args)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_their_states_are_seen_while_they_wait_and_run_and_when_they_have_ended(
         states = [{each.state for each in looked.steps()}, {looked.state}]
         batch = client.queue("tasks").consumer().receive(COUNT // 2)
         states += [{each.state for each in looked.steps()}, {looked.state}]
-        batch.give_back()
+        batch.release(count=False)
         sums.tasks.drain()
         states += [{each.state for each in looked.steps()}, {looked.state}]
         assert states == [{"waiting"}, {"running"}, {"waiting", "running"}, {"running"}, {"done"}, {"done"}]

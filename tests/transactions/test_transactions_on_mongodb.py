@@ -252,14 +252,14 @@ def test_a_shard_that_others_give_up_meanwhile_stays_listed(
     with shardq.connect(replica_set_url) as other:
         store = store_of(other)
         (shard,) = store.shards(queue.name)
-        assert store.forget(shard)  # which closes the collection
+        assert store.drop_if_empty(shard)  # which closes the collection
         session.start_transaction()
         with client.transaction(connection=session) as within:
             within.queue(queue.name).producer().send(b"one")
-        assert not store.forget(shard)
+        assert not store.drop_if_empty(shard)
         session.commit_transaction()
         assert store.shards(queue.name) == (shard,)
-        assert not store.forget(shard)
+        assert not store.drop_if_empty(shard)
     assert [each.body for each in queue.consumer().receive(1, wait=5)] == [b"one"]
 
 
@@ -283,7 +283,7 @@ def test_a_shard_that_is_being_given_up_while_it_is_sent_to_stays_listed(
     with shardq.connect(replica_set_url) as other:
         store = store_of(other)
         (shard,) = store.shards(queue.name)
-        assert not store.forget(shard)  # it saw nothing, and was overtaken
+        assert not store.drop_if_empty(shard)  # it saw nothing, and was overtaken
         session.commit_transaction()
         assert store.shards(queue.name) == (shard,)
 

@@ -62,7 +62,7 @@ def test_what_is_not_settled_in_time_is_not_asked_for_again(
         stopped = Worker(client.queue("jobs"), handle, batch=2, prefetch=prefetch)
         report = stopped.run()
     assert report.worked == 1
-    assert not {"acknowledge", "release", "resign"} & set(store.asked)
+    assert not {"acknowledge", "release", "deregister_consumer"} & set(store.asked)
     assert queue.counts().in_flight >= 2  # nothing is lost: they come back when their leases are over
 
 
@@ -79,7 +79,7 @@ def test_a_stop_ends_a_step_that_is_being_repeated(store: LeavingStore) -> None:
         stopped = Worker(client.queue("jobs"), handle, batch=1)
         stopped.run()
     assert store.asked.count("acknowledge") >= 3
-    assert store.asked.count("resign") == 0
+    assert store.asked.count("deregister_consumer") == 0
 
 
 def test_a_consumer_ends_while_what_claims_ahead_is_being_repeated(store: LeavingStore) -> None:

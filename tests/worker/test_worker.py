@@ -464,5 +464,5 @@ def test_a_part_of_a_batch_is_settled_without_the_others(queue: Queue) -> None:
         part = batch.part(list(batch)[1:3])
         assert [message.body for message in part] == [message.body for message in list(batch)[1:3]]
         part.ack()
-        batch.give_back()
+        batch.release(count=False)
     assert queue.counts().ready == len(batch) - 2

@@ -1,4 +1,4 @@
-"""``shardq consumers`` and ``shardq unlock``: who holds what, and giving it back for one that died."""
+"""``shardq consumers``: who holds what, and giving it back for one that died."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, LookCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.core.holding import ConsumerState
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 
-__all__ = ["ConsumerLine", "consumers", "lines", "unlock", "unlock_in"]
+__all__ = ["ConsumerLine", "consumers", "evict_from", "lines"]
 
 
 class ConsumerLine(msgspec.Struct, frozen=True):
@@ -25,11 +25,18 @@ class ConsumerLine(msgspec.Struct, frozen=True):
     queues: Sequence[str]
 
 
-@click.command(cls=LookCommand, example="shardq consumers orders")
+consumers = ExampleGroup(
+    name="consumers",
+    help="List consumers and what each holds, and evict one that died.",
+    example="shardq consumers list orders\nshardq consumers evict web-1-4711-9f86d081",
+)
+
+
+@consumers.command("list", cls=LookCommand, example="shardq consumers list orders")
 @click.argument("queue", metavar="[QUEUE]", required=False)
 @json_option
 @click.pass_obj
-def consumers(session: Session, queue: str | None, as_json: bool) -> None:
+def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
     """List consumers, and how much each of them holds.
 
     Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
@@ -44,23 +51,23 @@ def consumers(session: Session, queue: str | None, as_json: bool) -> None:
         print_columns([header, *(_row(line, now) for line in found)])
 
 
-@click.command(cls=ExampleCommand, example="shardq unlock web-1-4711-9f86d081")
+@consumers.command(example="shardq consumers evict web-1-4711-9f86d081")
 @click.argument("consumer", metavar="CONSUMER")
 @click.option("--queue", help="Only what it holds of this queue.")
 @click.option("--force", is_flag=True, help="Even if the consumer may be alive.")
 @json_option
 @click.pass_obj
-def unlock(session: Session, consumer: str, queue: str | None, force: bool, as_json: bool) -> None:
+def evict(session: Session, consumer: str, queue: str | None, force: bool, as_json: bool) -> None:
     """Give back at once what a dead consumer holds.
 
-    CONSUMER is its name or its id, as `shardq consumers` shows them. The deliveries count, as at the end of a lease.
+    CONSUMER is its name or its id, as `shardq consumers list` shows. The deliveries count, as at the end of a lease.
     One that was seen within 16 seconds, or whose leases are younger than half of its visibility timeout, may be at
     work: it keeps what it holds, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
     queue knows the consumer.
     """
-    given = unlock_in(session.client, _queues(session.client, queue), consumer, force=force)
+    given = evict_from(session.client, _queues(session.client, queue), consumer, force=force)
     if as_json:
-        print_json({"unlocked": given})
+        print_json({"released": given})
     else:
         note(f"{many(given, 'message')} given back")
 
@@ -77,7 +84,7 @@ def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
     ]
 
 
-def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
+def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
     """Give back what a consumer holds of all these queues; returns how many messages.
 
     Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the others.
@@ -85,7 +92,7 @@ def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bo
     given, refusals, unknown = 0, list[ConsumerAlive](), list[ShardqError]()
     for queue in queues:
         try:
-            given += client.queue(queue).unlock(consumer, force=force)
+            given += client.queue(queue).evict(consumer, force=force)
         except ConsumerAlive as error:
             refusals.append(error)
         except (ConsumerNotFound, QueueNotFound) as error:  # or it was deleted since it was listed
@@ -96,7 +103,7 @@ def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bo
         raise (
             unknown[0]
             if len(unknown) == 1
-            else ConsumerNotFound(f"no queue has a consumer {consumer!r}: `shardq consumers` shows them")
+            else ConsumerNotFound(f"no queue has a consumer {consumer!r}: `shardq consumers list` shows them")
         )
     return given
 

@@ -147,7 +147,7 @@ def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) ->
                 rest = batch[position + 1 :]
             if settle is Settle.AFTER:
                 batch.part(batch[:position]).ack()
-            batch.part(rest).give_back()
+            batch.part(rest).release(count=False)
             raise
 
 
@@ -178,7 +178,7 @@ def _look_for_large(batch: Batch, settle: Settle) -> None:
     if settle is Settle.NEVER or not large:
         return
     if settle is Settle.AFTER:
-        batch.give_back()
+        batch.release(count=False)
         raise InvalidMessage(
             f"{_large(large[0])} is not printed with --json, so it is not acked: receive it without --json or with "
             "--output, or look at it with --no-ack"

@@ -87,7 +87,7 @@ class LiveSettings:
             settings = known.change(changes)
             check_store(settings, self._store.capabilities)
             if settings.layout != known.layout:
-                self._retry(self._store.prepare, settings.layout.all_shards(self._name))
+                self._retry(self._store.create_shards, settings.layout.all_shards(self._name))
             encoded = with_duties(settings.encode(), duties_of(seen))
             record = QueueRecord(self._name, encoded, seen.version + 1)
             if self._retry.surely(partial(self._are, settings), self._store.update_queue, record):

@@ -86,7 +86,7 @@ class UniqueKeys:
         """Change the entries of several keys, each for itself."""
         wanted = [KeyChange(key, _text(before), _text(after)) for key, before, after in changes]
         context = self._context
-        found = context.retry(context.store.exchange_keys, context.name, wanted) if wanted else ()
+        found = context.retry(context.store.compare_and_set_keys, context.name, wanted) if wanted else ()
         return [None if value is None else Holder.decode(value) for value in found]
 
     def look(self, key: str) -> Holder | None:

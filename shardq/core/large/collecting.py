@@ -91,7 +91,7 @@ def _owners(bodies: QueueContext, body: LargeBody) -> Iterator[Bundle]:
 def _collect(bodies: QueueContext, shard: Shard) -> int:
     stored = _stored(bodies, shard)
     if not stored:
-        bodies.retry(bodies.store.forget, shard)
+        bodies.retry(bodies.store.drop_if_empty, shard)
         return 0
     is_young = _is_young(bodies)
     nobodys = [

@@ -126,5 +126,5 @@ def bodies_queue(context: QueueContext) -> QueueContext:
     if found is not None:
         return found
     context.retry(context.store.create_queue, QueueRecord.new(BODIES, SETTINGS.encode()))
-    context.retry(context.store.prepare, SETTINGS.layout.all_shards(BODIES))
+    context.retry(context.store.create_shards, SETTINGS.layout.all_shards(BODIES))
     return context.sibling(BODIES)

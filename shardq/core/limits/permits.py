@@ -127,7 +127,7 @@ def create_permits_queue(store: Store, retry: Retry, limit: str, settings: Queue
     plain = settings.change({"shards": 1, "time_shards": 1, "max_deliveries": None})
     created = retry(store.create_queue, QueueRecord.new(name, plain.encode()))
     with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
-        retry(store.prepare, plain.layout.all_shards(name))
+        retry(store.create_shards, plain.layout.all_shards(name))
     return created
 
 

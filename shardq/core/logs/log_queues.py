@@ -145,7 +145,7 @@ def _begin(kind: LogKind, context: QueueContext) -> Log | None:
     plain = QueueSettings(shards=_shards(store), time_shards=1, max_deliveries=None)
     record = QueueRecord.new(name, plain.encode())
     if retry(store.create_queue, record):
-        retry(store.prepare, plain.layout.all_shards(name))
+        retry(store.create_shards, plain.layout.all_shards(name))
         if not _is_there(context):  # who deleted it meanwhile may not have seen the log
             retry(store.drop_queue, name, record)
             return None

@@ -24,7 +24,7 @@ from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Claim, Claimed, Enlisted, Finish
+from shardq.storage.requests import Claim, Claimed, Finish, Registration
 from shardq.storage.writing import telling_done
 
 __all__ = ["QueueClaims"]
@@ -151,7 +151,7 @@ class QueueClaims:
         self._enlisted_at = now
         return True
 
-    def enlisted(self, told: Enlisted | None) -> None:
+    def enlisted(self, told: Registration | None) -> None:
         """Take over what was told when it was counted; None: there is no such queue."""
         self._context.live.accept(told.record if told else None)
         if told is not None:
@@ -163,11 +163,11 @@ class QueueClaims:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
         return self._is_first and self.upkeep.has_to_sweep(now)
 
-    def resign(self) -> None:
+    def deregister(self) -> None:
         """Count as a live consumer no longer."""
         retry, store = self._context.retry, self._context.store
         with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
-            retry(store.resign, self._context.name, self._enlisted_as)
+            retry(store.deregister_consumer, self._context.name, self._enlisted_as)
 
     def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim what the last survey has found, for up to half a second after it, while nothing else is due.

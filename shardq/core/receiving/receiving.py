@@ -24,7 +24,7 @@ from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
-from shardq.storage.requests import Enlisted
+from shardq.storage.requests import Registration
 
 __all__ = ["Receiving"]
 
@@ -173,11 +173,11 @@ class Receiving:
         for queue in self.queues.values():
             queue.counts = counts
 
-    def resign(self) -> None:
+    def deregister(self) -> None:
         """Count as a live consumer no longer."""
         self._sweeping.close()
         for queue in self.queues.values():
-            queue.resign()
+            queue.deregister()
 
     def _fill(
         self,
@@ -258,9 +258,9 @@ class Receiving:
         for queue, known in told:
             queue.enlisted(known)
 
-    def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Enlisted | None]]:
+    def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Registration | None]]:
         names = [queue.name for queue in queues]
-        told = self._retry(self._store.enlist, names, self._enlisted_as, ENLIST_LIFETIME)
+        told = self._retry(self._store.register_consumer, names, self._enlisted_as, ENLIST_LIFETIME)
         return list(zip(queues, told, strict=True))
 
     def _claim(

@@ -147,7 +147,7 @@ def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[
         give_back_unseen(source, claimed)
     finally:
         keeper.stop()
-        receiving.resign()
+        receiving.deregister()
 
 
 def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Selection]:

@@ -73,7 +73,7 @@ _MINUTE = 60_000_000
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_sends``."""
+    """A way into a queue, and what it obeys (docs/design/sending.md). Hooks see sends only: see ``plan_sends``."""
 
     obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
     obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes

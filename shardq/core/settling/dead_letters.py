@@ -120,7 +120,7 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
     created = retry(store.create_queue, record)
     try:
         with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
-            retry(store.prepare, plain.layout.all_shards(name))
+            retry(store.create_shards, plain.layout.all_shards(name))
     except REFUSED:
         if created:
             retry(store.drop_queue, name, record)

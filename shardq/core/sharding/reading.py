@@ -16,7 +16,7 @@ After a signal the reader claims without a survey, if the last two claims got so
 first. What else there is, the next survey finds.
 
 A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
-(decision 22). A survey with a deep look does not read the directory, and so costs no more requests.
+(docs/design/sharding.md). A survey with a deep look does not read the directory, and so costs no more requests.
 """
 
 from __future__ import annotations
@@ -335,6 +335,6 @@ class ShardReader:
         for shard in sorted(unused, key=lambda shard: self._known[shard].forget_at):
             self._known[shard].tried_to_forget(now)
             with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
-                self._store.forget(shard)
+                self._store.drop_if_empty(shard)
             if self._timer() >= until:
                 return

@@ -10,9 +10,9 @@ from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
 from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Enlisted
+from shardq.storage.requests import Registration
 
-__all__ = ["drop", "enlist", "resign", "seen"]
+__all__ = ["deregister_consumer", "drop", "register_consumer", "seen"]
 
 _ENLIST = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
 _LIVE = "SELECT queue, name, expires_at FROM consumer WHERE queue IN ?"
@@ -21,9 +21,9 @@ _DROP = "DELETE FROM consumer USING TIMESTAMP ? WHERE queue = ?"
 _GRACE = 60
 
 
-def enlist(
+def register_consumer(
     session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Enlisted | None, ...]:
+) -> tuple[Registration | None, ...]:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
     Three reads tell everything of all queues, and one write enters the consumer in ten of them.
@@ -41,7 +41,7 @@ def enlist(
         if expires_at > now:
             live[name].append(each)
     told = {
-        queue: Enlisted(
+        queue: Registration(
             record,
             tuple(sorted(live[called[queue]])),
             tuple(replace(shard, queue=queue) for shard in listed[called[queue]]),
@@ -51,7 +51,7 @@ def enlist(
     return tuple(told.get(name) for name in names)
 
 
-def resign(session: Session, queue: str, name: str) -> None:
+def deregister_consumer(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     session.write([(_RESIGN, (queue, name))])
 

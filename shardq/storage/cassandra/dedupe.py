@@ -76,7 +76,7 @@ class KeyMethods(ABC):
         """Mark the entries' messages as stored."""
         _confirm(self.session, self.incarnations.of(self.session, queue), entries, self.now())
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
         enters = any(change.before is None for change in changes)
         named = self.incarnations.require if enters else self.incarnations.of

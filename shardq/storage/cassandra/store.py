@@ -35,7 +35,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -44,6 +43,7 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
+    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -149,7 +149,7 @@ class CassandraStore(KeyMethods):
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         """Do nothing: a shard is rows of tables that are there."""
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
@@ -182,7 +182,7 @@ class CassandraStore(KeyMethods):
             self.entered.heal(self.session, [probe.shard for probe in probes if not probe.empty])
         return probes
 
-    def forget(self, shard: Shard) -> bool:
+    def drop_if_empty(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
         place, rows = self.place(shard), self._of(shard)
         if not rows.is_empty(place):
@@ -264,14 +264,18 @@ class CassandraStore(KeyMethods):
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
         """Count the consumer among the live ones of each of these queues, all at the same time."""
         self._check_schema()
-        return consumers.enlist(self.session, self.incarnations, queues, consumer, lifetime, self.now())
+        return consumers.register_consumer(
+            self.session, self.incarnations, queues, consumer, lifetime, self.now()
+        )
 
-    def resign(self, queue: str, consumer: str) -> None:
+    def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self.session, self.incarnations.of(self.session, queue), consumer)
+        consumers.deregister_consumer(self.session, self.incarnations.of(self.session, queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

@@ -16,9 +16,9 @@ from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNT
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Enlisted, QueueRecord
+from shardq.storage.requests import QueueRecord, Registration
 
-__all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign", "seen"]
+__all__ = ["CONSUMERS", "deregister_consumer", "drop", "expire", "register_consumer", "seen"]
 
 CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,9 +28,9 @@ _RECORD, _VERSION, _CONSUMER, _SHARD = "record", "version", "consumer", "shard"
 _MOST = 1_000
 
 
-def enlist(
+def register_consumer(
     session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Enlisted | None, ...]:
+) -> tuple[Registration | None, ...]:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
     These are two requests, a write and a read, where this client knows what the queues are called in the database.
@@ -52,13 +52,13 @@ class _Told(msgspec.Struct, frozen=True):
     live: dict[str, list[str]]
     shards: dict[str, list[Shard]]
 
-    def of(self, queue: str) -> Enlisted | None:
+    def of(self, queue: str) -> Registration | None:
         """What is known of the queue; None if it does not exist."""
         if (record := self.records.get(queue)) is None:
             return None
         name = self.called[queue]
         shards = tuple(replace(shard, queue=queue) for shard in sorted(self.shards.get(name, ())))
-        return Enlisted(record, tuple(sorted(self.live.get(name, ()))), shards)
+        return Registration(record, tuple(sorted(self.live.get(name, ()))), shards)
 
 
 def _counted(
@@ -122,7 +122,7 @@ def _beside(collection: str, wanted: Document, shown: Document) -> Document:
     return {"$unionWith": {"coll": collection, "pipeline": stages}}
 
 
-def resign(session: Session, queue: str, name: str) -> None:
+def deregister_consumer(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     _uncount(session, [queue], name)
 

@@ -48,7 +48,7 @@ class KeyMethods(ABC):
         """Mark the entries' messages as stored."""
         _confirm(self.session, self.incarnations.of(queue), entries)
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
         if any(change.before is None and change.after is not None for change in changes):
             return exchange(self.session, self.incarnations.require(queue), changes)

@@ -30,9 +30,9 @@ __all__ = [
     "SHARDS",
     "Open",
     "drop",
+    "drop_if_empty",
     "enter",
     "enter_again",
-    "forget",
     "key",
     "listing",
     "of_queue",
@@ -146,7 +146,7 @@ def _list(database: Database[Document], shard: Shard) -> None:
     database[SHARDS].update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
 
 
-def forget(session: Session, opened: Open, shard: Shard) -> bool:
+def drop_if_empty(session: Session, opened: Open, shard: Shard) -> bool:
     """Take the shard out of the directory if it holds nothing; True when it is no longer listed.
 
     One that holds something stays closed until the next append to it.

@@ -149,9 +149,9 @@ class JoinedStore(WrappedStore):
             self._insert(request.append.shard, place, request.append.bundles)
         return missing
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys of messages that are finished; a new one is refused."""
-        self._check("exchange_keys")
+        self._check("compare_and_set_keys")
         if any(change.before is None for change in changes):
             raise _refused("a unique key")
         return dedupe.exchange(self._session, self._incarnations.of(queue), changes)

@@ -41,7 +41,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -50,6 +49,7 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
+    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -147,7 +147,7 @@ class MongoStore(KeyMethods):
 
     # -- shards --------------------------------------------------------------------------------------------
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         """Note that the shards may come to be. Their collections are made when they are first written."""
         room = self.client.collections.room
         for queue in {shard.queue for shard in shards}:
@@ -180,9 +180,11 @@ class MongoStore(KeyMethods):
         probes = tuple(replace(probe, shard=shard) for probe, shard in zip(seen.probes, shards, strict=True))
         return probes, seen.called
 
-    def forget(self, shard: Shard) -> bool:
+    def drop_if_empty(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
-        return self._within(shard, partial(directory.forget, self.session, self.client.collections), bool)
+        return self._within(
+            shard, partial(directory.drop_if_empty, self.session, self.client.collections), bool
+        )
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
@@ -270,13 +272,17 @@ class MongoStore(KeyMethods):
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
         """Count the consumer among the live ones of all these queues, in two requests once they are known."""
-        return consumers.enlist(self.session, self.incarnations, queues, consumer, lifetime, self.now())
+        return consumers.register_consumer(
+            self.session, self.incarnations, queues, consumer, lifetime, self.now()
+        )
 
-    def resign(self, queue: str, consumer: str) -> None:
+    def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self.session, self.incarnations.of(queue), consumer)
+        consumers.deregister_consumer(self.session, self.incarnations.of(queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 
 from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Enlisted
+from shardq.storage.requests import Registration
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["enlist", "expire", "resign", "seen"]
+__all__ = ["deregister_consumer", "expire", "register_consumer", "seen"]
 
 _ENLIST = """
     INSERT INTO consumer (queue, name, expires_at) VALUES (?1, ?2, ?3)
@@ -21,23 +21,25 @@ _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
 _EXPIRE = "DELETE FROM consumer WHERE queue = ? AND expires_at <= ?"
 
 
-def enlist(
+def register_consumer(
     sql: sqlite3.Connection, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Enlisted | None, ...]:
+) -> tuple[Registration | None, ...]:
     """Count the consumer among the live ones of each queue; None for one that does not exist."""
     return tuple(_enlist(sql, name, consumer, lifetime, now) for name in names)
 
 
-def _enlist(sql: sqlite3.Connection, queue: str, consumer: str, lifetime: int, now: int) -> Enlisted | None:
+def _enlist(
+    sql: sqlite3.Connection, queue: str, consumer: str, lifetime: int, now: int
+) -> Registration | None:
     record = queues.load(sql, queue)
     if record is None:
         return None
     sql.execute(_ENLIST, (queue, consumer, now + lifetime))
     live = tuple(each for (each,) in sql.execute(_LIVE, (queue, now)))
-    return Enlisted(record, live, directory.listing(sql, queue))
+    return Registration(record, live, directory.listing(sql, queue))
 
 
-def resign(sql: sqlite3.Connection, queue: str, name: str) -> None:
+def deregister_consumer(sql: sqlite3.Connection, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     sql.execute(_RESIGN, (queue, name))
 

@@ -49,7 +49,7 @@ class KeyMethods:
         """Mark the entries' messages as stored."""
         self.session.write(lambda sql, _: _confirm(sql, queue, entries), durable=False)
 
-    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Look at the keys; change them in one transaction where some stand as the caller saw them."""
         standing = self.session.read(lambda sql: _look(sql, queue, changes))
         if all(

@@ -18,7 +18,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -27,6 +26,7 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
+    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -166,7 +166,7 @@ class SqliteStore(KeyMethods):
 
     # -- shards --------------------------------------------------------------------------------------------
 
-    def prepare(self, shards: Sequence[Shard]) -> None:
+    def create_shards(self, shards: Sequence[Shard]) -> None:
         """Do nothing: a shard is rows of tables that are there."""
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
@@ -183,9 +183,9 @@ class SqliteStore(KeyMethods):
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         return self.session.read(lambda sql: probing.probe(sql, shards, self.now()))
 
-    def forget(self, shard: Shard) -> bool:
+    def drop_if_empty(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
-        return self.session.write(lambda sql, _: directory.forget(sql, shard), durable=False)
+        return self.session.write(lambda sql, _: directory.drop_if_empty(sql, shard), durable=False)
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
@@ -261,15 +261,17 @@ class SqliteStore(KeyMethods):
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+    def register_consumer(
+        self, queues: Sequence[str], consumer: str, lifetime: int
+    ) -> tuple[Registration | None, ...]:
         """Count the consumer among the live ones of all these queues, in one transaction."""
         if self.session.identity() is None:
             return (None,) * len(queues)
-        return self.session.write(consumers.enlist, queues, consumer, lifetime, durable=False)
+        return self.session.write(consumers.register_consumer, queues, consumer, lifetime, durable=False)
 
-    def resign(self, queue: str, consumer: str) -> None:
+    def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        self.session.write(lambda sql, _: consumers.resign(sql, queue, consumer), durable=False)
+        self.session.write(lambda sql, _: consumers.deregister_consumer(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

@@ -89,11 +89,13 @@ class Bench:
         self.shards.append(shard)
         return shard
 
-    def enlist(
+    def register_consumer(
         self, consumer: str, lifetime: float, *queues: str, by: Store | None = None
     ) -> tuple[str, ...]:
         """Enlist a consumer for so many seconds; the live ones of the last queue, or of the bench's own."""
-        told = (by or self.store).enlist(queues or (self.queue,), consumer, self.duration(lifetime))[-1]
+        told = (by or self.store).register_consumer(
+            queues or (self.queue,), consumer, self.duration(lifetime)
+        )[-1]
         assert told is not None
         return told.consumers
 
@@ -106,7 +108,7 @@ class Bench:
         """Take the shard out of the directory, which may need a second try; False when it is not empty."""
         store, shard = by or self.store, shard or self.shard
         for _ in range(300):
-            if store.forget(shard):
+            if store.drop_if_empty(shard):
                 return True
             if store.count(shard) != ShardCounts():
                 return False

@@ -19,7 +19,7 @@ class ConsumerContract(Contract):
 
     def test_consumers_see_each_other_in_order(self, bench: Bench) -> None:
         self._enlist(bench, "b")
-        bench.other.enlist([bench.queue], "c", bench.duration(60))
+        bench.other.register_consumer([bench.queue], "c", bench.duration(60))
         assert self._enlist(bench, "a") == ("a", "b", "c")
 
     def test_enlisting_again_changes_nothing_but_the_lifetime(self, bench: Bench) -> None:
@@ -46,21 +46,21 @@ class ConsumerContract(Contract):
     def test_a_consumer_that_resigned_is_no_longer_live(self, bench: Bench) -> None:
         self._enlist(bench, "one")
         self._enlist(bench, "two")
-        bench.other.resign(bench.queue, "one")
+        bench.other.deregister_consumer(bench.queue, "one")
         assert self._enlist(bench, "two") == ("two",)
 
     def test_resigning_is_harmless_when_repeated(self, bench: Bench) -> None:
-        bench.store.resign(bench.queue, "stranger")
+        bench.store.deregister_consumer(bench.queue, "stranger")
         self._enlist(bench, "one")
-        bench.store.resign(bench.queue, "one")
-        bench.store.resign(bench.queue, "one")
+        bench.store.deregister_consumer(bench.queue, "one")
+        bench.store.deregister_consumer(bench.queue, "one")
         assert self._enlist(bench, "one") == ("one",)
 
     def test_the_consumers_of_queues_are_separate(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
         self._enlist(bench, "one")
-        assert bench.enlist("two", 60, other) == ("two",)
-        bench.store.resign(other, "one")
+        assert bench.register_consumer("two", 60, other) == ("two",)
+        bench.store.deregister_consumer(other, "one")
         assert self._enlist(bench, "one") == ("one",)
 
     def test_a_consumer_is_enlisted_in_several_queues_at_once_and_told_of_each(self, bench: Bench) -> None:
@@ -69,11 +69,11 @@ class ConsumerContract(Contract):
         shards = [bench.shard_of(queue, 2, place) for place, queue in enumerate(queues)]
         for shard in shards:
             bench.given(shard=shard)
-        bench.enlist("gone", 10, *queues)
-        bench.enlist("b", 600, queues[1])
+        bench.register_consumer("gone", 10, *queues)
+        bench.register_consumer("b", 600, queues[1])
         bench.advance(20)
         # When a consumer is enlisted in all
-        told = bench.store.enlist([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
+        told = bench.store.register_consumer([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
         # Then it knows of each what others would tell
         assert told[-1] is None
         for queue, each, live in zip(queues, told, (("a",), ("a", "b"), ("a",)), strict=False):
@@ -85,20 +85,20 @@ class ConsumerContract(Contract):
     def test_enlisting_in_many_queues_is_no_different(self, bench: Bench) -> None:
         queues = [bench.queue, *(bench.new_queue() for _ in range(24))]
         for name in ("one", "two", "one"):
-            told = bench.store.enlist(queues, name, bench.duration(60))
+            told = bench.store.register_consumer(queues, name, bench.duration(60))
         assert [each and each.consumers for each in told] == [("one", "two")] * 25
-        assert bench.store.enlist([], "one", bench.duration(60)) == ()
+        assert bench.store.register_consumer([], "one", bench.duration(60)) == ()
 
     def test_a_queue_that_is_created_again_has_no_consumer_of_before(self, bench: Bench) -> None:
         other = bench.new_queue()
-        bench.store.enlist([bench.queue, other], "before", bench.duration(600))
+        bench.store.register_consumer([bench.queue, other], "before", bench.duration(600))
         bench.given()
         bench.other.drop_queue(bench.queue)
-        (gone, there) = bench.store.enlist([bench.queue, other], "after", bench.duration(600))
+        (gone, there) = bench.store.register_consumer([bench.queue, other], "after", bench.duration(600))
         assert gone is None
         assert there is not None
         assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
-        (told, _) = bench.store.enlist([bench.queue, other], "after", bench.duration(600))
+        (told, _) = bench.store.register_consumer([bench.queue, other], "after", bench.duration(600))
         assert told is not None
         assert (told.record.settings, told.consumers, told.shards) == (b"again", ("after",), ())
 
@@ -120,8 +120,8 @@ class ConsumerContract(Contract):
 
     def test_who_resigned_or_is_of_another_queue_is_not_known(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
-        bench.enlist("one", 60, bench.queue, other)
-        bench.store.resign(other, "one")
+        bench.register_consumer("one", 60, bench.queue, other)
+        bench.store.deregister_consumer(other, "one")
         assert bench.store.seen_consumers(other) == ()
         assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["one"]
         assert bench.store.seen_consumers(f"{bench.queue}-absent") == ()
@@ -149,4 +149,4 @@ class ConsumerContract(Contract):
         assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["after"]
 
     def _enlist(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
-        return bench.enlist(name, lifetime)
+        return bench.register_consumer(name, lifetime)

@@ -51,11 +51,11 @@ class DirectoryContract(Contract):
 
     def test_a_shard_with_messages_in_any_state_is_not_forgotten(self, bench: Bench) -> None:
         bench.given(2)
-        assert bench.store.forget(bench.shard) is False
+        assert bench.store.drop_if_empty(bench.shard) is False
         taken = bench.claim()
-        assert bench.store.forget(bench.shard) is False
+        assert bench.store.drop_if_empty(bench.shard) is False
         bench.release(*taken.spans, delay=600)
-        assert bench.store.forget(bench.shard) is False
+        assert bench.store.drop_if_empty(bench.shard) is False
         assert bench.shard in bench.other.shards(bench.queue)
 
     def test_a_forgotten_shard_is_listed_again_with_its_next_message(self, bench: Bench) -> None:

@@ -61,7 +61,7 @@ class DropContract(Contract):
             bench.ack(taken.span(0, 1), keep=True, shard=shard)
             bench.ack(taken.span(2, 1), shard=shard)
         bench.store.reserve_keys(name, [DedupeEntry("key", "m1")], bench.duration(60))
-        bench.enlist("consumer", 60, name)
+        bench.register_consumer("consumer", 60, name)
         # When the queue is dropped by another client
         bench.drop(name)
         # Then no row of any kind remains, but for the ids that a store may remember for a while

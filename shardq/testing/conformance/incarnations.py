@@ -68,7 +68,7 @@ class IncarnationContract(Contract):
         bench.ack(*bench.claim(1, shard=other).spans, keep=True, shard=other)
         bench.other.reserve_keys(bench.queue, [DedupeEntry("k", "m1")], bench.duration(600))
         bench.other.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
-        bench.enlist("before", 600)
+        bench.register_consumer("before", 600)
         _again(bench)
         bench.advance(40)
         for shard in (bench.shard, other):
@@ -77,7 +77,7 @@ class IncarnationContract(Contract):
             assert bench.other.probe([shard], deep=True)[0].empty
             assert bench.other.count(shard).oldest is None
         assert bench.other.shards(bench.queue) == ()
-        assert bench.enlist("after", 60, by=bench.other) == ("after",)
+        assert bench.register_consumer("after", 60, by=bench.other) == ("after",)
         entry = DedupeEntry("k", "m2")
         assert bench.other.reserve_keys(bench.queue, [entry], bench.duration(60)) == (entry,)
 
@@ -86,7 +86,7 @@ class IncarnationContract(Contract):
         bundle = bench.given(6)
         stale = bench.claim(5)
         bench.store.reserve_keys(bench.queue, [DedupeEntry("k", "m1")], bench.duration(600))
-        bench.enlist("before", 600)
+        bench.register_consumer("before", 600)
         _again(bench)
         bench.append(bundle, by=bench.other)
         held = bench.claim(4, lease=600, by=bench.other)
@@ -107,7 +107,7 @@ class IncarnationContract(Contract):
         with suppress(QueueNotFound):
             bench.store.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
         with suppress(QueueNotFound):
-            bench.store.resign(bench.queue, "before")
+            bench.store.deregister_consumer(bench.queue, "before")
         # Then everything is as the second one left it
         assert bench.held() == sorted(held.messages)
         assert bench.stored() == of_bundle(bundle)

@@ -68,7 +68,7 @@ class LeftoverContract(Contract):
         bench.given(3)
         bench.ack(*bench.claim().spans)
         bench.store.reserve_keys(bench.queue, [DedupeEntry("key", "m")], 60_000_000)
-        bench.store.enlist([bench.queue], "consumer", 60_000_000)
+        bench.store.register_consumer([bench.queue], "consumer", 60_000_000)
         # When it is swept a day later
         bench.advance(24 * 3600)
         assert bench.sweep() > 0
@@ -86,11 +86,11 @@ class LeftoverContract(Contract):
     def test_a_sweep_leaves_keys_and_consumers_that_are_alive(self, bench: Bench) -> None:
         entry = DedupeEntry("key", "m")
         bench.store.reserve_keys(bench.queue, [entry], bench.duration(3600))
-        bench.enlist("one", 3600)
+        bench.register_consumer("one", 3600)
         bench.sweep()
         again = DedupeEntry("key", "another")
         assert bench.store.reserve_keys(bench.queue, [again], bench.duration(3600)) == (entry,)
-        assert bench.enlist("two", 3600) == ("one", "two")
+        assert bench.register_consumer("two", 3600) == ("one", "two")
 
     def _nothing_is_left(self, bench: Bench) -> None:
         assert bench.stored() == []

@@ -56,14 +56,14 @@ class NameContract(Contract):
         bundles = {shard: bench.given(2, shard=shard) for shard in (bench.shard, there)}
         for shard in bundles:
             bench.store.reserve_keys(shard.queue, [DedupeEntry("k", f"of {shard}")], bench.duration(600))
-            bench.enlist(f"of {shard.queue}", 600, shard.queue)
+            bench.register_consumer(f"of {shard.queue}", 600, shard.queue)
         # When both are swept
         for shard in bundles:
             bench.other.sweep(Sweep(shard.queue, 0))
         # Then each has what it had
         for shard, bundle in bundles.items():
             assert bench.other.shards(shard.queue) == (shard,)
-            assert bench.enlist("x", 60, shard.queue, by=bench.other)[0] == f"of {shard.queue}"
+            assert bench.register_consumer("x", 60, shard.queue, by=bench.other)[0] == f"of {shard.queue}"
             (entry,) = bench.other.reserve_keys(shard.queue, [DedupeEntry("k", "another")], 0)
             assert entry.message_id == f"of {shard}"
             assert bench.claim(shard=shard).messages == of_bundle(bundle)

@@ -145,7 +145,7 @@ class TransactionContract(ApplicationContract, Contract):
         claim = Claim(bench.shard, b"the token of one"[:16], 2, bench.duration(LONG))
         for ask in (
             lambda: within.reserve_keys(bench.queue, [DedupeEntry("k", "m1")], bench.duration(LONG)),
-            lambda: within.exchange_keys(bench.queue, [KeyChange("k", None, "v1")]),
+            lambda: within.compare_and_set_keys(bench.queue, [KeyChange("k", None, "v1")]),
             lambda: within.create_queue(QueueRecord(name, b"settings", 1)),
             lambda: within.claim(claim),
             lambda: within.purge(bench.shard),

@@ -38,7 +38,7 @@ class UniqueKeyContract(Contract):
 
     def test_an_entry_is_changed_by_whoever_names_what_stands(self, bench: Bench) -> None:
         self._exchange(bench, None, "v1")
-        (standing,) = bench.other.exchange_keys(bench.queue, [KeyChange("k", "v1", "v2")])
+        (standing,) = bench.other.compare_and_set_keys(bench.queue, [KeyChange("k", "v1", "v2")])
         assert standing == "v2"
         assert self._look(bench) == "v2"
 
@@ -66,7 +66,7 @@ class UniqueKeyContract(Contract):
         assert self._look(bench) == after
 
     def test_of_several_changes_those_are_made_whose_entry_stands(self, bench: Bench) -> None:
-        bench.store.exchange_keys(bench.queue, [KeyChange(key, None, "old") for key in "abd"])
+        bench.store.compare_and_set_keys(bench.queue, [KeyChange(key, None, "old") for key in "abd"])
         changes = [
             KeyChange("a", "old", "new"),
             KeyChange("b", "other", "new"),
@@ -74,11 +74,11 @@ class UniqueKeyContract(Contract):
             KeyChange("d", "old", None),
             KeyChange("e", "old", None),
         ]
-        assert bench.other.exchange_keys(bench.queue, changes) == ("new", "old", "new", None, None)
+        assert bench.other.compare_and_set_keys(bench.queue, changes) == ("new", "old", "new", None, None)
         assert self._listed(bench) == [KeyEntry("a", "new"), KeyEntry("b", "old"), KeyEntry("c", "new")]
 
     def test_no_changes_are_no_work(self, bench: Bench) -> None:
-        assert bench.store.exchange_keys(bench.queue, []) == ()
+        assert bench.store.compare_and_set_keys(bench.queue, []) == ()
 
     @pytest.mark.parametrize("key", KEYS)
     def test_a_unique_key_may_be_any_text(self, bench: Bench, key: str) -> None:
@@ -89,7 +89,7 @@ class UniqueKeyContract(Contract):
     def test_unique_keys_that_look_alike_are_different(self, bench: Bench) -> None:
         keys = ["k", "K", "k ", " k", "k\0", "\u00e9", "e\u0301", "1", "01"]
         changes = [KeyChange(key, None, f"v{i}") for i, key in enumerate(keys)]
-        assert bench.store.exchange_keys(bench.queue, changes) == tuple(each.after for each in changes)
+        assert bench.store.compare_and_set_keys(bench.queue, changes) == tuple(each.after for each in changes)
 
     def test_unique_keys_and_dedupe_keys_are_separate(self, bench: Bench) -> None:
         entry = DedupeEntry("k", "m1")
@@ -101,7 +101,7 @@ class UniqueKeyContract(Contract):
     def test_the_unique_keys_of_queues_are_separate(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
         self._exchange(bench, None, "v1")
-        assert bench.store.exchange_keys(other, [KeyChange("k", None, "v2")]) == ("v2",)
+        assert bench.store.compare_and_set_keys(other, [KeyChange("k", None, "v2")]) == ("v2",)
         assert self._look(bench) == "v1"
         assert bench.store.list_keys(other) == (KeyEntry("k", "v2"),)
 
@@ -122,7 +122,7 @@ class UniqueKeyContract(Contract):
 
     def test_entries_are_listed_page_by_page(self, bench: Bench) -> None:
         changes = [KeyChange(f"key {i}", None, f"v{i}") for i in range(250)]
-        bench.store.exchange_keys(bench.queue, changes)
+        bench.store.compare_and_set_keys(bench.queue, changes)
         found: list[KeyEntry] = []
         while page := bench.other.list_keys(bench.queue, found[-1].key if found else "", 40):
             assert len(page) <= 40
@@ -130,24 +130,24 @@ class UniqueKeyContract(Contract):
         assert sorted(found) == sorted(KeyEntry(each.key, each.after or "") for each in changes)
 
     def test_the_listing_goes_on_after_a_key_that_was_removed_meanwhile(self, bench: Bench) -> None:
-        bench.store.exchange_keys(bench.queue, [KeyChange(f"key {i}", None, "v") for i in range(30)])
+        bench.store.compare_and_set_keys(bench.queue, [KeyChange(f"key {i}", None, "v") for i in range(30)])
         seen: list[str] = []
         while page := bench.store.list_keys(bench.queue, seen[-1] if seen else "", 4):
             seen += [each.key for each in page]
-            bench.store.exchange_keys(bench.queue, [KeyChange(each.key, "v", None) for each in page])
+            bench.store.compare_and_set_keys(bench.queue, [KeyChange(each.key, "v", None) for each in page])
         assert sorted(seen) == sorted(f"key {i}" for i in range(30))
         assert bench.store.list_keys(bench.queue) == ()
 
     def test_a_dropped_queue_takes_its_unique_keys_with_it(self, bench: Bench) -> None:
         name = bench.new_queue(bench.queue + "1")
-        bench.store.exchange_keys(name, [KeyChange("k", None, "v1")])
+        bench.store.compare_and_set_keys(name, [KeyChange("k", None, "v1")])
         bench.drop(name)
         with pytest.raises(QueueNotFound):
-            bench.other.exchange_keys(name, [KeyChange("k", None, "v2")])
+            bench.other.compare_and_set_keys(name, [KeyChange("k", None, "v2")])
         bench.queues.remove(name)
         bench.new_queue(name)
         assert bench.other.list_keys(name) == ()
-        assert bench.other.exchange_keys(name, [KeyChange("k", None, "v3")]) == ("v3",)
+        assert bench.other.compare_and_set_keys(name, [KeyChange("k", None, "v3")]) == ("v3",)
 
     def test_of_many_that_enter_a_key_at_once_one_does(self, bench: Bench) -> None:
         standing = self._at_once(bench, None)
@@ -167,7 +167,7 @@ class UniqueKeyContract(Contract):
                 [
                     partial(
                         bench.persist,
-                        partial(client.exchange_keys, bench.queue, [KeyChange("k", before, f"v{i}")]),
+                        partial(client.compare_and_set_keys, bench.queue, [KeyChange("k", before, f"v{i}")]),
                     )
                     for i, client in enumerate(clients)
                 ]
@@ -175,11 +175,11 @@ class UniqueKeyContract(Contract):
         ]
 
     def _exchange(self, bench: Bench, before: str | None, after: str | None, *, key: str = "k") -> str | None:
-        (standing,) = bench.store.exchange_keys(bench.queue, [KeyChange(key, before, after)])
+        (standing,) = bench.store.compare_and_set_keys(bench.queue, [KeyChange(key, before, after)])
         return standing
 
     def _look(self, bench: Bench, key: str = "k") -> str | None:
-        (standing,) = bench.other.exchange_keys(bench.queue, [KeyChange(key, None, None)])
+        (standing,) = bench.other.compare_and_set_keys(bench.queue, [KeyChange(key, None, None)])
         return standing
 
     def _listed(self, bench: Bench) -> list[KeyEntry]:
