@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardq.base.clock import Clock
 from shardq.base.large_body import LargeBody
-from shardq.base.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
+from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage, RetryToken
 from shardq.base.receipt import MessageId, Receipt
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
@@ -12,9 +12,9 @@ from shardq.batch import Batch
 from shardq.client import Client, connect
 from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
+from shardq.core.consumer_states import ConsumerState
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
-from shardq.core.holding import ConsumerState
 from shardq.core.logs.event_log import Event, EventKind
 from shardq.errors import (
     BodyNotFound,
@@ -60,7 +60,6 @@ __all__ = [
     "JSON",
     "MSGPACK",
     "TEXT",
-    "Attempt",
     "Backoff",
     "Batch",
     "BodyNotFound",
@@ -116,6 +115,7 @@ __all__ = [
     "RepeatTooLate",
     "ReplayConflict",
     "Retry",
+    "RetryToken",
     "ScheduleExists",
     "ScheduleNotFound",
     "SchemaMismatch",

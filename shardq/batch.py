@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, overload
 
 from shardq.base.clock import to_datetime
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.core.settling.receipts import check_results
 from shardq.errors import InvalidSetting
 from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states

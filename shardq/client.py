@@ -10,7 +10,7 @@ import shardq.base  # so that annotations can name packages that are loaded when
 from shardq.base.clock import Clock, SystemClock, to_datetime
 from shardq.base.closing import Closing
 from shardq.base.shard import INTERNAL, listed
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.context.counters import Counts
@@ -19,7 +19,7 @@ from shardq.core.context.retry import RETRY_SECONDS
 from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
 from shardq.core.logs.event_log import write_entries
 from shardq.core.pinging import ping
-from shardq.core.queue_life import create_queue, delete_queue
+from shardq.core.queue_lifecycle import create_queue, delete_queue
 from shardq.core.receiving.expiring import drop_oldest
 from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused

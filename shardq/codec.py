@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import msgspec
 
 from shardq.base.large_body import LargeBody
+from shardq.base.texts import kind_of, shown
 from shardq.base.unreadable import UNREADABLE
-from shardq.base.wording import kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]

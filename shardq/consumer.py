@@ -18,7 +18,7 @@ from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.receiving.several_queues import InOrder, Turns
+from shardq.core.receiving.several_queues import QueueScheduler, StrictOrder
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.core.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -57,7 +57,7 @@ class Consumer(Closing):
         self,
         contexts: Sequence[QueueContext],
         *,
-        turns: Callable[[], Turns] | None = None,
+        turns: Callable[[], QueueScheduler] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -72,7 +72,7 @@ class Consumer(Closing):
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
         self._context = first = contexts[0]
-        turns = turns or partial(InOrder, [first.name])
+        turns = turns or partial(StrictOrder, [first.name])
         self._receiving = Receiving(
             contexts, identity, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns()
         )

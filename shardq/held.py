@@ -21,8 +21,8 @@ from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 
 __all__ = [
     "COUNT",
-    "Cover",
     "HeldSlice",
+    "LimitLease",
     "Named",
     "Selection",
     "SettleState",
@@ -49,7 +49,7 @@ COUNT = attrgetter("count")
 """Of a slice: how many messages are in it. Where that is asked often, ``sum(map(COUNT, slices))`` calls nothing."""
 
 
-class Cover(Protocol):
+class LimitLease(Protocol):
     """What has to be held for as long as messages are in flight: permits of a limit."""
 
     counting: threading.Lock
@@ -72,7 +72,7 @@ class HeldSlice:
     """Messages of one bundle under one claim. Positions are those within the slice, from 0."""
 
     failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
-    grant: Cover | None = None  # None: the queue has no limit
+    grant: LimitLease | None = None  # None: the queue has no limit
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
     untouched = True  # nothing of it is settled, as almost always

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 

@@ -9,14 +9,14 @@ from typing import Any, Unpack
 
 from shardq.base.large_body import no_large_body
 from shardq.base.receipt import MessageId
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
+from shardq.core.consumer_states import ConsumerState, consumer_states, evict
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
-from shardq.core.holding import ConsumerState, consumer_states, evict
 from shardq.core.large.bodies import open_body
 from shardq.core.large.collecting import collect_bodies
 from shardq.core.limits.queue_limits import check_limits

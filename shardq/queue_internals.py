@@ -18,8 +18,8 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, find_many, slices
 from shardq.core.context.unique_keys import UniqueKeys
-from shardq.core.receiving.several_queues import check_queues, turns_of
-from shardq.core.sending.doors import prepare
+from shardq.core.receiving.several_queues import check_queues, scheduler_of
+from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
@@ -69,7 +69,7 @@ def consumer_of(
 ) -> Consumer:
     """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
     contexts = [queue._context for queue in queues]
-    turns = partial(turns_of, check_queues([context.name for context in contexts]), weights, order)
+    turns = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
     turns()  # which checks them
     for context in contexts:
         if context.store is not contexts[0].store:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shardq.base.shard import Shard
-from shardq.core.sending import doors
+from shardq.core.sending import appending
 from shardq.storage.requests import Bundle
 
 __all__ = ["alike_appends"]
@@ -18,9 +18,9 @@ def alike_appends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compare all appends of one bundle id during a test, whoever makes them."""
     places: dict[bytes, object] = {}
     unlike: list[str] = []
-    attempt: Callable[[doors._Attempts], None] = doors._Attempts.__call__
+    attempt: Callable[[appending._Attempts], None] = appending._Attempts.__call__
 
-    def checked(attempts: doors._Attempts) -> None:
+    def checked(attempts: appending._Attempts) -> None:
         request = attempts.request
         for bundle in request.bundles:
             place = _place(request.shard, bundle)
@@ -28,7 +28,7 @@ def alike_appends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 unlike.append(f"{bundle.id.hex()}: {places[bundle.id]} and {place}")
         attempt(attempts)
 
-    monkeypatch.setattr(doors._Attempts, "__call__", checked)
+    monkeypatch.setattr(appending._Attempts, "__call__", checked)
     yield
     assert not unlike, f"appends of one id to several places: {unlike[:3]}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting
 
 __all__ = ["check_has_run", "check_runs", "function_named", "loading"]

@@ -11,12 +11,12 @@ import msgspec
 __all__ = [
     "DEFAULT_PRIORITY",
     "SEPARATOR",
-    "Attempt",
     "Bundle",
     "HeaderValue",
     "Headers",
     "OnConflict",
     "OutgoingMessage",
+    "RetryToken",
     "group_of",
     "lane_of",
     "stored_group",
@@ -63,7 +63,7 @@ def stored_group(group: str, lane: int) -> str:
     return f"{group}{SEPARATOR}{lane}" if lane else group
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class RetryToken(msgspec.Struct, frozen=True):
     """The bundle in which a message was sent. Repeating the send of the message stores this bundle again.
 
     Applications pass it on as it is.
@@ -72,7 +72,7 @@ class Attempt(msgspec.Struct, frozen=True):
     bundle: Bundle
 
     def __repr__(self) -> str:
-        return f"<Attempt {self.bundle.id.hex()}>"
+        return f"<RetryToken {self.bundle.id.hex()}>"
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,4 +98,4 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     on_conflict: OnConflict = "keep"
     id: str | None = None
-    attempt: Attempt | None = None
+    attempt: RetryToken | None = None

@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 
 __all__ = ["MOST_MESSAGES", "Rate"]

@@ -11,7 +11,7 @@ from typing import overload
 import msgspec
 
 from shardq.base.shard import NAME, Shard
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidReceipt
 
 __all__ = ["ID_PATTERN", "BundleIdRun", "MessageId", "Receipt", "SentIds"]

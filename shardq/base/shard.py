@@ -8,7 +8,7 @@ from zlib import crc32
 
 import msgspec
 
-from shardq.base.wording import kind_of, plain, shown
+from shardq.base.texts import kind_of, plain, shown
 from shardq.errors import InvalidName
 
 __all__ = [

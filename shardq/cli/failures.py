@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from shardq.base.wording import masked
+from shardq.base.texts import masked
 from shardq.errors import (
     BodyNotFound,
     ConsumerNotFound,

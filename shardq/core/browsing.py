@@ -13,7 +13,7 @@ from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
 from shardq.base.outgoing_message import group_of
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.codec import Codec
 from shardq.core.context.blocked import why_blocked
 from shardq.core.context.events import Entry

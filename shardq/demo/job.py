@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from shardq.base.wording import masked
+from shardq.base.texts import masked
 from shardq.demo.check import check_run
 from shardq.demo.download import get_flights
 from shardq.demo.plan import Options, Plan

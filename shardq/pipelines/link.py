@@ -9,7 +9,7 @@ import msgspec
 
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import HeaderValue
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.core.sending.prepared import are_several
 from shardq.errors import InvalidSetting
 from shardq.message import Message

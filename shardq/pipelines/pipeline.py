@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.client import Client, check_client
 from shardq.codec import BYTES, Codec, check_codec, codec_named
 from shardq.errors import QueueNotFound

@@ -13,11 +13,11 @@ from typing import Any
 
 from shardq.base.callables import check_has_run
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.client import Client
 from shardq.codec import BYTES, Codec
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.doors import prepare
+from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.sending.storing import send_once
 from shardq.errors import LeaseLost, OutcomeUnknown, QueueFull, QueuePaused, StoreUnavailable

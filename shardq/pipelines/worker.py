@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline, check_pipeline

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.planning.unit_costs import Cost, UnitCosts
 

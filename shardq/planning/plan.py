@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, Wanted, load
 from shardq.planning.unit_costs import UnitCosts, unit_costs

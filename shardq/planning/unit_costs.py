@@ -6,7 +6,7 @@ from importlib import resources
 
 import msgspec
 
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 
 __all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]

@@ -12,10 +12,10 @@ import msgspec
 
 from shardq.base.clock import to_datetime
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.sending.doors import too_large
+from shardq.core.sending.appending import too_large
 from shardq.core.sending.planned_bundles import choose_shard
 from shardq.core.sending.prepared import prepare_options, size_of
 from shardq.errors import (

@@ -13,7 +13,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 

@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, functions
 
 from shardq.errors import InvalidSetting
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 
 __all__ = ["isolate_failures"]
 
@@ -53,7 +53,7 @@ def isolate_failures(work: Work, *, url: str, queue: str, most: int = 10) -> Wor
     restarted.
     The rows need their columns ``id`` and ``receipt``.
     """
-    place = Place(url, queue)
+    place = QueueLocation(url, queue)
 
     def isolated(batch: DataFrame, batch_id: int) -> None:
         missing = {"id", "receipt"} - set(batch.columns)
@@ -100,7 +100,7 @@ def _once_more(work: Work, chosen: DataFrame, batch_id: int, failure: _Failed) -
     yield failure
 
 
-def _settle(rows: DataFrame, failed: Sequence[_Failed], place: Place) -> None:
+def _settle(rows: DataFrame, failed: Sequence[_Failed], place: QueueLocation) -> None:
     done = rows
     for failure in failed:
         reason = f"fails its batch: {_first_line(failure.error)}"[:REASON_LETTERS]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from shardq.base.shard import check_queue_name
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.spark.option_names import FOREVER, moment_of, nearest
 from shardq.storage.opening import HasUrl, check_between_processes

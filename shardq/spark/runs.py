@@ -31,7 +31,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shard
 from shardq.core.context.decision_log import Decision, DecisionLog
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.doors import RUN, admit
+from shardq.core.sending.appending import RUN, admit
 from shardq.core.sending.planned_bundles import PlannedBundle, check_groups
 from shardq.core.sending.prepared import expiry_of, size_of
 from shardq.core.sending.storing import store_sends

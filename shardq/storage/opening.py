@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from shardq.base.clock import Clock
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.storage.store import Store
 

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overlo
 
 import msgspec
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.client import Client, check_client
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.message import StoredMessage

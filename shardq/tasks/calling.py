@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from shardq.base.callables import check_runs
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.entries import MAX_ENTRY_BYTES
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected

@@ -22,7 +22,7 @@ import msgspec
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.receipt import ID_PATTERN, MessageId
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.core.sending.prepared import MAX_KEY_LENGTH

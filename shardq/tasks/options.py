@@ -11,7 +11,7 @@ import msgspec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, OnConflict
 from shardq.base.rate import Rate
 from shardq.base.shard import check_queue_name
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.schedules.schedule import CatchUp, Overlap

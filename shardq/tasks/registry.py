@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from shardq.base.callables import loading
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import OwnLock

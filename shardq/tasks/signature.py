@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, Unpack
 import msgspec
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, PartialSend
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.binding import Binding

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.core.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args, overload
 import msgspec
 
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.sending.prepared import prepare_options
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number

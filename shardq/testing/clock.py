@@ -6,7 +6,7 @@ import threading
 import time
 
 from shardq.base.clock import microseconds
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 
 __all__ = ["ManualClock", "ManualTimer"]

@@ -16,7 +16,7 @@ from shardq.base.clock import microseconds
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
-from shardq.core.context.joining import Joining
+from shardq.core.context.group_commit import GroupCommit
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.held import HeldSlice
@@ -122,7 +122,7 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
-    joining: Joining[Any, Any] = (
+    joining: GroupCommit[Any, Any] = (
         opened._contexts.joiner.joining if isinstance(opened, Client) else opened._joining
     )
     return joining.waiting()

@@ -16,7 +16,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.doors import Door, append
+from shardq.core.sending.appending import AppendPolicy, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import StoreUnavailable
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -24,9 +24,9 @@ from shardq.storage.bundle_id import made_at, repeatable_bundle_id
 from shardq.storage.requests import Peek
 from shardq.topics.envelopes import Copies
 
-__all__ = ["RELAY", "Place", "empty"]
+__all__ = ["RELAY", "CopyTarget", "empty"]
 
-RELAY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+RELAY = AppendPolicy(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 """What was published is let in: its publisher was told that it is."""
 
 _SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id after its message is finished
@@ -35,7 +35,7 @@ _MARK = encode_bundle(BundleData([b""]))
 _LAST_PRIORITY = 9
 
 
-class Place(msgspec.Struct, frozen=True):
+class CopyTarget(msgspec.Struct, frozen=True):
     """Where the copies of a round go in the queue of one subscription. The same for all who carry out the round."""
 
     queue: str

@@ -14,7 +14,7 @@ import msgspec
 
 from shardq.base.clock import from_datetime
 from shardq.base.outgoing_message import Headers, HeaderValue, OutgoingMessage
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.codec import Codec
 from shardq.core.sending.prepared import check_bodies, check_headers, size_of
 from shardq.errors import InvalidMessage, MessageTooLarge

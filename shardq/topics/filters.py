@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardq.base.outgoing_message import Headers, HeaderValue
-from shardq.base.wording import kind_of, plain, shown
+from shardq.base.texts import kind_of, plain, shown
 from shardq.core.sending.prepared import check_headers
 from shardq.errors import InvalidMessage
 from shardq.topics.names import InvalidFilter

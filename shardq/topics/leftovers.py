@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from shardq.core.context.queue_context import QueueContexts
 from shardq.core.limits.queue_limits import drop_permits
-from shardq.core.queue_life import delete_queue
+from shardq.core.queue_lifecycle import delete_queue
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.requests import QueueRecord
 from shardq.storage.writing import telling_done

@@ -22,12 +22,21 @@ from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope
 from shardq.topics.state import Round
 
-__all__ = ["LEASE_SECONDS", "Chunk", "Cursor", "Hand", "envelope_of", "horizon", "is_waiting", "next_chunk"]
+__all__ = [
+    "LEASE_SECONDS",
+    "Chunk",
+    "ClaimedEnvelopes",
+    "Cursor",
+    "envelope_of",
+    "horizon",
+    "is_waiting",
+    "next_chunk",
+]
 
 LEASE_SECONDS = 30.0
 
 
-class Hand:
+class ClaimedEnvelopes:
     """Messages that were claimed just now."""
 
     def __init__(self, messages: Iterable[Message]) -> None:

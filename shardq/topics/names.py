@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from shardq.base.shard import INTERNAL
-from shardq.base.wording import plain, shown
+from shardq.base.texts import plain, shown
 from shardq.errors import InvalidName, InvalidSetting, QueueExists, QueueNotFound
 
 __all__ = [

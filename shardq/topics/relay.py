@@ -36,9 +36,17 @@ from shardq.message import Message
 from shardq.queue import Queue
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
-from shardq.topics.copying import Place, empty
+from shardq.topics.copying import CopyTarget, empty
 from shardq.topics.envelopes import Envelope, copies_of
-from shardq.topics.log import LEASE_SECONDS, Chunk, Hand, envelope_of, horizon, is_waiting, next_chunk
+from shardq.topics.log import (
+    LEASE_SECONDS,
+    Chunk,
+    ClaimedEnvelopes,
+    envelope_of,
+    horizon,
+    is_waiting,
+    next_chunk,
+)
 from shardq.topics.names import log_of, queue_of
 from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, open_register
 
@@ -113,7 +121,7 @@ class Relay:
 
         Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
         """
-        hand = Hand(())
+        hand = ClaimedEnvelopes(())
         with self._lock.plain:
             try:
                 while (held := self._take(hand, LEASE_AND_MORE)) is not None:
@@ -180,7 +188,7 @@ class Relay:
 
     def _relay(self, messages: list[Message]) -> bool:
         """Relay messages in as many rounds as it takes; False when others had the state for too long."""
-        hand = Hand(messages)
+        hand = ClaimedEnvelopes(messages)
         try:
             while not self._stopped and (held := self._take(hand)) is not None:
                 if not self._step(held, hand):
@@ -189,7 +197,7 @@ class Relay:
         finally:
             hand.give_back()
 
-    def _take(self, hand: Hand, patience: float | None = None) -> Held | None:
+    def _take(self, hand: ClaimedEnvelopes, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
         began = time.monotonic()
         until = began + (PATIENCE if patience is None else patience)
@@ -207,7 +215,7 @@ class Relay:
             time.sleep(_PAUSE)
         return None
 
-    def _is_free(self, state: TopicState, hand: Hand, *, courteous: bool) -> bool:
+    def _is_free(self, state: TopicState, hand: ClaimedEnvelopes, *, courteous: bool) -> bool:
         """True when no round is under way, or the one that is was completed now."""
         round_ = state.round
         if round_ is None or round_.at == self._done:
@@ -223,7 +231,7 @@ class Relay:
         self._done = round_.at
         return True
 
-    def _step(self, held: Held, hand: Hand) -> bool:
+    def _step(self, held: Held, hand: ClaimedEnvelopes) -> bool:
         """Begin the next round and carry it out; False when nothing is left to do."""
         before = held.state
         try:
@@ -261,7 +269,7 @@ class Relay:
         return True
 
     def _next(
-        self, state: TopicState, held: Held, hand: Hand
+        self, state: TopicState, held: Held, hand: ClaimedEnvelopes
     ) -> tuple[TopicState, Round | None, Sequence[Envelope]]:
         """What comes next: the state with a round and its envelopes, or a state without one."""
         due, at = self._log_context.store.now(), self.moment(state)
@@ -322,7 +330,7 @@ class Relay:
             except QueueNotFound:  # it was deleted by hand
                 self.contexts.pop(place.queue, None)
 
-    def _acked(self, round_: Round, hand: Hand) -> bool:
+    def _acked(self, round_: Round, hand: ClaimedEnvelopes) -> bool:
         """Ack the messages of a round; False when somebody else holds some, who acks them when it finds the round."""
         try:
             self._log.ack(round_.messages)
@@ -350,8 +358,8 @@ class Relay:
             }
             self.contexts = {queue: self.contexts[queue] for queue in queues & self.contexts.keys()}
 
-    def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> Place:
-        return Place(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
+    def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> CopyTarget:
+        return CopyTarget(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
 
     def _context(self, queue: str) -> QueueContext | None:
         """A queue that is opened once; None when it does not exist."""

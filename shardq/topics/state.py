@@ -20,8 +20,8 @@ from shardq.base.receipt import Receipt
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.queue_life import create_queue
-from shardq.core.sending.doors import append
+from shardq.core.queue_lifecycle import create_queue
+from shardq.core.sending.appending import append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settling.leases import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable

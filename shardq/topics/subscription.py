@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from shardq.base.clock import from_datetime, is_aware
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts

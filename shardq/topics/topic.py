@@ -11,7 +11,7 @@ import msgspec
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.queue_life import create_queue
+from shardq.core.queue_lifecycle import create_queue
 from shardq.core.settling.settlement import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.queue import Queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContexts
-from shardq.core.queue_life import create_queue
+from shardq.core.queue_lifecycle import create_queue
 from shardq.errors import QueueExists
 from shardq.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.writing import telling_done

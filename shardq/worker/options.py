@@ -7,11 +7,11 @@ from typing import Literal, TypedDict, TypeVar
 
 import msgspec
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.codec import Codec, check_codec, codec_named
 from shardq.consumer import MAX_BATCH
 from shardq.core.limits.permits import permits_queue
-from shardq.core.receiving.several_queues import check_queues, turns_of
+from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
@@ -93,7 +93,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
         named = tuple(self.weights) if isinstance(self.weights, Mapping) else ()
-        turns_of(named, self.weights, self.order)  # which refuses what is wrong whatever the queues are
+        scheduler_of(named, self.weights, self.order)  # which refuses what is wrong whatever the queues are
         if self.semaphore is not None:
             _check_semaphore_name(self.semaphore)
 
@@ -125,7 +125,7 @@ def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerO
 
     Raises InvalidSetting, or InvalidName, for what a worker cannot receive from with these options.
     """
-    turns_of(check_queues(queues), options.weights, options.order)
+    scheduler_of(check_queues(queues), options.weights, options.order)
     if not isinstance(handler, Mapping):
         return dict.fromkeys(queues, handler)
     if unknown := [name for name in handler if name not in queues]:

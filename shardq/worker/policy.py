@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from shardq.base.callables import check_runs, function_named
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import Outcome, Retry

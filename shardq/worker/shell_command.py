@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter

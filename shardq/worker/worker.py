@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, Unpack, cast, overload
 
 from shardq.base.callables import check_runs
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.core.context import fullness
+from shardq.core.context import queue_usage
 from shardq.core.receiving.expiring import drop_oldest
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
@@ -20,7 +20,7 @@ from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import context_of, drive_timers
 from tests.dying_store import DyingStore
 
-EVERY_SECOND = fullness.LONGEST
+EVERY_SECOND = queue_usage.LONGEST
 
 
 class Bench:
@@ -311,7 +311,7 @@ def test_counting_takes_a_twentieth_of_the_time_at_most(bench: Bench) -> None:
         with pytest.raises(shardq.QueueFull):
             queue.producer().send(b"x")
     counts = bench.asked("shards") - 1
-    assert 0 < counts * 0.25 * fullness.SHARE_OF_TIME <= slow() - before + 20 * 0.25
+    assert 0 < counts * 0.25 * queue_usage.SHARE_OF_TIME <= slow() - before + 20 * 0.25
 
 
 # -- how far above the bounds

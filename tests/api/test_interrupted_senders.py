@@ -56,7 +56,7 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
         leader = threads.submit(producer.send, b"first")
         assert store.entered.wait(PATIENCE)
         with monkeypatch.context() as patched:
-            patched.setattr("shardq.core.context.joining.Turn", _Interrupted)
+            patched.setattr("shardq.core.context.group_commit.Turn", _Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(b"interrupted")
         store.gate.set()

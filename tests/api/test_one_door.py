@@ -44,11 +44,11 @@ def _is_method_of_a_store(node: ast.AST, method: str) -> bool:
 @pytest.mark.parametrize(
     ("method", "place"),
     [
-        ("append", "core/sending/doors.py"),
-        ("acknowledge", "core/context/settle_joiner.py"),
-        ("release", "core/context/settle_joiner.py"),
-        ("extend", "core/context/settle_joiner.py"),
-        ("forward", "core/context/settle_joiner.py"),
+        ("append", "core/sending/appending.py"),
+        ("acknowledge", "core/context/settle_group_commit.py"),
+        ("release", "core/context/settle_group_commit.py"),
+        ("extend", "core/context/settle_group_commit.py"),
+        ("forward", "core/context/settle_group_commit.py"),
         ("settle", "core/settling/settle.py"),
     ],
 )

@@ -31,7 +31,7 @@ import shardq.topics
 import shardq.worker
 
 CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
-OPAQUE = {shardq.Attempt}  # what it holds is for shardq alone
+OPAQUE = {shardq.RetryToken}  # what it holds is for shardq alone
 COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
 PUBLIC = (
     shardq, shardq.broadcast, shardq.pipelines, shardq.planning, shardq.schedules, shardq.storage.requests,

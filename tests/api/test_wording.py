@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 import shardq
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 
 
 @pytest.mark.parametrize(

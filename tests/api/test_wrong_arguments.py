@@ -24,7 +24,7 @@ import shardq.tasks
 import shardq.topics
 import shardq.worker
 from shardq.base.shard import INTERNAL
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.schedules import Schedules
 from shardq.tasks import InlineTasks, Result, Signature, Task, Tasks, Workflow, WorkflowResult
 from shardq.testing import ManualClock

@@ -12,7 +12,7 @@ import pytest
 
 import shardq
 from shardq.core.context.identity import ConsumerIdentity
-from shardq.core.receiving.several_queues import Weighted
+from shardq.core.receiving.several_queues import WeightedOrder
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
@@ -253,7 +253,7 @@ def test_queues_that_have_messages_share_the_receiving_by_their_weights(bench: B
 
 
 def test_a_queue_that_was_empty_has_its_share_from_now_on_and_has_saved_up_nothing() -> None:
-    turns = Weighted({"a": 1, "b": 1})
+    turns = WeightedOrder({"a": 1, "b": 1})
     for _ in range(1_000):
         turns.took("a", 10)  # b has nothing
     taken = []
@@ -264,7 +264,7 @@ def test_a_queue_that_was_empty_has_its_share_from_now_on_and_has_saved_up_nothi
 
 
 def test_no_queue_starves_however_small_its_weight() -> None:
-    turns = Weighted({"a": 1_000, "b": 1})
+    turns = WeightedOrder({"a": 1_000, "b": 1})
     taken = Counter[str]()
     for _ in range(3_003):
         queue = turns.order()[0]

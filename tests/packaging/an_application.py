@@ -232,7 +232,7 @@ def send(producer: shardq.Producer) -> str:
         print(ids[0], ids[1:])
     except shardq.PartialSend as error:
         print(error.stored, error.code, error.retryable)
-        attempts: list[shardq.Attempt | None] = [again.attempt for again in error.unsent]
+        attempts: list[shardq.RetryToken | None] = [again.attempt for again in error.unsent]
         print(attempts)
     except shardq.OutcomeUnknown as error:
         producer.send(error.unsent[0])

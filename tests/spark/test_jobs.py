@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.spark.jobs.files import drain, load
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 from shardq.spark.jobs.moves import migrate, replay, transform
 from shardq.spark.jobs.report import report
 from shardq.spark.options import ClaimStreamOptions
@@ -22,7 +22,7 @@ from tests.spark.every_store import on_every_store
 
 @pytest.fixture
 def place(url):
-    return lambda queue: Place(url, queue.name)
+    return lambda queue: QueueLocation(url, queue.name)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_migration_copies_everything_and_compares_it(spark, place, client, mak
         producer.send(b"keyed", dedupe_key="k")
     held = source.consumer().receive(60)
     assert len(held) == 60
-    target = Place(place(source).url, f"{source.name}-copy")
+    target = QueueLocation(place(source).url, f"{source.name}-copy")
     moved = migrate(spark, place(source), target)
     try:
         copy = client.queue(target.queue)
@@ -202,8 +202,8 @@ def test_a_migration_goes_from_any_store_to_another(spark, url, place, make_queu
     with source.producer(bundle_messages=50) as producer:
         producer.send_many([b"%d" % number for number in range(500)], headers={"n": 1})
         producer.send(b"delayed", delay=3_600)
-    away = Place(f"sqlite:///{tmp_path}/away.db", "away")
-    back = Place(url, f"{source.name}-back")
+    away = QueueLocation(f"sqlite:///{tmp_path}/away.db", "away")
+    back = QueueLocation(url, f"{source.name}-back")
     with shardq.connect(url) as client:
         try:
             assert migrate(spark, place(source), away).equal

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, functions
 from pyspark.sql.types import StructType
 
 from shardq.spark.jobs.files import drain, load
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 
 VALUES = {
     "boolean": ["true"],
@@ -56,7 +56,7 @@ def in_zone(spark) -> Iterator[Callable[[str], None]]:
 def test_a_row_that_is_loaded_is_the_same_in_every_column_when_it_is_drained_or_read_by_its_schema(
     spark, url, queue, tmp_path, in_zone
 ) -> None:
-    place = Place(url, queue.name)
+    place = QueueLocation(url, queue.name)
     for zone in ZONES:
         in_zone(zone)
         spark.sql(" union all ".join(map(select_of, range(ROWS)))).selectExpr(

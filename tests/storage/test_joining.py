@@ -16,7 +16,7 @@ import pytest
 import shardq
 from shardq.base.shard import Shard
 from shardq.base.waits import Turn
-from shardq.core.context.settle_joiner import SettleJoiner, _disjoint, _few, _own_part, _spans
+from shardq.core.context.settle_group_commit import SettleGroupCommit, _disjoint, _few, _own_part, _spans
 from shardq.storage.abilities import Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
@@ -82,7 +82,7 @@ class Bench:
     def __init__(self, url: str, clock: ManualClock, *, across: bool) -> None:
         self.clock = clock
         self.gated = Gated(open_store(url, clock), across=across)
-        self.joiner = SettleJoiner(self.gated)
+        self.joiner = SettleGroupCommit(self.gated)
         self.gated.create_queue(QueueRecord("q", b"", 1))
         self.make = BundleFactory(self.gated.now)
         self.threads = ThreadPoolExecutor(16)
@@ -316,7 +316,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
     assert bench.gated.entered.wait(PATIENCE)
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.core.context.joining.Turn", Interrupted)
+        patched.setattr("shardq.core.context.group_commit.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
     assert bench.joiner.joining.waiting() == 0

@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.queue_life import create_queue
+from shardq.core.queue_lifecycle import create_queue
 from shardq.settings import QueueSettingsArguments
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock

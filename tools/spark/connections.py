@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 import shardq
 from shardq.spark.connection import IDLE_SECONDS
 from shardq.spark.jobs.files import drain
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 from shardq.storage.sqlite.url import path_in
 
 NAME = "connections"
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shardq-connections-") as folder:
         url = options.url or f"sqlite:///{folder}/queue.db"
-        place = Place(url, NAME)
+        place = QueueLocation(url, NAME)
         with shardq.connect(url) as client, local_cluster(Path(folder)) as master:
             client.create_queue(NAME, shards=8, time_shards=2)
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -60,7 +60,7 @@ def main() -> None:
                 client.delete_queue(NAME)
 
 
-def _phases(spark: SparkSession, place: Place, folder: str, options: argparse.Namespace) -> None:
+def _phases(spark: SparkSession, place: QueueLocation, folder: str, options: argparse.Namespace) -> None:
     rows = spark.range(0, options.rows, 1, 4).selectExpr("rpad(cast(id as string), 512, 'x') as body")
     before = _at_server(place.url)
     with _measured("sending", place.url, before):

@@ -20,7 +20,7 @@ from local_session import local_session
 from pyspark.sql import DataFrame
 
 import shardq
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 
 CONNECTORS = {"cassandra": cassandra_connector, "mongodb": mongodb_connector}
 NAME = "shardq_connector"
@@ -37,7 +37,7 @@ def main() -> None:
     extra = spark.range(options.rows, options.rows + WARM_UP, 1, 2)
     extra = extra.selectExpr("cast(id % 8 as int) as shard", "id", body)
     with shardq.connect(options.url) as client:
-        place = Place(options.url, client.create_queue(NAME, shards=8, time_shards=4).name)
+        place = QueueLocation(options.url, client.create_queue(NAME, shards=8, time_shards=4).name)
         try:
             with connector.table(options.url) as stored:
                 _compare(rows, extra, place, connector.write)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _compare(
-    rows: DataFrame, extra: DataFrame, place: Place, connector: Callable[[DataFrame, str], None]
+    rows: DataFrame, extra: DataFrame, place: QueueLocation, connector: Callable[[DataFrame, str], None]
 ) -> None:
     def sink(some: DataFrame, _url: str) -> None:
         place.writer(some.select("body"), inputOrder="stable").save()

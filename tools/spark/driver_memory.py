@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 import shardq
 from shardq.spark.jobs.files import drain
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 
 MEGABYTE = 1 << 20
 FACTOR, SLACK = 1.25, 20  # megabytes
@@ -86,7 +86,7 @@ def _measure(rows: int, bundle_messages: int) -> dict[str, int]:
 
 
 def _there_and_back(spark: SparkSession, folder: Path, rows: int, bundle_messages: int) -> None:
-    place = Place(f"sqlite:///{folder}/queue.db", "memory")
+    place = QueueLocation(f"sqlite:///{folder}/queue.db", "memory")
     with shardq.connect(place.url) as client:
         queue = client.create_queue("memory", shards=4, time_shards=2)
         bodies = spark.range(0, rows, 1, 4).selectExpr("rpad(cast(id as string), 512, 'x') as body")

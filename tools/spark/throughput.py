@@ -39,7 +39,7 @@ from trial_options import trial_options
 import shardq
 from shardq.spark.columns import Columns
 from shardq.spark.jobs.files import BATCH_MESSAGES, drain
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
 
@@ -181,19 +181,21 @@ def _to_parquet(spark: SparkSession, count: int, size: int, path: str) -> None:
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-def produce(place: Place, count: int, size: int) -> None:
+def produce(place: QueueLocation, count: int, size: int) -> None:
     body = b"x" * size
     with shardq.connect(place.url) as client, client.queue(place.queue).producer() as producer:
         producer.send_many(body for _ in range(count))
 
 
-def consume(place: Place, _count: int, _size: int) -> None:
+def consume(place: QueueLocation, _count: int, _size: int) -> None:
     with shardq.connect(place.url) as client, client.queue(place.queue).consumer() as consumer:
         for batch in consumer.batches(1_000, wait=1.0):
             batch.ack()
 
 
-def _processes(work: Callable[[Place, int, int], None], place: Place, count: int, size: int) -> None:
+def _processes(
+    work: Callable[[QueueLocation, int, int], None], place: QueueLocation, count: int, size: int
+) -> None:
     context = multiprocessing.get_context("spawn")
     share = count // PROCESSES
     running = [context.Process(target=work, args=(place, share, size)) for _ in range(PROCESSES)]
@@ -218,13 +220,13 @@ def _measure(step: str, count: int, work: Callable[[], object]) -> float:
     return count / seconds
 
 
-def _check(client: shardq.Client, place: Place, count: int) -> None:
+def _check(client: shardq.Client, place: QueueLocation, count: int) -> None:
     counts = client.queue(place.queue).counts()
     assert (counts.ready, counts.in_flight) == (count, 0), counts
 
 
-def _new(client: shardq.Client, url: str) -> Place:
-    return Place(url, client.create_queue(f"b{uuid.uuid4().hex[:8]}", shards=8, time_shards=4).name)
+def _new(client: shardq.Client, url: str) -> QueueLocation:
+    return QueueLocation(url, client.create_queue(f"b{uuid.uuid4().hex[:8]}", shards=8, time_shards=4).name)
 
 
 def _rows(spark: SparkSession, options: argparse.Namespace, folder: Path) -> DataFrame:

@@ -12,7 +12,7 @@ from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, 
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
-from shardq.core.holding import ConsumerState
+from shardq.core.consumer_states import ConsumerState
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 
 __all__ = ["ConsumerLine", "consumers", "evict_from", "lines"]

@@ -6,7 +6,7 @@ from typing import cast
 
 import click
 
-from shardq.base.wording import masked
+from shardq.base.texts import masked
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, yes_option
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.errors import InvalidSetting, UnsupportedByStore

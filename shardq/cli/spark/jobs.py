@@ -12,7 +12,7 @@ import msgspec
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note, print_columns, print_json
 from shardq.spark.jobs.files import FORMATS, load
-from shardq.spark.jobs.job import Place, spark_session
+from shardq.spark.jobs.job import QueueLocation, spark_session
 from shardq.spark.jobs.report import Report, report
 
 __all__ = [
@@ -103,7 +103,7 @@ def load_command(
     with spark_session(master) as spark:
         result = load(
             spark,
-            Place(session.url, queue),
+            QueueLocation(session.url, queue),
             path,
             format=file_format,
             body=body,
@@ -136,7 +136,7 @@ def report_command(session: Session, queue: str, output: Path, master: str | Non
     Prints a table, and writes PNG pictures and an HTML page.
     """
     with spark_session(master) as spark:
-        made = report(spark, Place(session.url, queue), output)
+        made = report(spark, QueueLocation(session.url, queue), output)
     if as_json:
         print_json(made)
     else:

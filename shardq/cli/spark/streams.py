@@ -14,7 +14,7 @@ from shardq.cli.printing import note
 from shardq.cli.spark.jobs import checkpoint_option, master_option, option_pairs, pairs_of, show
 from shardq.cli.times import since_option, until_option
 from shardq.spark.jobs.files import drain
-from shardq.spark.jobs.job import Place, spark_session
+from shardq.spark.jobs.job import QueueLocation, spark_session
 from shardq.spark.jobs.moves import Transform, migrate, replay, transform
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def migrate_command(
     with spark_session(master) as spark:
         result = migrate(
             spark,
-            Place(session.url, queue),
-            Place(to_url or session.url, target),
+            QueueLocation(session.url, queue),
+            QueueLocation(to_url or session.url, target),
             resume=resume,
             say=note,
         )
@@ -88,8 +88,8 @@ def replay_command(
     with spark_session(master) as spark:
         result = replay(
             spark,
-            Place(session.url, queue),
-            Place(to_url or session.url, target),
+            QueueLocation(session.url, queue),
+            QueueLocation(to_url or session.url, target),
             since=since.isoformat() if since else None,
             until=until.isoformat() if until else None,
             run_id=run_id,
@@ -133,7 +133,7 @@ def drain_command(
     with spark_session(master) as spark:
         result = drain(
             spark,
-            Place(session.url, queue),
+            QueueLocation(session.url, queue),
             path,
             checkpoint=checkpoint,
             select=select,
@@ -182,8 +182,8 @@ def transform_command(
     with spark_session(master) as spark:
         result = transform(
             spark,
-            Place(session.url, queue),
-            Place(to_url or session.url, target),
+            QueueLocation(session.url, queue),
+            QueueLocation(to_url or session.url, target),
             change,
             checkpoint=checkpoint,
             continuous=continuous,

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.core.context.counters import Counters
 from shardq.core.context.events import EventWriter, Write
-from shardq.core.context.fullness import Fullness
 from shardq.core.context.queue_records import duties_of, unused_since, with_duties
+from shardq.core.context.queue_usage import QueueUsage
 from shardq.core.context.retry import Retry
-from shardq.core.context.settle_joiner import SettleJoiner
+from shardq.core.context.settle_group_commit import SettleGroupCommit
 from shardq.core.sharding.placement import LaneTurns, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
 from shardq.hooks import Hooks
@@ -183,7 +183,7 @@ class QueueContext(msgspec.Struct, frozen=True):
 
     name: str
     store: Store
-    joiner: SettleJoiner  # for what is settled, in place of the store
+    joiner: SettleGroupCommit  # for what is settled, in place of the store
     retry: Retry
     live: LiveSettings
     placement: Placement
@@ -192,7 +192,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     counters: Counters
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
-    fullness: Fullness
+    fullness: QueueUsage
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
     events: EventWriter[QueueContext]
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
@@ -236,7 +236,7 @@ class QueueContexts:
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
         self.store = store
-        self.joiner = SettleJoiner(store, self.retry.check_open)
+        self.joiner = SettleGroupCommit(store, self.retry.check_open)
         self.events = EventWriter(write_events)
         self._logs: dict[tuple[str, str], Log] = {}
         self._ids = BundleIds()
@@ -271,7 +271,7 @@ class QueueContexts:
             counters=self.counters,
             hooks=self._hooks,
             sibling=self.of,
-            fullness=Fullness(self.store, self.retry, name),
+            fullness=QueueUsage(self.store, self.retry, name),
             make_room=self._make_room,
             events=self.events,
             logs=self._logs,

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, BinaryIO
 
 from shardq.base.large_body import LargeBody
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.layout import (
     GRACE,
@@ -25,7 +25,7 @@ from shardq.core.large.layout import (
     part_id,
     shard_of,
 )
-from shardq.core.sending.doors import BODY, append
+from shardq.core.sending.appending import BODY, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
 from shardq.storage.bundle_data import decode_bundle

@@ -22,7 +22,7 @@ from shardq.core.browsing import slices
 from shardq.core.context.counters import Counters
 from shardq.core.context.queue_context import LiveSettings, Log, QueueContext
 from shardq.core.context.retry import Retry
-from shardq.core.sending.doors import LOG, append
+from shardq.core.sending.appending import LOG, append
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.errors import QueueNotFound
 from shardq.settings import QueueSettings

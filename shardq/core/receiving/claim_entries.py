@@ -19,17 +19,17 @@ from shardq.core.browsing import find_parts
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
+from shardq.core.settling.operations import ACK, KEEP, SettleOperation
 from shardq.core.settling.settle import Settling, by_shard, spans_of
-from shardq.core.settling.verbs import ACK, KEEP, Verb
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import EntryState, Span
 
 __all__ = [
     "CLAIMS_AT_ONCE",
+    "BundlePosition",
     "ClaimEntry",
     "ClaimName",
     "NamedSettling",
-    "Place",
     "Runs",
     "Taken",
     "among",
@@ -135,20 +135,20 @@ class Runs:
             number += 1
 
 
-Place = tuple[bytes, int]
+BundlePosition = tuple[bytes, int]
 
 
-def in_order(taken: Iterable[Taken | Span]) -> Iterator[Place]:
+def in_order(taken: Iterable[Taken | Span]) -> Iterator[BundlePosition]:
     """The places of messages, in their order."""
     return ((one.bundle_id, one.first + place) for one in taken for place in range(one.count))
 
 
-def places_of(taken: Iterable[Taken | Span]) -> set[Place]:
+def places_of(taken: Iterable[Taken | Span]) -> set[BundlePosition]:
     """The places of messages, as a set."""
     return set(in_order(taken))
 
 
-def neighbours(places: Iterable[Place], token: bytes) -> list[Span]:
+def neighbours(places: Iterable[BundlePosition], token: bytes) -> list[Span]:
     """The messages as spans of neighbours, in their order."""
     spans: list[Span] = []
     for bundle_id, position in places:
@@ -160,7 +160,7 @@ def neighbours(places: Iterable[Place], token: bytes) -> list[Span]:
     return spans
 
 
-def among(piece: HeldSlice, places: set[Place], positions: Iterable[int] | None = None) -> Selection:
+def among(piece: HeldSlice, places: set[BundlePosition], positions: Iterable[int] | None = None) -> Selection:
     """Those of a slice's messages that are among the places."""
     own = range(piece.count) if positions is None else positions
     return Selection(piece, [place for place in own if (piece.bundle.id, piece.first + place) in places])
@@ -200,22 +200,24 @@ class NamedSettling:
         """Finish what the claims got; returns how many messages are somebody else's."""
         return self._count_stored(self._without_given_up(claims, self._settle(claims, ACK)))
 
-    def _settle(self, claims: Sequence[ClaimName], verb: Verb, duration: int = 0) -> list[Selection]:
+    def _settle(
+        self, claims: Sequence[ClaimName], operation: SettleOperation, duration: int = 0
+    ) -> list[Selection]:
         """Settle what the claims got, some claims at a time; returns what is lost.
 
         A shard that fails costs the others nothing; the error comes at the end.
         """
         lost, failures = list[Selection](), Failures()
         groups = [claims[start : start + CLAIMS_AT_ONCE] for start in range(0, len(claims), CLAIMS_AT_ONCE)]
-        for away, failed in _at_once(partial(self._settle_group, verb, duration), groups):
+        for away, failed in _at_once(partial(self._settle_group, operation, duration), groups):
             lost += away
             failures.take_over(failed)
         if failures:
             raise failures.error(f"claims of queue {self._context.name!r} were not settled")
         return lost
 
-    def _settle_group(self, verb: Verb, duration: int, claims: _Group) -> _Settled:
-        settling = Settling(self._context, verb, duration=duration, by_receipt=True)
+    def _settle_group(self, operation: SettleOperation, duration: int, claims: _Group) -> _Settled:
+        settling = Settling(self._context, operation, duration=duration, by_receipt=True)
         settling.run(self._got(claims))
         return settling.lost, settling.failures
 

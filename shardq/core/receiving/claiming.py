@@ -16,8 +16,8 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.core.receiving.upkeep import Upkeep
+from shardq.core.settling.events import record_claimed
 from shardq.core.settling.settle import give_back_unseen
-from shardq.core.settling.telling import tell_claimed
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import SURVEY_INTERVAL, ShardReader
 from shardq.core.sharding.surveying import Probing
@@ -246,7 +246,7 @@ class QueueClaims:
         count = sum(map(COUNT, held))
         self._report(request, claimed, count)
         if self._context.live.keeps_events:
-            tell_claimed(self._context, self._consumer.name, held)
+            record_claimed(self._context, self._consumer.name, held)
         # Nothing that the filter would keep back is finished.
         done = [] if request.finish is None else [piece for piece in held if piece.finished]
         if done and len(done) == len(held):

@@ -22,10 +22,10 @@ from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.sending.dedupe_keys import place_of
 from shardq.core.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.core.settling.moves import DeadLetters
+from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOperation
 from shardq.core.settling.settle import Settling, give_back_unseen
 from shardq.core.settling.settlement import Settlement
 from shardq.core.settling.stepwise import entry_of_copy
-from shardq.core.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
 from shardq.settings import QueueSettings
@@ -164,8 +164,8 @@ class DeliveryFilter:
         else:
             Settling(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
 
-    def _drop(self, piece: HeldSlice, verb: Verb) -> None:
-        settling = Settling(self._context, verb).run([piece.select()])
+    def _drop(self, piece: HeldSlice, operation: SettleOperation) -> None:
+        settling = Settling(self._context, operation).run([piece.select()])
         if settling.failures:
             raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
 

@@ -19,8 +19,8 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
+from shardq.core.settling.operations import OVERFLOW
 from shardq.core.settling.settle import Settling, give_back_unseen
-from shardq.core.settling.verbs import OVERFLOW
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep

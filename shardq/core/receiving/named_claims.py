@@ -23,10 +23,10 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import claim_patiently
 from shardq.core.limits.queue_limits import check_unlimited
 from shardq.core.receiving.claim_entries import (
+    BundlePosition,
     ClaimEntry,
     ClaimName,
     NamedSettling,
-    Place,
     Runs,
     Taken,
     among,
@@ -37,11 +37,11 @@ from shardq.core.receiving.claim_entries import (
 )
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.dead_letters import EXHAUSTED
+from shardq.core.settling.events import record_claimed
 from shardq.core.settling.moves import DeadLetters
+from shardq.core.settling.operations import KEEP
 from shardq.core.settling.settle import give_back_selected, settle
 from shardq.core.settling.settlement import Settlement
-from shardq.core.settling.telling import tell_claimed
-from shardq.core.settling.verbs import KEEP
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, ClaimedSlice, Span
@@ -83,7 +83,7 @@ class NamedClaims:
         claimed = claim_patiently(self.context.retry, self.context.store, request)
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         held = list(filter(_is_readable, found))
-        tell_claimed(self.context, owner, held)
+        record_claimed(self.context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self.context.settings)
         offered = ClaimEntry(run, list(map(Taken.of, held)))
@@ -92,7 +92,7 @@ class NamedClaims:
             told = places_of(map(Taken.of, found))
             places = [place for place in in_order(entry.taken) if place not in told]
             held = self._still_held([*held, *self._untold(claim, places)], entry.taken)
-        given_up: set[Place] = set()
+        given_up: set[BundlePosition] = set()
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
         got = sum(taken.count for taken in entry.taken)
@@ -142,7 +142,7 @@ class NamedClaims:
         self._give_back(held, kept)
         return kept
 
-    def _untold(self, claim: ClaimName, places: Sequence[Place]) -> list[HeldSlice]:
+    def _untold(self, claim: ClaimName, places: Sequence[BundlePosition]) -> list[HeldSlice]:
         """Find what of the messages is held under the claim, though the store did not tell of it.
 
         A store may have forgotten a claim after a while, or others got ahead of each of its looks. It is given out too,
@@ -166,7 +166,7 @@ class NamedClaims:
 
     def _delivered_again(
         self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
-    ) -> tuple[list[HeldSlice], set[Place]]:
+    ) -> tuple[list[HeldSlice], set[BundlePosition]]:
         """Count this run of the claim; returns what it is to deliver, and all that became dead letters."""
         number, taken = self._runs.count(claim.key, run, held, self.context.settings.max_deliveries)
         given_up = places_of(taken)
@@ -181,7 +181,7 @@ class NamedClaims:
             piece.deliveries += 1
         return left, given_up
 
-    def _tell_missing(self, claim: ClaimName, places: Sequence[Place], *, strict: bool) -> None:
+    def _tell_missing(self, claim: ClaimName, places: Sequence[BundlePosition], *, strict: bool) -> None:
         """Tell of messages that are held no longer; not of those that somebody let block their groups."""
         found = find_parts(self.context, claim.shard, neighbours(places, claim.token))
         missing = len(places) - sum(span.count for span, piece in found if piece.blocks)

@@ -13,7 +13,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
-from shardq.core.receiving.several_queues import Turns
+from shardq.core.receiving.several_queues import QueueScheduler
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.core.settling.settlement import Settlement
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
@@ -78,7 +78,7 @@ class Prefetcher:
         receiving: Receiving,
         settlement: Callable[[QueueContext], Settlement],
         size: int,
-        turns: Turns,
+        turns: QueueScheduler,
         timer: Callable[[], float] = time.monotonic,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:

@@ -19,7 +19,7 @@ from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
-from shardq.core.receiving.several_queues import InOrder, LeftOut, Sweeping, Turns
+from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
@@ -50,7 +50,7 @@ class Receiving:
         visibility_timeout: float | None = None,
         ahead: bool = False,
         limited: bool = True,
-        turns: Turns | None = None,
+        turns: QueueScheduler | None = None,
     ) -> None:
         first = contexts[0]  # all are of one client
         self._store, self._retry, self._counters = first.store, first.retry, first.counters
@@ -69,8 +69,8 @@ class Receiving:
             for context in contexts
         }
         self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
-        self._turns = turns or InOrder(self.names)
-        self._left_out = LeftOut(self.names, self._retry)
+        self._turns = turns or StrictOrder(self.names)
+        self._left_out = FailedQueues(self.names, self._retry)
         self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
         self._alone = self.queues[first.name] if len(contexts) == 1 else None
         self._all_looked_at = -1e9

@@ -15,7 +15,7 @@ from shardq.core.browsing import blocked_slices
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.sending.doors import REDRIVE, admit, too_large
+from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
 from shardq.core.settling.leases import LeaseKeeper

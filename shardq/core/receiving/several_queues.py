@@ -13,19 +13,28 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from shardq.base.shard import check_queue_name
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.settings import check_number
 from shardq.storage.store import Store
 
-__all__ = ["InOrder", "LeftOut", "SweepThread", "Sweeping", "Turns", "Weighted", "check_queues", "turns_of"]
+__all__ = [
+    "FailedQueues",
+    "QueueScheduler",
+    "StrictOrder",
+    "SweepThread",
+    "Sweeping",
+    "WeightedOrder",
+    "check_queues",
+    "scheduler_of",
+]
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000_000.0
 
 
-class Turns(Protocol):
+class QueueScheduler(Protocol):
     """Decides from which queue a consumer receives next."""
 
     def order(self) -> Sequence[str]:
@@ -37,7 +46,7 @@ class Turns(Protocol):
         ...
 
 
-class InOrder:
+class StrictOrder:
     """The first queue that has messages, always."""
 
     def __init__(self, queues: Sequence[str]) -> None:
@@ -51,7 +60,7 @@ class InOrder:
         """Nothing changes."""
 
 
-class Weighted:
+class WeightedOrder:
     """Queues that have messages share the receiving in proportion to their weights, counted in messages.
 
     This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
@@ -96,14 +105,14 @@ def check_queues(queues: Sequence[str]) -> Sequence[str]:
     return queues
 
 
-def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: str) -> Turns:
+def scheduler_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: str) -> QueueScheduler:
     """Return the turns of queues, or raise InvalidSetting."""
     if order not in ("fair", "strict"):
         raise InvalidSetting(f"order={shown(order)} is unknown: use 'fair' or 'strict'")
     if order == "strict" and weights is not None:
         raise InvalidSetting("order='strict' knows no weights: leave them out, or use order='fair'")
     if order == "strict":
-        return InOrder(queues)
+        return StrictOrder(queues)
     if not isinstance(weights, Mapping | None):
         raise InvalidSetting(
             f"weights={shown(weights)}: give a weight by the name of its queue, such as {{'orders': 3}}"
@@ -114,7 +123,7 @@ def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: 
                 f"weights name {shown(queue)}, which is not among the queues: add it to them"
             )
         check_number(f"weight of queue {queue!r}", weight, LEAST_WEIGHT, MOST_WEIGHT)
-    return Weighted({queue: (weights or {}).get(queue, 1.0) for queue in queues})
+    return WeightedOrder({queue: (weights or {}).get(queue, 1.0) for queue in queues})
 
 
 _log = logging.getLogger(__name__)
@@ -131,7 +140,7 @@ class _Failure(msgspec.Struct, frozen=True):
     since: float
 
 
-class LeftOut:
+class FailedQueues:
     """Which queues are left out, and why. Of one queue alone errors are raised."""
 
     def __init__(
@@ -229,7 +238,7 @@ class Sweeping:
     def __init__(
         self,
         queues: Collection[QueueClaims],
-        left_out: LeftOut,
+        left_out: FailedQueues,
         store: Store,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:

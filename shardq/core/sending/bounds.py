@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shardq.core.browsing import slices
-from shardq.core.context.fullness import Waiting
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.queue_usage import Waiting
 from shardq.errors import QueueFull
 from shardq.settings import QueueSettings
 from shardq.storage.requests import Bundle, EntryState, Peek
@@ -22,8 +22,8 @@ _SOON = 1_000_000  # microseconds
 def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
     """Store new bundles within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
 
-    What waits is counted at most every second (see :class:`~shardq.core.context.fullness.Fullness`), so that what other
-    clients send between two counts comes on top of the bounds.
+    What waits is counted at most every second (see :class:`~shardq.core.context.queue_usage.QueueUsage`), so that
+    what other clients send between two counts comes on top of the bounds.
     """
     settings = context.settings
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))

@@ -17,7 +17,7 @@ from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import SentIds
 from shardq.codec import BYTES, Codec
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.doors import prepare
+from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, prepare_options, size_of
 from shardq.core.sending.storing import (

@@ -28,7 +28,7 @@ from shardq.errors import InvalidMessage
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry
 
-__all__ = ["ONCE", "Place", "Reservation", "confirm", "place_of", "reserve"]
+__all__ = ["ONCE", "Reservation", "StoredPlace", "confirm", "place_of", "reserve"]
 
 ONCE = "shardq-once:"
 """Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""
@@ -36,7 +36,7 @@ ONCE = "shardq-once:"
 _MEMORY = 7 * 86_400_000_000  # microseconds
 
 
-class Place(msgspec.Struct, frozen=True):
+class StoredPlace(msgspec.Struct, frozen=True):
     """Where a message is stored: its id, its due time and its priority.
 
     A ``placed`` one has all three in its text; else due time and priority follow from the id and what was copied. The
@@ -56,7 +56,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.id}@{self.priority}@{self.due}{lane}" if self.placed else str(self.id)
 
     @classmethod
-    def parse(cls, text: str, priority: int) -> Place:
+    def parse(cls, text: str, priority: int) -> StoredPlace:
         """Read a place; a message without one has this priority, and is due at the moment of its id."""
         head, _, tail = text.rpartition(":")  # the name of the queue may have any of these signs
         position, *placed = tail.split("@")
@@ -67,9 +67,9 @@ class Place(msgspec.Struct, frozen=True):
         return cls(identity, priority, made_at(identity.bundle_id), placed=False)
 
 
-def place_of(identity: MessageId, bundle: Bundle) -> Place:
+def place_of(identity: MessageId, bundle: Bundle) -> StoredPlace:
     """Where a message of a bundle is, or is to be."""
-    return Place(identity, bundle.priority, bundle.due, lane=lane_of(bundle.group))
+    return StoredPlace(identity, bundle.priority, bundle.due, lane=lane_of(bundle.group))
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservat
             kept.append(planned)
             continue
         entry = next(rest)
-        place = Place.parse(entry.message_id, planned.priority)
+        place = StoredPlace.parse(entry.message_id, planned.priority)
         if entry.confirmed or entry in stored:
             duplicates[planned.places[0]] = str(place.id)
         elif entry.key in reserved:
@@ -131,16 +131,16 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
 def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[DedupeEntry]:
     """Those of the unconfirmed entries whose messages are stored: nothing is stored over what may be received now."""
     waiting = [entry for entry in entries if not entry.confirmed]
-    ids = [Place.parse(entry.message_id, 0).id for entry in waiting]
+    ids = [StoredPlace.parse(entry.message_id, 0).id for entry in waiting]
     found = [context.retry(context.store.find, each.shard, each.bundle_id, each.position) for each in ids]
     return {entry for entry, message in zip(waiting, found, strict=True) if message is not None}
 
 
-def _place(planned: PlannedBundle) -> Place:
+def _place(planned: PlannedBundle) -> StoredPlace:
     return place_of(planned.message_id(0), planned)
 
 
-def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
+def _at(planned: PlannedBundle, place: StoredPlace) -> PlannedBundle:
     """The message in the place that stands under its key."""
     if place == _place(planned):
         return planned

@@ -18,10 +18,10 @@ from zlib import crc32
 import msgspec
 
 from shardq.base.large_body import LargeBody
-from shardq.base.outgoing_message import Attempt, group_of, lane_of, stored_group
+from shardq.base.outgoing_message import RetryToken, group_of, lane_of, stored_group
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard, group_shard
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.prepared import Send, expiry_of, size_of
 from shardq.core.sharding.placement import LaneTurns
@@ -69,9 +69,9 @@ class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
         return cls(*_FIELDS(bundle), shard=shard, **known)
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self) -> RetryToken:
         """Return the bundle alone."""
-        return Attempt(Bundle(*_FIELDS(self)))
+        return RetryToken(Bundle(*_FIELDS(self)))
 
     @property
     def messages(self) -> int:

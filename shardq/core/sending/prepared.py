@@ -14,14 +14,14 @@ from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import (
     DEFAULT_PRIORITY,
     SEPARATOR,
-    Attempt,
     Headers,
     OnConflict,
     OutgoingMessage,
+    RetryToken,
     group_of,
 )
 from shardq.base.receipt import MessageId
-from shardq.base.wording import kind_of, plain, shown
+from shardq.base.texts import kind_of, plain, shown
 from shardq.errors import InvalidMessage
 
 __all__ = [
@@ -70,7 +70,7 @@ class Send(msgspec.Struct, frozen=True):
     on_conflict: OnConflict = "keep"
     group: str = ""  # with its lane once that is chosen; "": none
     id: MessageId | None = None
-    attempt: Attempt | None = None
+    attempt: RetryToken | None = None
     ttl: int | None = None  # microseconds from the due time
     items: Sequence[Any] = ()  # as they were given; none while only options are checked
     bodies: Sequence[bytes] = ()
@@ -195,8 +195,8 @@ def _check_due(due: object, delay: float) -> int:
     return moment
 
 
-def _check_attempt(attempt: object) -> Attempt:
-    if not isinstance(attempt, Attempt):
+def _check_attempt(attempt: object) -> RetryToken:
+    if not isinstance(attempt, RetryToken):
         raise InvalidMessage(
             f"attempt={shown(attempt)} is {kind_of(attempt)}: leave it out, or send the message of `error.unsent`"
         )

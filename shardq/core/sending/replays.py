@@ -11,7 +11,7 @@ from shardq.base.shard import Shard
 from shardq.core.browsing import history_slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.bodies import carry_body
-from shardq.core.sending.doors import REPLAY, admit, append
+from shardq.core.sending.appending import REPLAY, admit, append
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id

@@ -12,10 +12,10 @@ from shardq.base.clock import to_datetime
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import BundleIdRun, MessageId
 from shardq.codec import BYTES
-from shardq.core.context.joining import Joining, Pending, for_another_thread
+from shardq.core.context.group_commit import GroupCommit, Pending, for_another_thread
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.sending.appending import SEND, AppendPolicy, admit, append, check_age, prepare
 from shardq.core.sending.dedupe_keys import ONCE, confirm, reserve
-from shardq.core.sending.doors import SEND, Door, admit, append, check_age, prepare
 from shardq.core.sending.planned_bundles import (
     PlannedBundle,
     grouped_by_shard,
@@ -93,7 +93,7 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
     Several sends have one message each. The caller has just looked at the settings. A pause is asked for before a hook
-    is told; the door asks in any case.
+    is told; the append asks in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
@@ -115,18 +115,20 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
     return bundles
 
 
-def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door = SEND) -> Written:
+def store_sends(
+    context: QueueContext, bundles: Sequence[PlannedBundle], policy: AppendPolicy = SEND
+) -> Written:
     """Store all that was planned together; returns when the store has confirmed it, or could not.
 
     An error is in the answer, not raised, whatever its kind.
     """
     first = bundles[0]
     if any(map(_UNIQUE_KEY, bundles)):
-        return _store_unique(context, bundles, door)
+        return _store_unique(context, bundles, policy)
     if len(bundles) > 1 or first.key is not None:
-        return _store(context, bundles, _count(bundles), door)
+        return _store(context, bundles, _count(bundles), policy)
     try:
-        append(context, door, bundles)
+        append(context, policy, bundles)
     except BaseException as error:
         return Written.failed(bundles, error, _doubtful(bundles, error))
     count = len(first.places)
@@ -135,7 +137,9 @@ def store_sends(context: QueueContext, bundles: Sequence[PlannedBundle], door: D
     return Written(bundles, _ids(bundles, {}, count))
 
 
-def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int, door: Door) -> Written:
+def _store(
+    context: QueueContext, bundles: Sequence[PlannedBundle], count: int, policy: AppendPolicy
+) -> Written:
     """Store bundles of a send of so many messages, of which some may have a dedupe key."""
     doubtful = {planned.id for planned in bundles if planned.again}
     try:
@@ -147,12 +151,12 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int, 
     failure: BaseException | None = None
     try:
         for some in grouped_by_shard(reservation.bundles):
-            append(context, door, some, keys_read_at=reservation.read_at)
+            append(context, policy, some, keys_read_at=reservation.read_at)
             stored += some
         try:
             confirm(context, reservation)
         except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
-            if door is not SEND:  # a run is repeated, and finds them stored
+            if policy is not SEND:  # a run is repeated, and finds them stored
                 raise
     except BaseException as error:
         failure = error
@@ -173,9 +177,9 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int, 
     return Written(bundles, _ids(stored, duplicates, count), failure, tuple(pending), doubtful, others)
 
 
-def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], door: Door) -> Written:
+def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], policy: AppendPolicy) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
-    unique = UniqueSend(context, door)
+    unique = UniqueSend(context, policy)
     duplicates = 0
     ids: list[str | None] = [None] * _count(bundles)
     pending: list[PlannedBundle] = []
@@ -187,7 +191,7 @@ def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], door:
             pending += part
             doubtful |= {planned.id for planned in part if planned.again}
         else:
-            written = _store(context, part, len(ids), door)
+            written = _store(context, part, len(ids), policy)
             unique.error, duplicates = written.error, duplicates + written.duplicates
             pending += written.pending
             doubtful.update(written.doubtful)
@@ -265,9 +269,11 @@ def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
     return send_alone(context, prepare(context, message, message.body, options, BYTES))
 
 
-def joined_sends(context: QueueContext, *, linger: float, limit: int, max_bytes: int) -> Joining[Send, str]:
+def joined_sends(
+    context: QueueContext, *, linger: float, limit: int, max_bytes: int
+) -> GroupCommit[Send, str]:
     """Return what stores single messages: alone, or up to ``limit`` messages and ``max_bytes`` together."""
-    return Joining(
+    return GroupCommit(
         partial(send_alone, context),
         partial(_send_several, context),
         partial(_fitting, limit, max_bytes),

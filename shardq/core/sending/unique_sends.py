@@ -16,7 +16,7 @@ from shardq.base.clock import microseconds
 from shardq.base.outgoing_message import OnConflict
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import Holder, Owner, UniqueKeys
-from shardq.core.sending.doors import SEND, Door, append, check_age
+from shardq.core.sending.appending import SEND, AppendPolicy, append, check_age
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.errors import (
     Closed,
@@ -39,8 +39,8 @@ _PATIENCE = 1.0  # seconds for which such a message is waited for, and how old i
 class UniqueSend:
     """Stores messages, each in a bundle of its own, and tells what became of each."""
 
-    def __init__(self, context: QueueContext, door: Door = SEND) -> None:
-        self._context, self._keys, self._door = context, UniqueKeys(context), door
+    def __init__(self, context: QueueContext, policy: AppendPolicy = SEND) -> None:
+        self._context, self._keys, self._policy = context, UniqueKeys(context), policy
         self.ids: dict[int, str] = {}  # by place in the input
         self.duplicates = 0  # that were not stored, as another message has their key
         # The first one, or one after which some may be stored; nothing is stored after it
@@ -163,7 +163,7 @@ class UniqueSend:
                 self._fail(group, self.error)
                 continue
             try:
-                append(self._context, self._door, group)
+                append(self._context, self._policy, group)
                 stored += group
             except BaseException as error:
                 refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)

@@ -8,8 +8,8 @@ import msgspec
 
 from shardq.base.outgoing_message import Headers, group_of, lane_of, stored_group
 from shardq.base.shard import MAX_NAME_LENGTH
+from shardq.base.texts import kind_of, shown
 from shardq.base.unreadable import UNREADABLE
-from shardq.base.wording import kind_of, shown
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, UnsupportedByStore

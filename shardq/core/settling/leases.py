@@ -20,8 +20,8 @@ from shardq.base.waits import Flag
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import Settling
-from shardq.core.settling.verbs import EXTEND
 from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import ClaimedSlice, EntryState, Peek, StoredSlice

@@ -20,7 +20,7 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.core.context.unique_keys import Holder, UniqueKeys
-from shardq.core.sending.doors import Door, admit, admitted, moved_bundle, room_for
+from shardq.core.sending.appending import AppendPolicy, admit, admitted, moved_bundle, room_for
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.core.settling.dead_letters import (
     dead_letter_context,
@@ -28,10 +28,10 @@ from shardq.core.settling.dead_letters import (
     group_of_letters,
     original_headers,
 )
+from shardq.core.settling.events import EventDetails
+from shardq.core.settling.operations import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
 from shardq.core.settling.stepwise import Moved, in_steps, move_step_by_step
-from shardq.core.settling.telling import Story
-from shardq.core.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
 from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
 from shardq.held import Selection
 from shardq.storage.bundle_data import BundleData
@@ -80,16 +80,20 @@ class Move:
     """Where messages go, and what changes on the way."""
 
     def __init__(
-        self, source: QueueContext, target: QueueContext, verb: Verb, changes: Changes = UNCHANGED
+        self,
+        source: QueueContext,
+        target: QueueContext,
+        operation: SettleOperation,
+        changes: Changes = UNCHANGED,
     ) -> None:
-        self._source, self._target, self.verb, self._changes = source, target, verb, changes
+        self._source, self._target, self.operation, self._changes = source, target, operation, changes
         self._lanes = target.settings.group_concurrency  # the same for all, whoever changes it meanwhile
-        self.story = Story(source=source, target=target)
+        self.details = EventDetails(source=source, target=target)
 
     @property
-    def _door(self) -> Door:
-        assert self.verb.door is not None
-        return self.verb.door
+    def _policy(self) -> AppendPolicy:
+        assert self.operation.policy is not None
+        return self.operation.policy
 
     def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
         """The steps for each shard of groups in the target, and for what has no group. They follow each other."""
@@ -115,14 +119,14 @@ class Move:
         Raises QueuePaused, QueueFull or MessageTooLarge.
         """
         moved = [self._moved(selection) for selection in group]
-        admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
+        admit(self._target, self._policy, max(size for each in moved for size in sizes(each.messages)))
         if not self._in_one_step:
-            return move_step_by_step(self._source, self._target, self.verb, shard, moved, self.story)
+            return move_step_by_step(self._source, self._target, self.operation, shard, moved, self.details)
         planned = self.planned(moved)
         try:
-            append = admitted(self._target, self._door, planned)
-            with room_for(self._target, self._door, planned):
-                answer = settle(self._source, self.verb, shard, spans_of(group), append=append)
+            append = admitted(self._target, self._policy, planned)
+            with room_for(self._target, self._policy, planned):
+                answer = settle(self._source, self.operation, shard, spans_of(group), append=append)
         except OutcomeUnknown:
             self._note(moved, planned, sure=False)
             raise
@@ -133,7 +137,7 @@ class Move:
     def _note(self, moved: Sequence[Moved], planned: Sequence[PlannedBundle], *, sure: bool) -> None:
         """Note where messages are now, or may be after an attempt that was not answered."""
         for each, bundle in zip(moved, planned, strict=True):
-            self.story.note_bundle(each.selection, bundle.message_id(0), sure=sure)
+            self.details.note_bundle(each.selection, bundle.message_id(0), sure=sure)
 
     def changed(self, selection: Selection) -> BundleData:
         """The selected messages as they are to be in the target."""
@@ -155,7 +159,7 @@ class Move:
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
         return moved_bundle(
-            self._door, shard, moved.messages, source=moved.bundle, identity=identity, due=due
+            self._policy, shard, moved.messages, source=moved.bundle, identity=identity, due=due
         )
 
     def group(self, selection: Selection) -> str:
@@ -170,8 +174,10 @@ class Move:
 class InPlace(Move):
     """Back into the shard as new messages, which take the places of the old ones in their groups."""
 
-    def __init__(self, source: QueueContext, verb: Verb, changes: Changes = UNCHANGED) -> None:
-        super().__init__(source, source, verb, changes)
+    def __init__(
+        self, source: QueueContext, operation: SettleOperation, changes: Changes = UNCHANGED
+    ) -> None:
+        super().__init__(source, source, operation, changes)
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         """Exchange the messages, neighbours for a bundle each. A unique key goes over to the new one."""
@@ -233,7 +239,7 @@ class WithBody(InPlace):
     def __init__(self, source: QueueContext, body: bytes, delay: int, *, keeps_due: bool) -> None:
         super().__init__(source, REPLACE, Changes(body=body, delay=delay))
         self._keeps_due = keeps_due
-        admit(source, self._door, len(body))
+        admit(source, self._policy, len(body))
 
     def due(self, moved: Moved) -> int:
         """From then on, or as before."""
@@ -269,7 +275,7 @@ class ToQueue(Move):
 
     def __init__(self, source: QueueContext, queue: str, changes: Changes, *, atomic: bool) -> None:
         super().__init__(source, source.sibling(queue), FORWARD, changes)
-        admit(self._target, self._door)
+        admit(self._target, self._policy)
         if atomic and not self._in_one_step:
             raise UnsupportedByStore(
                 "this store cannot ack in one shard and send to another in one step: "
@@ -280,9 +286,9 @@ class ToQueue(Move):
 class DeadLetters(Move):
     """To the dead-letter queue, with headers that tell where from and why."""
 
-    def __init__(self, source: QueueContext, reason: str, verb: Verb = DEAD_LETTER) -> None:
-        super().__init__(source, dead_letter_context(source), verb)
-        self._reason = self.story.text = reason
+    def __init__(self, source: QueueContext, reason: str, operation: SettleOperation = DEAD_LETTER) -> None:
+        super().__init__(source, dead_letter_context(source), operation)
+        self._reason = self.details.text = reason
 
     def changed(self, selection: Selection) -> BundleData:
         """The messages with further headers."""

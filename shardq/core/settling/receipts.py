@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from shardq.base.receipt import Receipt
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.codec import BYTES, Codec
 from shardq.core.browsing import find_slice
 from shardq.core.context.queue_context import QueueContext

@@ -1,4 +1,4 @@
-"""Settling held messages of several shards with one verb.
+"""Settling held messages of several shards with one operation.
 
 Each shard is settled by itself, so that a shard which fails does not keep the others from it.
 """
@@ -17,10 +17,10 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer, Failures
 from shardq.core.context.unique_keys import release_keys
 from shardq.core.large.collecting import remove_body
-from shardq.core.settling.telling import NO_STORY, Story, tell_settled
-from shardq.core.settling.verbs import GIVE_BACK, Verb
+from shardq.core.settling.events import NO_DETAILS, EventDetails, record_settled
+from shardq.core.settling.operations import GIVE_BACK, SettleOperation
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.held import Cover, HeldSlice, Named, Selection, SettleState, in_states
+from shardq.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.storage.abilities import Settle
 from shardq.storage.requests import (
     Acknowledge,
@@ -47,7 +47,7 @@ _POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), a
 
 def settle(
     context: QueueContext,
-    verb: Verb,
+    operation: SettleOperation,
     shard: Shard,
     spans: tuple[Span, ...],
     duration: int = 0,
@@ -58,20 +58,25 @@ def settle(
     ``duration`` is that of a lease or a delay, in microseconds. ``append`` stores messages that are moved in one step;
     without it, moved messages are stored in their new place already.
     """
-    if verb.holds:
+    if operation.holds:
         request: Settle = Extend(
-            shard, spans, duration, shorten=verb.shortens, starts=verb.starts, blocks=verb.blocks
+            shard,
+            spans,
+            duration,
+            shorten=operation.shortens,
+            starts=operation.starts,
+            blocks=operation.blocks,
         )
-    elif verb.state is SettleState.RELEASED and verb.door is None:
-        request = Release(shard, spans, duration, started=not verb.unseen)
+    elif operation.state is SettleState.RELEASED and operation.policy is None:
+        request = Release(shard, spans, duration, started=not operation.unseen)
     else:
         live = context.live
-        if verb.keeps and live.timer() > live.read_again_at:
+        if operation.keeps and live.timer() > live.read_again_at:
             live.refresh()
-        keep = verb.keeps and live.known.history_retention > 0
-        request = Acknowledge(shard, spans, keep, moved=verb.door is not None and append is None)
+        keep = operation.keeps and live.known.history_retention > 0
+        request = Acknowledge(shard, spans, keep, moved=operation.policy is not None and append is None)
         if append is not None:
-            request = Forward(request, append, in_place=verb.in_place)
+            request = Forward(request, append, in_place=operation.in_place)
     return context.retry.ask(context.joiner.settle, request)
 
 
@@ -97,16 +102,16 @@ class Settling(msgspec.Struct, eq=False):
     """Settles the messages of each shard, once for all shards first, and then again for those that failed.
 
     What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
-    are still open. With ``by_receipt`` it is not known when the leases end. ``story`` is what else is told of them.
+    are still open. With ``by_receipt`` it is not known when the leases end. ``details`` is what else is told of them.
     """
 
     context: QueueContext
-    verb: Verb
+    operation: SettleOperation
     # None: by spans. A method of this object would be a cycle, which keeps bodies in memory.
     call: Call | None = None
     duration: int = 0  # microseconds
     by_receipt: bool = False
-    story: Story = NO_STORY
+    details: EventDetails = NO_DETAILS
     done: list[Selection] = msgspec.field(default_factory=list)
     lost: list[Selection] = msgspec.field(default_factory=list)
     failures: Failures = msgspec.field(default_factory=Failures)
@@ -115,8 +120,8 @@ class Settling(msgspec.Struct, eq=False):
 
     def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
-        context, verb = self.context, self.verb
-        grants: Collection[Cover] = ()
+        context, operation = self.context, self.operation
+        grants: Collection[LimitLease] = ()
         for each in selections:
             if not each.held.untouched or each.held.grant is not None or not each.positions:
                 selections, grants = self._still_open(selections)
@@ -131,23 +136,25 @@ class Settling(msgspec.Struct, eq=False):
         for each in self.done:
             count += len(each.positions)
             has_traces = has_traces or each.held.unique_key is not None or each.held.large is not None
-        context.counters.add(**{verb.counter: count})
-        if grants and (self.lost or not verb.keeps_open):
+        context.counters.add(**{operation.counter: count})
+        if grants and (self.lost or not operation.keeps_open):
             for grant in grants:
                 grant.give_back()
-        if verb.event and (context.live.keeps_events or self.story.target is not None):
-            tell_settled(context, verb, self.own, self.duration, self.story)
-        if has_traces and verb.state is SettleState.FINISHED:
+        if operation.event and (context.live.keeps_events or self.details.target is not None):
+            record_settled(context, operation, self.own, self.duration, self.details)
+        if has_traces and operation.state is SettleState.FINISHED:
             self._remove_traces()
         return self
 
-    def _still_open(self, selections: Sequence[Selection]) -> tuple[Sequence[Selection], Collection[Cover]]:
-        """What can be settled, and what has to be held with it. Messages whose states forbid the verb are lost."""
+    def _still_open(
+        self, selections: Sequence[Selection]
+    ) -> tuple[Sequence[Selection], Collection[LimitLease]]:
+        """What can be settled, and what has to be held with it. Messages whose states forbid the operation are lost."""
         still_open = [each.in_states(SettleState.OPEN) for each in selections]
-        barred = [each.in_states(*self.verb.barred) for each in selections]
+        barred = [each.in_states(*self.operation.barred) for each in selections]
         self.lost += [each for each in barred if each.positions]
         grants = {each.held.grant for each in still_open if each.held.grant is not None}
-        if grants and self.verb.keeps_open:
+        if grants and self.operation.keeps_open:
             still_open = self._covered(still_open, grants)
         return [each for each in still_open if each.positions], grants
 
@@ -156,14 +163,14 @@ class Settling(msgspec.Struct, eq=False):
 
         Bodies of those that left it for good, as far as they are known here.
         """
-        context, verb = self.context, self.verb
+        context, operation = self.context, self.operation
         finished = [each.held for each in self.done]
         keys = [
             (held.unique_key, str(held.message_id(0))) for held in finished if held.unique_key is not None
         ]
         if keys:
             release_keys(context, keys)
-        if verb.moves or (verb.keeps and context.settings.history_retention > 0):
+        if operation.moves or (operation.keeps and context.settings.history_retention > 0):
             return
         for held in finished:
             if held.large is not None:
@@ -208,14 +215,14 @@ class Settling(msgspec.Struct, eq=False):
         """How many messages are lost."""
         return sum(len(selection.positions) for selection in self.lost)
 
-    def _covered(self, selections: Sequence[Selection], grants: Iterable[Cover]) -> list[Selection]:
+    def _covered(self, selections: Sequence[Selection], grants: Iterable[LimitLease]) -> list[Selection]:
         """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store.
 
         What nobody was handed yet is given back, and with it what follows it in its group.
         """
         lost = {grant for grant in grants if not grant.hold(self.duration)}
         uncovered = [selection for selection in selections if selection.held.grant in lost]
-        if uncovered and self.verb.starts:
+        if uncovered and self.operation.starts:
             given = Settling(self.context, GIVE_BACK).run(uncovered)
             if given.failures:
                 raise given.failures.error("messages without permits were not given back")
@@ -224,7 +231,7 @@ class Settling(msgspec.Struct, eq=False):
 
     def _settle(self, groups: Mapping[Shard, Sequence[Selection]]) -> None:
         """Settle the messages of each shard; where it is all or nothing, again without what was lost."""
-        context, verb = self.context, self.verb
+        context, operation = self.context, self.operation
         for shard, group in groups.items():
             rest = group
             try:
@@ -232,13 +239,13 @@ class Settling(msgspec.Struct, eq=False):
                     if self.call is not None:
                         answer = self.call(shard, rest)
                     else:
-                        answer = settle(context, verb, shard, spans_of(rest), self.duration)
+                        answer = settle(context, operation, shard, spans_of(rest), self.duration)
                     if answer.after_unknown:
                         self._note_unanswered(rest)
                     fenced = answer.value
                     done, rest = self._sorted_out(rest, fenced) if fenced.lost or fenced.gone else (rest, ())
-                    if verb.state is not SettleState.OPEN:
-                        HeldSlice.mark_each(done, verb.state)
+                    if operation.state is not SettleState.OPEN:
+                        HeldSlice.mark_each(done, operation.state)
                     self.done += done
             except ShardqError as error:
                 if isinstance(error, OutcomeUnknown):
@@ -257,7 +264,7 @@ class Settling(msgspec.Struct, eq=False):
         self._mark_lost(taken)
         done = [selection.without(away) for selection, away in zip(group, taken, strict=True)]
         rest: list[Selection] = []
-        if self.verb.moves:  # of what was not named nothing was moved
+        if self.operation.moves:  # of what was not named nothing was moved
             kept, named = done, Named(*fenced.lost, *fenced.gone)
             done = [selection.within(named) for selection in kept]  # moved by an earlier attempt
             rest = [every.without(each) for every, each in zip(kept, done, strict=True)]
@@ -265,42 +272,44 @@ class Settling(msgspec.Struct, eq=False):
 
     def _note_unanswered(self, group: Sequence[Selection]) -> None:
         for selection in group:
-            for what in {self.verb.name, self.verb.event}:
+            for what in {self.operation.name, self.operation.event}:
                 selection.held.note_unanswered(what, selection.positions)
 
     def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
-        moved = self.verb.moves and self._were_moved(group, lost)
+        moved = self.operation.moves and self._were_moved(group, lost)
         return [
             self._lost(selection.within(lost), moved=moved).joined(self._gone(selection.within(gone)))
             for selection in group
         ]
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
-        if self.verb.gives_back and selection.held.shard.is_grouped:
+        if self.operation.gives_back and selection.held.shard.is_grouped:
             # Of what was given back before its lease was over an earlier message of its group was.
             selection = selection.over(self.context.store.now())
-        if self.verb.blocks:  # a message that blocks its group already, by whichever attempt, counts as done
+        if (
+            self.operation.blocks
+        ):  # a message that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
             return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
-        explained = self.verb.unanswered_explains_lost or moved
+        explained = self.operation.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
 
     def _gone(self, selection: Selection) -> Selection:
-        if self.verb.gone_is_done and self.by_receipt:
+        if self.operation.gone_is_done and self.by_receipt:
             # Within a transaction no attempt was carried out before: somebody else has acked it, beside rows of theirs.
             return selection if self.context.joined else Selection(selection.held, [])
-        if self.verb.gone_is_done:
+        if self.operation.gone_is_done:
             selection = selection.over(self.context.store.now())
-        explained = self.verb.unanswered_explains_gone
+        explained = self.operation.unanswered_explains_gone
         return selection.without(self._tried(selection)) if explained else selection
 
     def _tried(self, selection: Selection) -> Selection:
         """Those of them to which an attempt that was not answered may have done it.
 
-        A move is not done by another verb of its name: a release leaves the body as it is.
+        A move is not done by another operation of its name: a release leaves the body as it is.
         """
-        what = self.verb.event if self.verb.moves else self.verb.name
+        what = self.operation.event if self.operation.moves else self.operation.name
         tried = selection.held.unanswered.get(what, set())
         return Selection(selection.held, [position for position in selection.positions if position in tried])
 
@@ -319,7 +328,7 @@ class Settling(msgspec.Struct, eq=False):
     def _note_failed(self, group: Sequence[Selection]) -> None:
         for selection in group:
             self.failed += len(selection.positions)
-            if self.verb.state is not SettleState.OPEN:
+            if self.operation.state is not SettleState.OPEN:
                 selection.held.failed = selection.held.failed.union(selection.positions)
 
 

@@ -24,10 +24,9 @@ from shardq.core.large.bodies import open_body
 from shardq.core.logs.results import Result, take_back, write_results
 from shardq.core.sending.prepared import check_delay, check_headers, check_priority
 from shardq.core.settling.dead_letters import EXHAUSTED, check_reason
+from shardq.core.settling.events import NO_DETAILS, EventDetails, record_noted
 from shardq.core.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
-from shardq.core.settling.settle import Call, Settling, by_shard, settle, spans_of
-from shardq.core.settling.telling import NO_STORY, Story, tell_noted
-from shardq.core.settling.verbs import (
+from shardq.core.settling.operations import (
     ACK,
     BLOCK,
     DEAD_LETTER,
@@ -37,8 +36,9 @@ from shardq.core.settling.verbs import (
     KEEP,
     RELEASE,
     START,
-    Verb,
+    SettleOperation,
 )
+from shardq.core.settling.settle import Call, Settling, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.message import Message
@@ -180,7 +180,7 @@ class Settlement:
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
         """Tell of messages in the log of their queue's events."""
-        tell_noted(self._context, [selection], check_reason(text, "text"), failed=failed)
+        record_noted(self._context, [selection], check_reason(text, "text"), failed=failed)
 
     def messages(self, selection: Selection) -> list[Message]:
         """The selected messages as an application sees them."""
@@ -205,38 +205,38 @@ class Settlement:
 
         If some are lost, the others are moved. When a step fails, later ones move nothing from that shard.
         """
-        self._raise_if_any(self._move(selections, move), move.verb)
+        self._raise_if_any(self._move(selections, move), move.operation)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
-        settling = Settling(self._context, move.verb)
+        settling = Settling(self._context, move.operation)
         for part in move.parts(selections):
-            moved = Settling(self._context, move.verb)
+            moved = Settling(self._context, move.operation)
             for step in part:
                 rest = moved.without_failed(step)
-                moved.add(self._settle(rest, move.verb, move.carry_out, story=move.story))
+                moved.add(self._settle(rest, move.operation, move.carry_out, details=move.details))
             settling.add(moved)
         self._failing = frozenset(settling.failures)
         return settling
 
-    def _give_up(self, selections: Sequence[Selection], reason: str, verb: Verb) -> Settling:
+    def _give_up(self, selections: Sequence[Selection], reason: str, operation: SettleOperation) -> Settling:
         """Let messages block their groups where the queue asks for it, and move the others."""
         blocking: list[Selection] = []
         moving: list[Selection] = []
         for each in selections:
             (blocking if may_block(self._context, each.held.shard) else moving).append(each)
         if not blocking:
-            return self._move(moving, DeadLetters(self._context, reason, verb))
+            return self._move(moving, DeadLetters(self._context, reason, operation))
         call = partial(_block, self._context, reason)
-        settling = self._settle(blocking, BLOCK, call, story=Story(reason))
+        settling = self._settle(blocking, BLOCK, call, details=EventDetails(reason))
         if moving:
             blocks = bool(settling.done) or settling.failures.unknown
             with telling_done(lambda: "others may block their groups: repeat the call" if blocks else ""):
-                settling.add(self._move(moving, DeadLetters(self._context, reason, verb)))
+                settling.add(self._move(moving, DeadLetters(self._context, reason, operation)))
             self._failing = frozenset(settling.failures)
         return settling
 
-    def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> Settling:
-        settling = self._settle(selections, verb, duration=delay)
+    def _release(self, selections: Sequence[Selection], operation: SettleOperation, delay: int) -> Settling:
+        settling = self._settle(selections, operation, duration=delay)
         for shard in by_shard(settling.done):
             self._released(shard)
         return settling
@@ -246,31 +246,31 @@ class Settlement:
             held.known and settings.max_deliveries is not None and held.deliveries >= settings.max_deliveries
         )
 
-    def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
+    def _extend(self, selections: Sequence[Selection], lease: int, operation: SettleOperation) -> None:
         untils: dict[Shard, int] = {}
 
         def extend(shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
             untils[shard] = self._context.store.now() + lease
-            return settle(self._context, verb, shard, spans_of(group), lease)
+            return settle(self._context, operation, shard, spans_of(group), lease)
 
-        settling = self._settle(selections, verb, extend, duration=lease)
+        settling = self._settle(selections, operation, extend, duration=lease)
         for selection in settling.done:  # not of what is lost: an ack of it must raise LeaseLost too
             held = selection.held
-            held.extended(selection.positions, untils[held.shard], shortens=verb.shortens)
-            held.started = held.started or verb.starts
-        self._raise_if_any(settling, verb)
+            held.extended(selection.positions, untils[held.shard], shortens=operation.shortens)
+            held.started = held.started or operation.starts
+        self._raise_if_any(settling, operation)
 
     def _settle(
         self,
         selections: Sequence[Selection],
-        verb: Verb,
+        operation: SettleOperation,
         call: Call | None = None,
         *,
         duration: int = 0,
-        story: Story = NO_STORY,
+        details: EventDetails = NO_DETAILS,
     ) -> Settling:
         settling = Settling(
-            self._context, verb, call, duration=duration, by_receipt=self._by_receipt, story=story
+            self._context, operation, call, duration=duration, by_receipt=self._by_receipt, details=details
         )
         settling.run(selections, self._failing)
         self._failing = frozenset(settling.failures)
@@ -285,24 +285,24 @@ class Settlement:
             for message in self.messages(selection)
         ]
 
-    def _raise_if_any(self, settling: Settling, verb: Verb) -> None:
+    def _raise_if_any(self, settling: Settling, operation: SettleOperation) -> None:
         """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
         if settling.failures:
-            what = f"{self._not_done(settling.failed, verb)}, all others were:"
+            what = f"{self._not_done(settling.failed, operation)}, all others were:"
             raise settling.failures.error(what, done=bool(settling.done))
-        if not settling.lost or not verb.tells_lost:
+        if not settling.lost or not operation.tells_lost:
             return
         messages = [message for selection in settling.lost for message in self.messages(selection)]
         self._context.counters.add(lease_lost=len(messages))
         raise LeaseLost(
-            f"{self._not_done(len(messages), verb)}, first {messages[0].id}: {_why(settling.lost)}"
+            f"{self._not_done(len(messages), operation)}, first {messages[0].id}: {_why(settling.lost)}"
             f"{_OR_SETTLED if self._by_receipt else ''}{_OR_GONE if self._context.joined else ''}",
             [message.receipt for message in messages] if self._by_receipt else messages,
         )
 
-    def _not_done(self, count: int, verb: Verb) -> str:
+    def _not_done(self, count: int, operation: SettleOperation) -> str:
         subject, were = ("message", "was") if count == 1 else ("messages", "were")
-        return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
+        return f"{count} {subject} of queue {self._context.name!r} {were} not {operation.name}"
 
 
 def _block(context: QueueContext, reason: str, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:

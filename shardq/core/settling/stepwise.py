@@ -24,13 +24,13 @@ from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
-from shardq.core.sending.dedupe_keys import Place, place_of
-from shardq.core.sending.doors import Door, append, moved_bundle
+from shardq.core.sending.appending import AppendPolicy, append, moved_bundle
+from shardq.core.sending.dedupe_keys import StoredPlace, place_of
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.core.settling.dead_letters import group_of_letters
+from shardq.core.settling.events import EventDetails
+from shardq.core.settling.operations import KEEP, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
-from shardq.core.settling.telling import Story
-from shardq.core.settling.verbs import KEEP, Verb
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
 from shardq.storage.bundle_data import BundleData
@@ -90,7 +90,7 @@ class Moved(msgspec.Struct, frozen=True):
         changed = self.delay > 0 or self.bundle.priority != self.selection.held.bundle.priority
         return changed or self.bundle.group != ""
 
-    def group_at(self, place: Place) -> str:
+    def group_at(self, place: StoredPlace) -> str:
         """The group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
         if not place.id.shard.is_grouped:
             return ""
@@ -99,7 +99,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def move_step_by_step(
-    source: QueueContext, target: QueueContext, verb: Verb, shard: Shard, moved: Sequence[Moved], story: Story
+    source: QueueContext,
+    target: QueueContext,
+    operation: SettleOperation,
+    shard: Shard,
+    moved: Sequence[Moved],
+    details: EventDetails,
 ) -> Answer[Fenced]:
     """Extend the leases, store the messages in the target, ack them. If one of them is lost, nothing is stored.
 
@@ -107,7 +112,7 @@ def move_step_by_step(
 
     Raises OutcomeUnknown once a copy is stored, or may be; StoreUnavailable where they are in the source only.
     """
-    assert verb.door is not None
+    assert operation.policy is not None
     spans = spans_of([each.selection for each in moved])
     lease = microseconds(source.settings.visibility_timeout)
     fenced = _before_the_ack(settle, source, KEEP, shard, spans, lease).value
@@ -119,8 +124,8 @@ def move_step_by_step(
         "the move"
     )
     with telling_done(lambda: told if stored else ""):
-        _before_the_ack(_store, target, verb.door, moved, story, stored)
-        answer = settle(source, verb, shard, spans)
+        _before_the_ack(_store, target, operation.policy, moved, details, stored)
+        answer = settle(source, operation, shard, spans)
     if answer.value.lost and not answer.after_unknown:
         _log.warning(
             "messages of shard %s were moved after their lease was over: they are delivered here too", shard
@@ -150,14 +155,14 @@ class _Copy(msgspec.Struct, frozen=True):
     moved: Moved
     message: BundleData
 
-    def at(self, door: Door, place: Place) -> PlannedBundle:
+    def at(self, policy: AppendPolicy, place: StoredPlace) -> PlannedBundle:
         """The message in its place."""
         carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
         common = msgspec.structs.replace(
             self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
         )
         return moved_bundle(
-            door,
+            policy,
             place.id.shard,
             carried,
             source=common,
@@ -168,7 +173,11 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 def _store(
-    target: QueueContext, door: Door, moved: Sequence[Moved], story: Story, stored: list[PlannedBundle]
+    target: QueueContext,
+    policy: AppendPolicy,
+    moved: Sequence[Moved],
+    details: EventDetails,
+    stored: list[PlannedBundle],
 ) -> None:
     """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
 
@@ -183,17 +192,17 @@ def _store(
     offered = _offered(target, copies, read_at)
     standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
     unconfirmed = [entry for entry in standing if not entry.confirmed]
-    places = (Place.parse(entry.message_id, 0).id for entry in standing)
+    places = (StoredPlace.parse(entry.message_id, 0).id for entry in standing)
     for each in moved:
-        story.note(each.selection, islice(places, len(each.selection.positions)))
+        details.note(each.selection, islice(places, len(each.selection.positions)))
     missing: list[PlannedBundle] = []
     for copy, entry, own in zip(copies, standing, offered, strict=True):
-        place = Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
+        place = StoredPlace.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
         is_missing = not entry.confirmed and (entry == own or not _is_stored(target, place.id))
-        (missing if is_missing else stored).append(copy.at(door, place))
+        (missing if is_missing else stored).append(copy.at(policy, place))
     for group in grouped_by_shard(missing):
         try:
-            append(target, door, group, keys_read_at=read_at)
+            append(target, policy, group, keys_read_at=read_at)
         except OutcomeUnknown:
             stored += group
             raise
@@ -210,7 +219,7 @@ def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[De
     return [
         DedupeEntry(
             copy.key,
-            Place(
+            StoredPlace(
                 MessageId(shard, identity, 0),
                 copy.moved.bundle.priority,
                 made_at(identity) + copy.moved.delay,

@@ -22,7 +22,7 @@ from shardq.base.shard import Shard
 from shardq.core.browsing import slices, slices_within
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.doors import COPY, admit, append
+from shardq.core.sending.appending import COPY, admit, append
 from shardq.core.sending.planned_bundles import (
     PlannedBundle,
     choose_shard,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, functions
 import shardq
 from shardq.errors import InvalidSetting
 from shardq.spark.bodies import CORRUPT
-from shardq.spark.jobs.job import REPEATABLE_TASKS, Place, Say, follow, watch
+from shardq.spark.jobs.job import REPEATABLE_TASKS, QueueLocation, Say, follow, watch
 from shardq.spark.options import RowOptions, check_reader, choose
 from shardq.spark.rows import schema_of
 
@@ -35,7 +35,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def load(
     spark: SparkSession,
-    target: Place,
+    target: QueueLocation,
     path: str,
     *,
     format: str = "parquet",  # noqa: A002 - as Spark calls it
@@ -98,7 +98,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 def drain(
     spark: SparkSession,
-    source: Place,
+    source: QueueLocation,
     path: str,
     *,
     checkpoint: str | None = None,

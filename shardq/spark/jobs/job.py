@@ -18,7 +18,16 @@ from shardq import errors
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 
-__all__ = ["REPEATABLE_TASKS", "JobFailed", "Place", "Say", "explained", "follow", "spark_session", "watch"]
+__all__ = [
+    "REPEATABLE_TASKS",
+    "JobFailed",
+    "QueueLocation",
+    "Say",
+    "explained",
+    "follow",
+    "spark_session",
+    "watch",
+]
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -57,7 +66,7 @@ REPEATABLE_TASKS = 32
 """Rows are spread by their value over so many tasks where a job may be run again with the rows cut in another way."""
 
 
-class Place(HasUrl, frozen=True):
+class QueueLocation(HasUrl, frozen=True):
     """A queue by the URL of its store and its name."""
 
     url: str

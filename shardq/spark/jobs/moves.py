@@ -15,7 +15,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
-from shardq.spark.jobs.job import REPEATABLE_TASKS, Place, Say, follow, watch
+from shardq.spark.jobs.job import REPEATABLE_TASKS, QueueLocation, Say, follow, watch
 from shardq.spark.options import QueueOptions
 
 __all__ = ["Migrated", "Replayed", "Transform", "Transformed", "migrate", "replay", "transform"]
@@ -39,7 +39,12 @@ class Migrated(msgspec.Struct, frozen=True):
 
 
 def migrate(
-    spark: SparkSession, source: Place, target: Place, *, resume: bool = False, say: Say = lambda _: None
+    spark: SparkSession,
+    source: QueueLocation,
+    target: QueueLocation,
+    *,
+    resume: bool = False,
+    say: Say = lambda _: None,
 ) -> Migrated:
     """Copy every message that is stored in the source, also delayed and in flight, and compare both queues.
 
@@ -71,7 +76,7 @@ def migrate(
     return Migrated(copied.messages, f"{copied.hash:016x}", stored.messages, f"{stored.hash:016x}")
 
 
-def _copier(target: Place, run: str) -> Callable[[QueueContext, Shard], Copied]:
+def _copier(target: QueueLocation, run: str) -> Callable[[QueueContext, Shard], Copied]:
     def copy(source: QueueContext, shard: Shard) -> Copied:
         with task_context(QueueOptions(url=target.url, queue=target.queue)) as context:
             return copy_shard(source, shard, context, run)
@@ -83,7 +88,9 @@ def _hasher(context: QueueContext, shard: Shard) -> Copied:
     return hash_of_shard(context, shard)
 
 
-def _over_shards(spark: SparkSession, place: Place, work: Callable[[QueueContext, Shard], Copied]) -> Copied:
+def _over_shards(
+    spark: SparkSession, place: QueueLocation, work: Callable[[QueueContext, Shard], Copied]
+) -> Copied:
     """Do something with each shard of a queue, on the executors, and add up."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,8 +117,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 def replay(
     spark: SparkSession,
-    source: Place,
-    target: Place,
+    source: QueueLocation,
+    target: QueueLocation,
     *,
     since: str | None = None,
     until: str | None = None,
@@ -152,8 +159,8 @@ class Transformed(msgspec.Struct, frozen=True):
 
 def transform(
     spark: SparkSession,
-    source: Place,
-    target: Place,
+    source: QueueLocation,
+    target: QueueLocation,
     change: Transform,
     *,
     checkpoint: str,

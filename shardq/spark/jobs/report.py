@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 import shardq
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 from shardq.spark.jobs.page import write_page
 from shardq.spark.jobs.pictures import draw
 from shardq.spark.jobs.survey import Survey, survey
@@ -25,7 +25,7 @@ class Report(msgspec.Struct, frozen=True):
     table: str
 
 
-def report(spark: SparkSession, place: Place, folder: Path) -> Report:
+def report(spark: SparkSession, place: QueueLocation, folder: Path) -> Report:
     """Write ``report.html``, ``report.json`` and PNG pictures into a folder. The queue may be in use."""
     with shardq.connect(place.url) as client:
         moment = client.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from shardq.spark.jobs.job import Place
+from shardq.spark.jobs.job import QueueLocation
 
 __all__ = ["Percentiles", "ShardReport", "Survey", "survey"]
 
@@ -67,7 +67,7 @@ class Survey(msgspec.Struct, frozen=True):
         return dict(sorted(loads.items()))
 
 
-def survey(spark: SparkSession, place: Place, *, taken_at: str) -> Survey:
+def survey(spark: SparkSession, place: QueueLocation, *, taken_at: str) -> Survey:
     """Look at all shards of a queue; the work is done by the executors, shard by shard."""
     counts = place.read(spark, view="shards").drop("oldest", "age_seconds")
     waiting = place.read(spark, view="messages", includeBody="false")

@@ -17,7 +17,7 @@ from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeou
 from pymongo.read_concern import ReadConcern
 
 from shardq.base.shard import Shard
-from shardq.base.wording import kind_of, shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage import writing
 from shardq.storage.abilities import TransactionEnded

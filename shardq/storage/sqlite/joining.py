@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple, Unpack
 
+from shardq.base.texts import kind_of, shown
 from shardq.base.waits import Flag, is_over, start
-from shardq.base.wording import kind_of, shown
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded, this_thread
 from shardq.storage.per_process import OwnLock

@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from shardq.core.context.joining import Joining, Pending
+from shardq.core.context.group_commit import GroupCommit, Pending
 from shardq.errors import ShardqError
 from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.requests import (
@@ -21,14 +21,14 @@ from shardq.storage.requests import (
 from shardq.storage.slicing import Range, covered, joined, near
 from shardq.storage.store import Store
 
-__all__ = ["SettleJoiner"]
+__all__ = ["SettleGroupCommit"]
 
 _Held: TypeAlias = tuple[bytes, bytes]  # a bundle, and the token that holds messages of it
 
 MOST_SPANS = 2_000  # in a joined request
 
 
-class SettleJoiner:
+class SettleGroupCommit:
     """Joins what comes at the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
@@ -40,7 +40,7 @@ class SettleJoiner:
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
         self._store, self._check = store, check
         self._across_shards = store.capabilities.settle_across_shards
-        self.joining: Joining[Settle, Fenced] = Joining(
+        self.joining: GroupCommit[Settle, Fenced] = GroupCommit(
             self._ask, self._ask_several, _few if self._across_shards else _disjoint
         )
 

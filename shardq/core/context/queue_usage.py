@@ -13,7 +13,7 @@ from shardq.storage.per_process import OwnLock, PerProcess
 from shardq.storage.requests import ShardCounts
 from shardq.storage.store import Store
 
-__all__ = ["LONGEST", "SHARE_OF_TIME", "Fullness", "Waiting"]
+__all__ = ["LONGEST", "SHARE_OF_TIME", "QueueUsage", "Waiting"]
 
 LONGEST = 1.0
 """Seconds after which what waits is counted again at the latest, when something is sent; longer if that takes long."""
@@ -38,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True):
         return cls(counts.ready + counts.delayed, counts.bytes or 0, counts.delayed)
 
 
-class Fullness:
+class QueueUsage:
     """What waits in a queue: what was counted last, and what this client has sent since, or is about to store.
 
     For callers that hold its lock.

@@ -18,7 +18,7 @@ from shardq.base.waits import Turn
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.storage.per_process import forks
 
-__all__ = ["Joining", "Pending", "for_another_thread"]
+__all__ = ["GroupCommit", "Pending", "for_another_thread"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ class _Here(threading.local):
     busy = False  # this thread is in the middle of a call
 
 
-class Joining(Generic[T, R]):
+class GroupCommit(Generic[T, R]):
     """Makes one request for the callers that come at the same time.
 
     ``alone`` makes the request of a caller who has not waited. ``several`` makes it for those who have, and gives each

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from shardq.core.sending import doors
-from shardq.core.sending.doors import Door
+from shardq.core.sending import appending
+from shardq.core.sending.appending import AppendPolicy
 from shardq.held import SettleState
 
 __all__ = [
     "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW",
-    "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "Verb",
+    "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation",
 ]  # fmt: skip
 
 
-class Verb(msgspec.Struct, frozen=True):
+class SettleOperation(msgspec.Struct, frozen=True):
     """What can be done to held messages, and what it means when one of them is lost or gone.
 
     An attempt that was not answered may have done it already: its repetition then finds the messages lost or gone.
@@ -29,7 +29,9 @@ class Verb(msgspec.Struct, frozen=True):
     starts: bool = False  # a delivery is counted
     blocks: bool = False  # they block their groups, under no lease
     unseen: bool = False  # a delivery is not counted
-    door: Door | None = None  # the way into the queue that they are moved to; None: they are not moved
+    policy: AppendPolicy | None = (
+        None  # the way into the queue that they are moved to; None: they are not moved
+    )
     in_place: bool = False  # what it moves keeps its place in its group
     repeatable: bool = False  # it may be done again to messages of that state
     gone_is_done: bool = False  # a message that is gone before its lease ended counts as done
@@ -41,7 +43,7 @@ class Verb(msgspec.Struct, frozen=True):
     @property
     def moves(self) -> bool:
         """True when it moves messages: all of a shard or none. What an unanswered attempt has moved is found lost."""
-        return self.door is not None
+        return self.policy is not None
 
     @property
     def gives_back(self) -> bool:
@@ -62,41 +64,43 @@ class Verb(msgspec.Struct, frozen=True):
 
 _OPEN, _FINISHED, _RELEASED = SettleState.OPEN, SettleState.FINISHED, SettleState.RELEASED
 
-ACK = Verb(
+ACK = SettleOperation(
     "acked", "acked", _FINISHED,
     keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True, event="acked",
 )  # fmt: skip
-DROP = Verb(
+DROP = SettleOperation(
     "dropped", "expired", _FINISHED,
     gone_is_done=True, unanswered_explains_gone=True, tells_lost=False, event="expired",
 )  # fmt: skip
 OVERFLOW = msgspec.structs.replace(DROP, counter="dropped", event="dropped")
 SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated", event="dropped")
-RELEASE = Verb(
+RELEASE = SettleOperation(
     "released", "released", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
 )  # fmt: skip
 GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True, event="given_back")
-EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
-KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
+EXTEND = SettleOperation("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
+KEEP = SettleOperation("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
-START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
-FORWARD = Verb(
+START = SettleOperation("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
+FORWARD = SettleOperation(
     "forwarded", "forwarded", _FINISHED,
-    keeps=True, unanswered_explains_gone=True, door=doors.FORWARD, event="forwarded",
+    keeps=True, unanswered_explains_gone=True, policy=appending.FORWARD, event="forwarded",
 )  # fmt: skip
-REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE, event="redriven")
-DEAD_LETTER = Verb(
+REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, policy=appending.REDRIVE, event="redriven")
+DEAD_LETTER = SettleOperation(
     "dead-lettered", "dead_lettered", _FINISHED,
-    unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
+    unanswered_explains_gone=True, policy=appending.DEAD_LETTER, event="dead_lettered",
 )  # fmt: skip
-EXHAUST = Verb(
+EXHAUST = SettleOperation(
     "released", "dead_lettered", _RELEASED,
-    repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
+    repeatable=True, unanswered_explains_gone=True, policy=appending.DEAD_LETTER, event="dead_lettered",
 )  # fmt: skip
-BLOCK = Verb("blocked", "dead_lettered", _RELEASED, holds=True, blocks=True, repeatable=True, event="blocked")
-REPLACE = Verb(
+BLOCK = SettleOperation(
+    "blocked", "dead_lettered", _RELEASED, holds=True, blocks=True, repeatable=True, event="blocked"
+)
+REPLACE = SettleOperation(
     "released", "released", _RELEASED,
-    unanswered_explains_gone=True, door=doors.REPLACE, in_place=True, event="replaced",
+    unanswered_explains_gone=True, policy=appending.REPLACE, in_place=True, event="replaced",
 )  # fmt: skip
-UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", door=doors.UNBLOCK, event="redriven")
+UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", policy=appending.UNBLOCK, event="redriven")

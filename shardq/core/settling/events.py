@@ -9,15 +9,15 @@ from shardq.base.receipt import MessageId
 from shardq.core.context.events import Entry
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.settling.verbs import Verb
+from shardq.core.settling.operations import SettleOperation
 from shardq.held import HeldSlice, Selection
 
-__all__ = ["NO_STORY", "Story", "tell_claimed", "tell_noted", "tell_settled"]
+__all__ = ["NO_DETAILS", "EventDetails", "record_claimed", "record_noted", "record_settled"]
 
 _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
 
 
-class Story:
+class EventDetails:
     """What else is to be told of messages that are settled: why, and of those that are moved which ids they get."""
 
     def __init__(
@@ -48,10 +48,10 @@ class Story:
         return self._places.get((held, position))
 
 
-NO_STORY = Story()
+NO_DETAILS = EventDetails()
 
 
-def tell_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:
+def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:
     """Tell that messages were claimed by a consumer of this name; of those that the claim has acked that, too."""
     if not context.keeps_events:
         return
@@ -60,26 +60,30 @@ def tell_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -
     context.events.tell(context, entries)
 
 
-def tell_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
+def record_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
     """Tell what an application says of messages that it holds."""
     if context.keeps_events:
         kind = "failed" if failed else "noted"
         context.events.tell(context, _entries(kind, selections, text=text))
 
 
-def tell_settled(
-    context: QueueContext, verb: Verb, done: Sequence[Selection], delay: int, story: Story = NO_STORY
+def record_settled(
+    context: QueueContext,
+    operation: SettleOperation,
+    done: Sequence[Selection],
+    delay: int,
+    details: EventDetails = NO_DETAILS,
 ) -> None:
     """Tell that messages were settled. Of a move both queues are told, as far as they keep events."""
-    if not verb.event or not done:
+    if not operation.event or not done:
         return
-    both = {each.name: each for each in (context, story.target) if each is not None}
+    both = {each.name: each for each in (context, details.target) if each is not None}
     contexts = [each for each in both.values() if each.keeps_events]
     if not contexts:
         return
-    kind = "snoozed" if verb.unseen and delay else verb.event
-    shown = delay if verb.gives_back or verb.keeps_open else None
-    entries = list(_entries(kind, done, text=story.text, delay=shown, story=story))
+    kind = "snoozed" if operation.unseen and delay else operation.event
+    shown = delay if operation.gives_back or operation.keeps_open else None
+    entries = list(_entries(kind, done, text=details.text, delay=shown, details=details))
     context.events.tell(contexts[0], entries, *contexts[1:])
 
 
@@ -89,22 +93,22 @@ def _entries(
     *,
     text: str,
     delay: int | None = None,
-    story: Story = NO_STORY,
+    details: EventDetails = NO_DETAILS,
 ) -> Iterator[Entry]:
     """An entry for each run of neighbouring messages that have gone to neighbouring places."""
     for selection in selections:
         held = selection.held
-        for first, count in _runs(selection, story):
-            to = story.place(held, first)
+        for first, count in _runs(selection, details):
+            to = details.place(held, first)
             yield _entry(kind, held, first, count, text=text, delay=delay, to="" if to is None else str(to))
 
 
-def _runs(selection: Selection, story: Story) -> Iterator[tuple[int, int]]:
+def _runs(selection: Selection, details: EventDetails) -> Iterator[tuple[int, int]]:
     """The first position and the length of each run."""
 
     def line(numbered: tuple[int, int]) -> object:
         number, position = numbered
-        to = story.place(selection.held, position)
+        to = details.place(selection.held, position)
         return position - number, to and (to.shard, to.bundle_id, to.position - number)
 
     for _, run in groupby(enumerate(selection.positions), key=line):

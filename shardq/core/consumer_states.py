@@ -10,15 +10,15 @@ import msgspec
 
 from shardq.base.clock import microseconds, to_datetime
 from shardq.base.shard import Shard
-from shardq.base.wording import shown
+from shardq.base.texts import shown
 from shardq.core.browsing import PAGE_MESSAGES, slices
 from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
+from shardq.core.settling.events import EventDetails
+from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import Settling
-from shardq.core.settling.telling import Story
-from shardq.core.settling.verbs import GIVE_BACK, RELEASE
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
@@ -108,14 +108,17 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
     with telling_done(lambda: f"{given} messages are given back: repeat the call" if given else ""):
-        for verb, started in ((RELEASE, True), (GIVE_BACK, False)):  # what was not started does not count
+        for operation, started in (
+            (RELEASE, True),
+            (GIVE_BACK, False),
+        ):  # what was not started does not count
             wanted = [
                 _selection(shard, piece)
                 for shard, pieces in by_shard.items()
                 for piece in pieces
                 if piece.started is started
             ]
-            settling = Settling(context, verb, story=Story("evicted")).run(wanted)
+            settling = Settling(context, operation, details=EventDetails("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
                 raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -55,7 +55,7 @@ __all__ = [
     "RUN",
     "SEND",
     "UNBLOCK",
-    "Door",
+    "AppendPolicy",
     "admit",
     "admitted",
     "append",
@@ -72,7 +72,7 @@ REPEATABLE_MINUTES = 14
 _MINUTE = 60_000_000
 
 
-class Door(msgspec.Struct, frozen=True):
+class AppendPolicy(msgspec.Struct, frozen=True):
     """A way into a queue, and what it obeys (docs/design/sending.md). Hooks see sends only: see ``plan_sends``."""
 
     obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
@@ -83,18 +83,18 @@ class Door(msgspec.Struct, frozen=True):
     keeps_expiry: bool = True  # what is moved through it expires when it would have where it was
 
 
-SEND = Door(fresh_ids=True)
-RUN = COPY = REPLAY = Door()
-FORWARD = REDRIVE = Door(counts_sent=False)
-REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
-PERMIT = LOG = BODY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
-DEAD_LETTER = UNBLOCK = Door(
+SEND = AppendPolicy(fresh_ids=True)
+RUN = COPY = REPLAY = AppendPolicy()
+FORWARD = REDRIVE = AppendPolicy(counts_sent=False)
+REPLACE = AppendPolicy(obeys_pause=False, obeys_bounds=False, counts_sent=False)
+PERMIT = LOG = BODY = AppendPolicy(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+DEAD_LETTER = UNBLOCK = AppendPolicy(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )
 
 
 def moved_bundle(
-    door: Door,
+    policy: AppendPolicy,
     shard: Shard,
     messages: BundleData,
     *,
@@ -103,7 +103,7 @@ def moved_bundle(
     due: int,
     key: str | None = None,
 ) -> PlannedBundle:
-    """Plan messages that are moved through a door. The fields of ``source`` stay, but for what the door ends."""
+    """Plan messages that are moved under a policy. The fields of ``source`` stay, but for what the policy ends."""
     return PlannedBundle(
         identity,
         source.priority,
@@ -111,7 +111,7 @@ def moved_bundle(
         source.enqueued_at,
         len(messages.bodies),
         encode_bundle(messages),
-        source.expires_at if door.keeps_expiry else None,
+        source.expires_at if policy.keeps_expiry else None,
         source.group,
         shard=shard,
         key=key,
@@ -119,17 +119,17 @@ def moved_bundle(
     )
 
 
-def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
-    """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
+def admit(context: QueueContext, policy: AppendPolicy, largest: int = 0) -> None:
+    """Raise QueuePaused or MessageTooLarge if the policy does not let in messages of up to ``largest`` bytes now."""
     settings = context.settings
     if settings.expires is not None:
         context.live.use()
-    if door.obeys_pause and settings.sends_paused:
+    if policy.obeys_pause and settings.sends_paused:
         name = context.name
         raise QueuePaused(
             f"queue {name!r} accepts no messages: its sends are paused; `shardq resume {name}` ends that"
         )
-    if door.obeys_size and largest > settings.max_message_bytes:
+    if policy.obeys_size and largest > settings.max_message_bytes:
         raise too_large(context, largest)
 
 
@@ -156,7 +156,7 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     )
 
 
-def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
+def admitted(context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle]) -> Append:
     """Make the request that stores bundles of one shard. Raises QueuePaused.
 
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
@@ -165,8 +165,8 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
     if live.timer() > live.read_again_at:
         live.refresh()
     if live.lets_in < 0:
-        admit(context, door)
-    is_fresh = door.fresh_ids
+        admit(context, policy)
+    is_fresh = policy.fresh_ids
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
@@ -175,14 +175,14 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
 
 
 def room_for(
-    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
+    context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle]
 ) -> AbstractContextManager[None]:
     """Make room for bundles that are stored within the block. Raises QueueFull.
 
     No room is made for what may be stored already, which could drop that very message.
     """
     new = [planned for planned in bundles if not planned.again]
-    if new and door.obeys_bounds and context.live.is_bounded:
+    if new and policy.obeys_bounds and context.live.is_bounded:
         return let_in(context, new)
     return nullcontext()
 
@@ -200,21 +200,21 @@ def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody)
 
 
 def append(
-    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle], *, keys_read_at: int = 0
+    context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle], *, keys_read_at: int = 0
 ) -> None:
     """Store bundles of one shard. ``keys_read_at`` is when the keys of those that have one were found unconfirmed.
 
     Repeated for the client's ``retry_seconds``. The caller has checked the sizes. Raises QueuePaused, QueueFull or
     RepeatTooLate, OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
-    began = 0 if door.fresh_ids else context.store.now()
-    attempts = _Attempts(context, admitted(context, door, bundles), bundles, keys_read_at, began)
+    began = 0 if policy.fresh_ids else context.store.now()
+    attempts = _Attempts(context, admitted(context, policy, bundles), bundles, keys_read_at, began)
     if context.live.is_bounded:
-        with room_for(context, door, bundles):
+        with room_for(context, policy, bundles):
             context.retry(attempts)
     else:
         context.retry(attempts)
-    if door.counts_sent:
+    if policy.counts_sent:
         sent = 0
         for planned in bundles:
             sent += len(planned.places) or planned.count
