@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from shardq.base.shard import Shard
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Append,
     Claim,
@@ -15,7 +15,6 @@ from shardq.storage.requests import (
     EntryState,
     Peek,
     PeekPage,
-    Registration,
     ShardCounts,
     StoredSlice,
 )
@@ -170,9 +169,7 @@ class RemembersForEver(WrappedStore):
         super().__init__(inner)
         self._seen: dict[str, dict[str, SeenConsumer]] = {}
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         for queue in queues:
             seen = SeenConsumer(consumer, self.now() + lifetime)
             self._seen.setdefault(queue, {})[consumer] = seen

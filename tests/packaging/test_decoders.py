@@ -13,8 +13,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "shardq"
 OF_ONE_THREAD = {"spark"}  # their processes decode in no other
 UNDER_A_LOCK = {  # of types that are known when a task is defined
-    "tasks/arguments.py": ["_decoder"],
-    "tasks/models.py": ["readable"],
+    "tasks/arguments.py": ["_decoder", "readable"],
 }
 
 

@@ -14,7 +14,7 @@ from shardq.core.large.layout import BODIES, is_owner
 from shardq.storage.abilities import SavedFile
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
-from shardq.tasks.results import RESULTS
+from shardq.tasks.result_backend import RESULTS
 from shardq.testing import WrappedStore
 from tests.defective_stores.stores import BROKEN_STORES
 

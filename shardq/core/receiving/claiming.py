@@ -24,7 +24,8 @@ from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Claim, Claimed, Finish, Registration
+from shardq.storage.records import Registration
+from shardq.storage.requests import Claim, Claimed, Finish
 from shardq.storage.writing import telling_done
 
 __all__ = ["QueueClaims"]

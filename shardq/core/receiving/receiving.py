@@ -24,7 +24,7 @@ from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
-from shardq.storage.requests import Registration
+from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
 

@@ -21,7 +21,7 @@ _COLOURS = {
 
 
 def as_text(views: Sequence[TaskView]) -> str:
-    """A line for each step, under the last of those that it waits for."""
+    """Return a line for each step, under the last of those that it waits for."""
     behind: dict[int, list[int]] = {}
     for number, view in enumerate(views):
         behind.setdefault(max(view.after, default=-1), []).append(number)
@@ -35,18 +35,18 @@ def as_text(views: Sequence[TaskView]) -> str:
 
 
 def as_mermaid(views: Sequence[TaskView]) -> str:
-    """A flowchart for Mermaid."""
+    """Return a flowchart for Mermaid."""
     return graphs.as_mermaid(_nodes(views), _COLOURS)
 
 
 def as_svg(views: Sequence[TaskView]) -> str:
-    """An SVG: what waits stands to the right of what it waits for."""
+    """Return an SVG: what waits stands to the right of what it waits for."""
     return graphs.as_svg(_nodes(views), _COLOURS)
 
 
 def _nodes(views: Sequence[TaskView]) -> list[Node]:
     return [
-        Node(f"{view.number} {_name(view)}", view.state, view.state, _line(view), view.after)
+        Node(f"{view.number} {_label(view)}", view.state, view.state, _line(view), view.after)
         for view in views
     ]
 
@@ -55,18 +55,18 @@ def _line(view: TaskView) -> str:
     after = "" if len(view.after) < 2 else f"after {_ranges(view.after)}"
     ended = "" if view.ended is None else view.ended.strftime("%Y-%m-%d %H:%M:%S")
     seconds = "" if view.seconds is None else _seconds(view.seconds)
-    facts = [view.number, _name(view), view.state, ended, seconds, view.failure or "", after]
+    facts = [view.number, _label(view), view.state, ended, seconds, view.failure or "", after]
     return "  ".join(" ".join(fact.split()) for fact in facts if fact)
 
 
 def _seconds(seconds: float) -> str:
-    """A duration without an exponent."""
+    """Return a duration without an exponent."""
     if 0 < seconds < 0.0001:
         return f"{seconds * 1_000_000:.3g} µs"
     return f"{seconds:.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"
 
 
-def _name(view: TaskView) -> str:
+def _label(view: TaskView) -> str:
     return view.task if view.steps is None else f"{view.task} of {view.steps} steps"
 
 

@@ -1,64 +1,57 @@
 """What became of tasks: entries that are written once, under keys that are made of the tasks' ids.
 
-Whoever writes first decides: the worker that ran the task, or somebody who cancels it. The plans of workflows are
-entries too, in a queue of their own, so that whoever lists workflows has to look at nothing else.
+The first writer decides: the worker that ran the task, or a client that cancels it. The plans of workflows are entries
+too, in a queue of their own, so that a list of workflows reads nothing else.
 """
 
 from __future__ import annotations
 
+import logging
+import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from itertools import chain, islice
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
+from shardq.base.waits import Flag
 from shardq.client import Client
-from shardq.errors import UniqueKeyTaken
+from shardq.errors import ShardqError, UniqueKeyTaken
 from shardq.message import StoredMessage
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.ids import around, in_run, key_of, run_of, runs_of
-from shardq.tasks.places import Places, read_places
+from shardq.tasks.entries import (
+    MAX_ENTRY_BYTES,
+    Decided,
+    Entry,
+    EntryQueue,
+    ancestors_of,
+    in_run,
+    key_of,
+    run_of,
+    runs_of,
+)
+from shardq.tasks.errors import ResultMissing
+from shardq.tasks.plans import AssignedIds, read_assigned_ids
 
-__all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
+__all__ = ["ResultBackend", "Upkeep"]
+
+_log = logging.getLogger(__name__)
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"
-WAITING_SECONDS = 60.0  # for which it is kept that a task waits in a worker
-MAX_RESULT_BYTES = 100_000_000
-MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
+RESERVED_SECONDS = 60.0  # for which it is kept that a task waits in a worker
 _WORKFLOW = "workflow"  # the header of its plan: its id
+UPKEEP_SECONDS = 60.0
+_PLANS = 50
+_RUNS = 8  # runs of a workflow that are looked for at a time
 _PAUSE = 0.05  # seconds
 
-Kind = Literal["done", "failed", "cancelled"]
 
-
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a task."""
-
-    state: Kind
-    value: bytes = b""  # of a task that is done
-    failure: Failure | None = None
-    seconds: float | None = None  # for which its last attempt ran
-    apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
-    partial: bool = False  # of a bucket in which failures were collected: a retry tries them again
-    origin: int | None = None  # of a step that was given up: the number of the one before it that failed
-    large: str = ""  # of a task whose value is stored beside the queue: the id under which it is
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """An entry that is to be written, unless another one stands, and for how many seconds it is kept."""
-
-    task: str
-    entry: Entry
-    keep: float
-
-
-class ResultLog:
+class ResultBackend:
     """The entries of a store: what became of tasks and steps, and the plans of workflows."""
 
     def __init__(self, client: Client) -> None:
@@ -73,7 +66,7 @@ class ResultLog:
             )
 
     def value(self, task: str, entry: Entry) -> bytes:
-        """What a task returned, also if that is stored beside its entry. Raises ResultMissing."""
+        """Return what a task returned, also if that is stored beside its entry. Raises ResultMissing."""
         if not entry.large:
             return entry.value
         found = self._results.read_large(key_of("v", entry.large))
@@ -82,18 +75,18 @@ class ResultLog:
         return found
 
     def read(self, task: str) -> Entry | None:
-        """What became of a task; None: nothing yet, or it is over."""
+        """Return what became of a task; None: nothing yet, or it has expired."""
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """What became of tasks, of those for which something stands: one request, and one for each of these.
+        """Return what became of tasks, of those for which something stands: one request, and one for each of these.
 
         What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
         """
         return {task: entry for task, (entry, _) in self.dated(tasks).items()}
 
     def dated(self, tasks: Sequence[str]) -> dict[str, tuple[Entry, datetime]]:
-        """What became of tasks, as :meth:`read_many`, and when that was."""
+        """Return what became of tasks, as :meth:`read_many`, and when that was."""
         runs = self._runs(tasks)
         found = {
             task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
@@ -106,19 +99,19 @@ class ResultLog:
         return {task: entries[0] for task, entries in standing.items() if entries}
 
     def entered(self, tasks: Sequence[str]) -> list[bool]:
-        """Of which tasks an entry stands, or did a moment ago, in one request. A hint: only :meth:`read` is sure."""
+        """Return which tasks have an entry, or had one a moment ago; one request. A hint: only :meth:`read` is sure."""
         if any(run_of(task) for task in tasks):
             return [self.read(task) is not None for task in tasks]
         return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
 
     def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
-        """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
+        """Return what became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
 
         So is a task that has returned the workflow.
 
         For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
         """
-        above = {task: [task, *around(task)] for task in tasks}
+        above = {task: [task, *ancestors_of(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
         found = self.read_many(wanted)
         overtaken = self._overtaken(tasks) if working else set[str]()
@@ -136,7 +129,7 @@ class ResultLog:
         self._results.write([_message("n", workflow, b"", keep)])
 
     def last_run(self, workflow: str) -> int:
-        """The number of the run of a workflow that began last: 0 unless it was retried."""
+        """Return the number of the run of a workflow that began last: 0 unless it was retried."""
         last = 0
         while True:
             runs = [in_run(workflow, last + number) for number in range(1, _RUNS + 1)]
@@ -147,11 +140,11 @@ class ResultLog:
                 return last
 
     def has_begun(self, runs: Sequence[str]) -> list[bool]:
-        """Which runs of workflows have begun, of those behind the first ones: in one request."""
+        """Return which runs of workflows have begun, of those behind the first ones: in one request."""
         return [holder is not None for holder in self._results.holders([key_of("n", each) for each in runs])]
 
     def _runs(self, tasks: Sequence[str]) -> dict[str, list[str]]:
-        """The ids under which something may stand of each task: in its run, and in those before it.
+        """Return the ids under which something may stand of each task: in its run, and in those before it.
 
         Ids are forged. So a run with several before it, maybe thousands, has to have begun, or none is looked at.
         """
@@ -161,14 +154,14 @@ class ResultLog:
         return {task: [task] if task in forged else runs_of(task) for task in tasks}
 
     def _stored(self, decided: Decided) -> Entry:
-        """The entry, whose value is stored beside the queue if it is large: before the entry, which names it."""
+        """Return the entry, whose value is stored beside the queue if it is large: before the entry, which names it."""
         if len(decided.entry.value) <= MAX_ENTRY_BYTES:
             return decided.entry
         self._results.write_large(key_of("v", decided.task), decided.entry.value, decided.keep)
         return msgspec.structs.replace(decided.entry, value=b"", large=decided.task)
 
     def _overtaken(self, tasks: Sequence[str]) -> set[str]:
-        """Those of steps whose workflow has begun a later run."""
+        """Return the steps whose workflow has begun a later run."""
         later = {task: in_run(task, run_of(task) + 1).partition("#")[0] for task in tasks if "#" in task}
         runs = list(dict.fromkeys(later.values()))
         begun = dict(zip(runs, self._results.holders([key_of("n", each) for each in runs]), strict=True))
@@ -194,59 +187,57 @@ class ResultLog:
         self._workflows.write([msgspec.structs.replace(message, headers={_WORKFLOW: workflow})])
 
     def plan(self, workflow: str) -> bytes | None:
-        """The plan of a workflow or bucket that has begun."""
+        """Return the plan of a workflow or bucket that has begun."""
         kept_in = self._results if "#" in workflow else self._workflows
-        message = self._read("w", in_run(workflow, 0), kept_in)
-        return None if message is None else cast("bytes", message.body)
+        return self._read("w", in_run(workflow, 0), kept_in)
 
-    def enter_places(self, workflow: str, places: bytes, keep: float) -> None:
+    def enter_assigned_ids(self, workflow: str, ids: bytes, keep: float) -> None:
         """Write down where the first steps of a workflow or bucket are to be stored, unless that is written."""
-        self._results.write([_message("s", workflow, places, keep)])
+        self._results.write([_message("s", workflow, ids, keep)])
 
-    def places(self, workflow: str) -> Places | None:
-        """Where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
-        message = self._read("s", workflow, self._results)
-        return None if message is None else read_places(cast("bytes", message.body))
+    def assigned_ids(self, workflow: str) -> AssignedIds | None:
+        """Return where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
+        stored = self._read("s", workflow, self._results)
+        return None if stored is None else read_assigned_ids(stored)
 
     def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
-        """The workflows that have begun, and are kept: their ids, and their plans as they are stored."""
+        """Return the workflows that have begun, and are kept: their ids, and their plans as they are stored."""
         for message in self._workflows.all():
             yield str(message.headers[_WORKFLOW]), message
 
     def last_runs(self, workflows: Sequence[str]) -> list[str]:
-        """The ids of the runs that began last, in one request for those that were never retried."""
+        """Return the ids of the runs that began last, in one request for those that were never retried."""
         again = self._results.holders([key_of("n", in_run(each, 1)) for each in workflows])
         return [
             each if holder is None else in_run(each, self.last_run(each))
             for each, holder in zip(workflows, again, strict=True)
         ]
 
-    def tell(self, task: str, progress: bytes, keep: float) -> None:
+    def write_progress(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
-        with suppress(UniqueKeyTaken):  # that is over, and is being removed just now
+        with suppress(UniqueKeyTaken):  # that has expired, and is being removed
             self._results.write([_message("p", task, progress, keep, "replace")])
 
-    def told(self, task: str) -> bytes | None:
-        """How far a task is, as it was noted last."""
-        message = self._read("p", task, self._results)
-        return None if message is None else cast("bytes", message.body)
+    def progress(self, task: str) -> bytes | None:
+        """Return how far a task is, as it was noted last."""
+        return self._read("p", task, self._results)
 
-    def enter_waiting(self, deliveries: Mapping[str, int]) -> None:
+    def enter_reserved(self, deliveries: Mapping[str, int]) -> None:
         """Note that tasks wait in a worker at these deliveries, for a minute."""
         self._results.write(
             [
-                _message("q", task, str(delivery).encode(), WAITING_SECONDS, "replace")
+                _message("q", task, str(delivery).encode(), RESERVED_SECONDS, "replace")
                 for task, delivery in deliveries.items()
             ]
         )
 
-    def remove_waiting(self, tasks: Iterable[str]) -> None:
+    def remove_reserved(self, tasks: Iterable[str]) -> None:
         """Take that back: they begin, or are returned to their queue."""
         for task in tasks:
             self._results.remove(key_of("q", task))
 
-    def waiting(self, tasks: Sequence[str]) -> dict[str, int]:
-        """The tasks that wait in a worker, each with its delivery."""
+    def reserved(self, tasks: Sequence[str]) -> dict[str, int]:
+        """Return the tasks that wait in a worker, each with its delivery."""
         found = self._find("q", tasks) if tasks else {}
         return {task: int(cast("bytes", message.body)) for task, message in found.items()}
 
@@ -261,21 +252,21 @@ class ResultLog:
             time.sleep(min(seconds, _PAUSE))
 
     def remove_old(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Remove the entries that are over, until that is stopped; returns how many they were."""
+        """Remove the expired entries, until that is stopped; returns how many they were."""
         return self._results.remove_old(stopped) + self._workflows.remove_old(stopped)
 
-    def _read(self, kind: str, task: str, kept_in: EntryQueue) -> StoredMessage | None:
-        key = key_of(kind, task)
-        return kept_in.find([key]).get(key)
+    def _read(self, kind: str, task: str, kept_in: EntryQueue) -> bytes | None:
+        message = kept_in.find([key := key_of(kind, task)]).get(key)
+        return None if message is None else cast("bytes", message.body)
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """The entries that stand and are not over, by the ids of their tasks."""
+        """Return the entries that stand and have not expired, by the ids of their tasks."""
         tasks_of = {key_of(kind, task): task for task in tasks}
         return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
 
 
 def _stands(entry: Entry) -> bool:
-    """True for what became of a step in an earlier run, if that is so in later ones."""
+    """Return True for what became of a step in an earlier run, if that is so in later ones."""
     return entry.state == "done" and not entry.partial
 
 
@@ -285,7 +276,59 @@ def _message(
     return OutgoingMessage(body=body, unique_key=key_of(kind, task), delay=keep, on_conflict=on_conflict)
 
 
-_PLANS = 50
-_RUNS = 8  # runs of a workflow that are looked for at a time
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)
+
+
+class Upkeep:
+    """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
+
+    It ends soon when its worker is ``stopping``, and asks the store nothing more when the worker has no time left for
+    that: every request is within ``leaving()``. What fails is left to the next time. For one thread.
+    """
+
+    def __init__(
+        self,
+        results: ResultBackend,
+        *,
+        beside: bool,
+        stopping: Callable[[], bool],
+        leaving: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._results, self._beside = results, beside
+        self._stopping, self._leaving = stopping, leaving
+        self._closed = Flag()
+        self._thread: threading.Thread | None = None
+        self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
+
+    def look(self) -> None:
+        """Begin if it is time, unless the one before is still at it."""
+        if time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = time.monotonic() + UPKEEP_SECONDS
+        if self._beside:
+            self._thread = threading.Thread(target=self._remove, name="shardq-tasks-upkeep", daemon=True)
+            self._thread.start()
+        else:
+            self._remove()
+
+    def finish(self) -> None:
+        """Remove all that has expired, unless the worker is stopping."""
+        self._wait()
+        self._remove()
+
+    def close(self) -> None:
+        """End the thread, after the entries that it removes just now."""
+        self._closed.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _remove(self) -> None:
+        try:
+            with self._leaving():
+                self._results.remove_old(lambda: self._closed.is_set() or self._stopping())
+        except ShardqError as error:
+            _log.warning("expired results were not removed: %s", error)
