@@ -18,7 +18,17 @@ if _typing.TYPE_CHECKING:
     from shardq.api import *  # noqa: F403 - type checkers see all names
     from shardq.api import __all__ as __all__
 else:
-    _PACKAGES = {"broadcast", "pipelines", "planning", "schedules", "tasks", "testing", "topics", "worker"}
+    _PACKAGES = {
+        "aio",
+        "broadcast",
+        "pipelines",
+        "planning",
+        "schedules",
+        "tasks",
+        "testing",
+        "topics",
+        "worker",
+    }
 
     def __getattr__(name: str) -> object:
         """Load the public names when one of them is used first, and packages: the command line needs few of them."""

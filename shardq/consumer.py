@@ -242,7 +242,7 @@ class Consumer(Closing):
         if self._left:
             return self._first(self._left, limit)
         deadline = time.monotonic() + wait
-        news: tuple[str, ...] | None = None
+        news = self._idling.news
         with self._overlap.claiming:
             if self._overlap.claim is not None and (held := self._overlap.take(limit)):
                 return held

@@ -100,8 +100,7 @@ class Semaphore:
                 )
             left = min(left, pace.until_next_look(self._permits))
             retry(waiter.wait, (self._permits.queue,), left)
-        self._keeper.get().keep(taken)
-        return Permit(self.name, taken[0], self._context.store.now, self._give_back)
+        return self._granted(taken)
 
     def __enter__(self) -> Permit:
         """Take a permit for a ``with`` block of this thread; wait for it as long as it takes."""
@@ -138,6 +137,10 @@ class Semaphore:
         taken = self._permits.take(1, self._limit(settings), microseconds(settings.visibility_timeout))
         now = self._context.store.now()
         return [held for held in taken if held.lease_until > now]  # this process may have stood still
+
+    def _granted(self, taken: Sequence[HeldSlice]) -> Permit:
+        self._keeper.get().keep(taken)
+        return Permit(self.name, taken[0], self._context.store.now, self._give_back)
 
     def _limit(self, settings: QueueSettings) -> int:
         if settings.max_in_flight is None:

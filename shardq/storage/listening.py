@@ -36,35 +36,53 @@ class Listens(Protocol):
 
 
 class Waiter:
-    """Lets one thread at a time wait for the news of a store. What comes between two waits ends the second."""
+    """Lets one thread at a time wait for the news of a store. What comes between two waits ends the second.
 
-    def __init__(self, store: Listens, is_over: Callable[[], bool] = lambda: False) -> None:
+    With ``wake`` no thread waits: it is called when a :meth:`look` that found nothing may find something.
+    """
+
+    def __init__(
+        self,
+        store: Listens,
+        is_over: Callable[[], bool] = lambda: False,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         self._store, self._is_over = store, is_over
         self._turn = Turn()
+        self.wake = wake or self._end_turn
+        """Let the thread look again. For handlers of signals and other threads."""
         self._listener: Listener | None = None
         self._generation = forks.count
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Return the queues that have news; none after ``seconds``, or when it is over."""
         until = time.monotonic() + seconds
-        if self._listener is None or self._generation != forks.count:  # the parent's is of no use to a child
-            self._listener = self._store.listen(self.wake)
-            self._generation = forks.count
         try:
             while True:
                 self._turn = turn = Turn()
                 if self._is_over():
                     return ()
-                if news := self._listener.news(queues):
+                if news := self.look(queues):
                     return news
                 turn.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
                 if time.monotonic() >= until:  # the next wait begins with a look
                     return ()
         finally:
+            self.rest()
+
+    def look(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues that have news; if none has, begin to listen."""
+        if self._listener is None or self._generation != forks.count:  # the parent's is of no use to a child
+            self._listener = self._store.listen(self.wake)
+            self._generation = forks.count
+        return self._listener.news(queues)
+
+    def rest(self) -> None:
+        """Listen no longer, until the next look."""
+        if self._listener is not None:
             self._listener.rest()
 
-    def wake(self) -> None:
-        """Let the thread look again. For handlers of signals and other threads."""
+    def _end_turn(self) -> None:
         self._turn.end()
 
 

@@ -98,6 +98,20 @@ class GroupCommit(Generic[T, R]):
         with self._lock:
             return sum(len(callers.waiting) for callers in self._by_key.values())
 
+    def run(self, items: Sequence[T]) -> Sequence[Pending[T, R]]:
+        """Do several of one caller together, and return each with its own result or error. It waits for nobody."""
+        group = left = [Pending[T, R](item) for item in items]
+        while left:
+            count = 1 if len(left) == 1 else self._together([each.item for each in left])
+            some, left = left[:count], left[count:]
+            try:
+                self._several(some)
+            except Exception as error:
+                for each in some:
+                    if not each.done:
+                        each.error = for_another_thread(error)
+        return group
+
     def submit(self, key: Hashable, item: T) -> R:
         """Do it, together with what others submit under the same key; returns its result or raises its error.
 

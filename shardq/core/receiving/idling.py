@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from shardq.core.context.queue_context import REFRESH_SECONDS
@@ -12,7 +12,7 @@ from shardq.core.receiving.receiving import Receiving
 from shardq.storage.listening import Waiter
 from shardq.storage.store import Store
 
-__all__ = ["Idling"]
+__all__ = ["Dozing", "Idling", "NothingYet"]
 
 # If the store signals appends, polls only find what a signal missed. Many consumers share them.
 SLOW_POLL_SECONDS = 5.0
@@ -37,9 +37,10 @@ class Idling:
         receiving: Receiving,
         stopped: Callable[[], bool],
         lock: AbstractContextManager[object] | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         self._store, self._retry, self._receiving = store, retry, receiving
-        self._waiter = Waiter(store, lambda: stopped() or retry.closed)
+        self._waiter = Waiter(store, lambda: stopped() or retry.closed, wake)
         self.wake = self._waiter.wake
         """End a sleep. A stop that does not call this is noticed within a second."""
         self._lock = lock or nullcontext()  # of what receives, if other threads use it
@@ -47,6 +48,8 @@ class Idling:
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
         self.has_slept = False
         """True from a sleep until something is read."""
+        self.news: tuple[str, ...] | None = None
+        """What ended a sleep before the receive that begins, if there was one."""
 
     def reset(self) -> None:
         """Something was read: poll quickly again."""
@@ -59,12 +62,21 @@ class Idling:
 
         A store that does not signal what others send tells nothing of that, so all of them may have something.
         """
+        queues, until = self._fall_asleep(at_most)
+        return self._awake(
+            queues, self._retry(lambda: self._waiter.wait(tuple(queues), until - time.monotonic()))
+        )
+
+    def _fall_asleep(self, at_most: float) -> tuple[Mapping[str, str], float]:
+        """Return the queues to wait for, and until when."""
         with self._lock:
             until = time.monotonic() + min(at_most, self.longest())
             queues = self._receiving.waits_for
         self.has_slept = True
-        signalled, self._signalled = self._signalled, ()
-        news = self._retry(lambda: self._waiter.wait(tuple(queues), until - time.monotonic()))
+        return queues, until
+
+    def _awake(self, queues: Mapping[str, str], news: Sequence[str]) -> tuple[str, ...]:
+        signalled = self._signalled
         self._signalled = tuple(queues[name] for name in news if name in queues)
         self._woke = time.monotonic()
         if self._signalled:
@@ -95,3 +107,32 @@ class Idling:
         self._poll, poll = min(self._poll * POLL_GROWTH, last), self._poll
         took = time.monotonic() - self._woke  # to look, which is no reason to poll less often
         return min(longest, max(poll - took, min(poll, took)))
+
+
+class NothingYet(Exception):
+    """Raised when there is nothing to receive, in place of a sleep of so many ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Dozing(Idling):
+    """Does not sleep: its caller waits, and receives again after ``wake`` was called, or after the given seconds."""
+
+    def sleep(self, at_most: float) -> tuple[str, ...]:
+        """Return the queues that have news. Raises NothingYet when there are none."""
+        queues, until = self._fall_asleep(at_most)
+        news = self._retry(self._waiter.look, tuple(queues))
+        if not news:
+            raise NothingYet(until - time.monotonic())
+        return self._awake(queues, news)
+
+    def resume(self) -> None:
+        """Note what ended the wait after :class:`NothingYet`. The next receive begins with that."""
+        queues = self._receiving.waits_for
+        self.news = self._awake(queues, self._retry(self._waiter.look, tuple(queues)))
+
+    def rest(self) -> None:
+        """Listen no longer, until the next sleep."""
+        self._waiter.rest()

@@ -1,0 +1,162 @@
+"""A connection to a store for the tasks of one event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, Unpack
+
+import shardq.client
+from shardq.aio.consumer import Consumer
+from shardq.aio.queue import Queue
+from shardq.aio.semaphore import Semaphore
+from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited
+from shardq.base.clock import Clock
+from shardq.codec import BYTES, Codec
+from shardq.core.context.counters import Counts
+from shardq.core.context.retry import RETRY_SECONDS
+from shardq.hooks import Hooks
+from shardq.settings import QueueSettingsArguments, check_number
+
+if TYPE_CHECKING:
+    from shardq.aio.topics import Schedules, Topic
+
+__all__ = ["Client", "connect"]
+
+
+def connect(
+    url: str,
+    *,
+    hooks: Hooks | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    clock: Clock | None = None,
+    threads: int = MOST_THREADS,
+) -> Client:
+    """Open the store that a URL names, for the event loop that uses the client first.
+
+    Nothing is connected, and no thread is started, before it is needed. Blocking calls are made in up to ``threads``
+    threads, 1 to 64. Hooks are called in them. The other options are those of :func:`shardq.connect`. Raises
+    InvalidSetting.
+    """
+    check_number("threads", threads, 1, MOST_THREADS, whole=True)
+    sync = shardq.client.connect(url, hooks=hooks, retry_seconds=retry_seconds, clock=clock)
+    return Client(sync, Threads(threads))
+
+
+class Client(Wraps[shardq.client.Client]):
+    """A connection to one store, for the tasks of one event loop, as :class:`shardq.Client`.
+
+    Used in another loop, in a forked child or after :meth:`close` it raises Closed. A call that is cancelled before it
+    was begun does nothing. One that was begun is carried out, and CancelledError is raised when it has ended; its cause
+    is the error of the call if it had one. A second cancellation does not wait.
+
+    >>> async def main():
+    ...     async with shardq.aio.connect(url) as client:
+    ...         queue = await client.create_queue("letters")
+    ...         async with queue.producer() as producer:
+    ...             await producer.send(b"dear")
+    ...         async with queue.consumer() as consumer:
+    ...             async for message in consumer.messages(wait=0):
+    ...                 print(message.body)
+    ...                 await message.ack()
+    >>> asyncio.run(main())
+    b'dear'
+    """
+
+    async def create_queue(
+        self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
+    ) -> Queue:
+        """Create a queue, as :meth:`shardq.Client.create_queue` does, with the same settings and errors."""
+        sync = await self._threads.run(lambda: self._sync.create_queue(name, exist_ok=exist_ok, **settings))
+        return Queue(sync, self._threads)
+
+    async def queue(self, name: str) -> Queue:
+        """Return an existing queue. Raises InvalidName or QueueNotFound."""
+        return Queue(await self._threads.run(self._sync.queue, name), self._threads)
+
+    async def consumer(
+        self,
+        queues: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        order: Literal["fair", "strict"] = "fair",
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+    ) -> Consumer:
+        """Return a consumer that receives from several queues. Options and errors are those of the sync client."""
+        sync = await self._threads.run(
+            self._sync.consumer,
+            queues,
+            weights=weights,
+            order=order,
+            codec=codec,
+            name=name,
+            visibility_timeout=visibility_timeout,
+            keep_leases=keep_leases,
+        )
+        return Consumer(sync, self._threads)
+
+    queues = awaited(shardq.client.Client.queues)
+    exists = awaited(shardq.client.Client.exists)
+    delete_queue = awaited(shardq.client.Client.delete_queue)
+    delete_expired_queues = awaited(shardq.client.Client.delete_expired_queues)
+    create_schema = awaited(shardq.client.Client.create_schema)
+    now = awaited(shardq.client.Client.now)
+    ping = awaited(shardq.client.Client.ping)
+    diagnose = awaited(shardq.client.Client.diagnose)
+    topics = awaited(shardq.client.Client.topics)
+    delete_topic = awaited(shardq.client.Client.delete_topic)
+
+    async def semaphore(
+        self, name: str, *, permits: int | None = None, lease: float | None = None
+    ) -> Semaphore:
+        """Return a semaphore, as :meth:`shardq.Client.semaphore` does, which it creates if ``permits`` are given."""
+        sync = await self._threads.run(self._sync.semaphore, name, permits=permits, lease=lease)
+        return Semaphore(sync, self._threads)
+
+    async def create_topic(
+        self, name: str, *, retention: float | None = None, exist_ok: bool = False, codec: Codec = BYTES
+    ) -> Topic:
+        """Create a topic, as :meth:`shardq.Client.create_topic` does, with the same options and errors."""
+        from shardq.aio.topics import Topic  # noqa: PLC0415 - an application may need none of it
+
+        sync = await self._threads.run(
+            self._sync.create_topic, name, retention=retention, exist_ok=exist_ok, codec=codec
+        )
+        return Topic(sync, self._threads)
+
+    async def topic(self, name: str, *, codec: Codec = BYTES) -> Topic:
+        """Return an existing topic. Raises InvalidName or TopicNotFound."""
+        from shardq.aio.topics import Topic  # noqa: PLC0415 - as above
+
+        return Topic(await self._threads.run(self._sync.topic, name, codec=codec), self._threads)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of all queues."""
+        from shardq.aio.topics import Schedules  # noqa: PLC0415 - as above
+
+        return Schedules(self._sync.schedules, self._threads)
+
+    @property
+    def counters(self) -> Counts:
+        """The counters of this client, since it was opened."""
+        return self._sync.counters
+
+    async def close(self) -> None:
+        """Close the connections, and with them the client's queues, producers and consumers. May be repeated.
+
+        Receives that wait raise Closed. Messages that are still held are redelivered when their leases expire.
+        """
+        await self._threads.close(self._sync.close)
+
+    async def __aenter__(self) -> Self:
+        self._threads.loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,236 @@
+"""One queue and its producers with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import shardq.producer
+import shardq.queue
+from shardq.aio.consumer import BodyReader, Consumer
+from shardq.aio.semaphore import Semaphore
+from shardq.aio.sync_core import send_each
+from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
+from shardq.base.large_body import LargeBody
+from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.codec import BYTES, Codec
+from shardq.message import StoredMessage
+from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
+from shardq.settings import QueueSettings
+
+__all__ = ["Producer", "Queue"]
+
+T = TypeVar("T")
+
+
+class Queue(Wraps[shardq.queue.Queue]):
+    """A queue of a store. Made by a :class:`shardq.aio.Client`.
+
+    Its methods are those of :class:`shardq.Queue`, with the same arguments, results and errors.
+    """
+
+    name = passed[str]()
+    """The queue's name."""
+
+    async def settings(self) -> QueueSettings:
+        """Return the settings, at most a second old. Raises QueueNotFound."""
+        return await self._threads.run(lambda: self._sync.settings)
+
+    def producer(
+        self,
+        *,
+        codec: Codec = BYTES,
+        linger: float = 0.0,
+        bundle_messages: int = BUNDLE_MESSAGES,
+        bundle_bytes: int = BUNDLE_BYTES,
+    ) -> Producer:
+        """Return a producer, which sends messages.
+
+        With ``linger`` a ``send`` waits for so many seconds for sends of other tasks. The other options are those of
+        :meth:`shardq.Queue.producer`. Raises InvalidSetting.
+        """
+        sync = self._sync.producer(
+            codec=codec, linger=linger, bundle_messages=bundle_messages, bundle_bytes=bundle_bytes
+        )
+        return Producer(sync, self._threads, most=bundle_messages, linger=linger)
+
+    def consumer(
+        self,
+        *,
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+    ) -> Consumer:
+        """Return a consumer, which receives messages.
+
+        With ``keep_leases`` a thread extends the leases, so a loop that is busy loses none. The options are those of
+        :meth:`shardq.Queue.consumer`. Raises InvalidSetting.
+        """
+        sync = self._sync.consumer(
+            codec=codec, name=name, visibility_timeout=visibility_timeout, keep_leases=keep_leases
+        )
+        return Consumer(sync, self._threads)
+
+    async def semaphore(self, name: str) -> Semaphore:
+        """Return an existing semaphore of the queue's store. Raises QueueNotFound."""
+        return Semaphore(await self._threads.run(self._sync.semaphore, name), self._threads)
+
+    counts = awaited(shardq.queue.Queue.counts)
+    shard_states = awaited(shardq.queue.Queue.shard_states)
+    consumers = awaited(shardq.queue.Queue.consumers)
+    peek = awaited(shardq.queue.Queue.peek)
+    get = awaited(shardq.queue.Queue.get)
+    trace = awaited(shardq.queue.Queue.trace)
+    remove = awaited(shardq.queue.Queue.remove)
+    purge = awaited(shardq.queue.Queue.purge)
+    replay = awaited(shardq.queue.Queue.replay)
+    alter = awaited(shardq.queue.Queue.alter)
+    pause = awaited(shardq.queue.Queue.pause)
+    resume = awaited(shardq.queue.Queue.resume)
+    redrive = awaited(shardq.queue.Queue.redrive)
+    sweep = awaited(shardq.queue.Queue.sweep)
+    evict = awaited(shardq.queue.Queue.evict)
+    ack = awaited(shardq.queue.Queue.ack)
+    release = awaited(shardq.queue.Queue.release)
+    extend = awaited(shardq.queue.Queue.extend)
+
+    async def open(self, message_id: str) -> BodyReader:
+        """Open the large body of a message, in any state. Errors are those of :meth:`shardq.Queue.open`."""
+        return BodyReader(await self._threads.run(self._sync.open, message_id), self._threads)
+
+    async def history(
+        self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
+    ) -> AsyncIterator[StoredMessage]:
+        """Iterate over the messages acked in a period, as :meth:`shardq.Queue.history` does."""
+        async for message in self._threads.iterate(
+            partial(self._sync.history, since=since, until=until, codec=codec)
+        ):
+            yield message
+
+
+class Producer(Wraps[shardq.producer.Producer]):
+    """Sends messages to one queue. For any number of tasks.
+
+    Made by :meth:`shardq.aio.Queue.producer`. Nothing is buffered: when a send returns, its messages are stored. Tasks
+    that send at the same time have their messages stored together.
+    """
+
+    def __init__(
+        self, sync: shardq.producer.Producer, threads: Threads, *, most: int, linger: float = 0.0
+    ) -> None:
+        super().__init__(sync, threads)
+        self._sends: Gathering[OutgoingMessage, str] = Gathering(
+            threads, self._send_each, most=most, linger=linger
+        )
+
+    async def send(self, body: Any, **options: Unpack[SendArguments]) -> str:
+        """Store one message and return its id. Options and errors are those of :meth:`shardq.Producer.send`.
+
+        A send that is cancelled before it was begun stores nothing. One that was begun is carried out, and
+        CancelledError is raised when its outcome is known. Its cause is the error of the send, such as OutcomeUnknown.
+        Without an error a note ``carried out: '<id>'`` says that the message is stored.
+        """
+        if isinstance(body, OutgoingMessage):
+            if options:  # which it refuses
+                return await self._threads.run(self._sync.send, body, **options)
+            message = body
+        else:
+            message = OutgoingMessage(body=body, **options)
+        if message.unique_key is not None or isinstance(message.body, LargeBody):
+            return await self._threads.run(self._sync.send, message)  # alone, so that others need not wait
+        return await self._sends.submit(message)
+
+    def _send_each(
+        self, messages: Sequence[OutgoingMessage]
+    ) -> list[tuple[str | None, BaseException | None]]:
+        return [(each.result, each.error) for each in send_each(self._sync, messages)]
+
+    send_file = awaited(shardq.producer.Producer.send_file)
+    send_stream = awaited(shardq.producer.Producer.send_stream)
+
+    async def send_many(
+        self,
+        bodies: Iterable[Any] | AsyncIterable[Any],
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        delay: float = 0.0,
+        due: datetime | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        ttl: float | None = None,
+        group: str | None = None,
+    ) -> Sequence[str]:
+        """Store many messages, and return their ids in order. Options and errors are those of the sync ``send_many``.
+
+        A plain iterable is read in another thread, an async iterable in the loop, one bundle at a time. If the call is
+        cancelled, an async iterable is read no further: CancelledError is raised when what was read is stored, and its
+        cause tells what is not.
+        """
+        send = partial(
+            self._sync.send_many,
+            priority=priority,
+            delay=delay,
+            due=due,
+            headers=headers,
+            ttl=ttl,
+            group=group,
+        )
+        if not isinstance(bodies, AsyncIterable):
+            return await self._threads.run(send, bodies)
+        loop, feed = self._threads.loop(), _Feed(bodies)
+        try:
+            return await self._threads.run(lambda: send(feed.read(loop)))
+        finally:
+            feed.stop()
+
+    async def close(self) -> None:
+        """Refuse further sends. All messages that were sent are stored already."""
+        self._sync.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Feed:
+    """Lets a thread read an async iterable of a loop."""
+
+    def __init__(self, bodies: AsyncIterable[Any]) -> None:
+        self._bodies = aiter(bodies)
+        self._reading: asyncio.Task[list[Any]] | None = None
+        self._stopped = False
+
+    def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
+        """Yield what there is, in a thread."""
+        while True:
+            try:
+                block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
+            except CancelledError:
+                return
+            if not block:
+                return
+            yield from block
+
+    async def _block(self) -> list[Any]:
+        block: list[Any] = []
+        self._reading = asyncio.current_task()
+        while not self._stopped and len(block) < BUNDLE_MESSAGES:
+            try:
+                block.append(await anext(self._bodies))
+            except StopAsyncIteration:
+                break
+        return block
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.cancel()

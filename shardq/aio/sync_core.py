@@ -1,0 +1,156 @@
+"""What the asyncio client asks of the sync one beyond its public methods.
+
+Here a receive waits in no thread, and calls of several coroutines are one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from shardq.base.outgoing_message import OutgoingMessage
+from shardq.batch import Batch
+from shardq.consumer import Consumer
+from shardq.core.context.group_commit import Pending, for_another_thread
+from shardq.core.limits.queue_limits import PermitPace
+from shardq.core.receiving.idling import Dozing, NothingYet
+from shardq.core.sending.appending import prepare
+from shardq.core.sending.prepared import Send, prepare_options
+from shardq.errors import ShardqError
+from shardq.held import SettleState, in_states
+from shardq.message import Message
+from shardq.producer import Producer
+from shardq.semaphore import Permit, Semaphore
+from shardq.storage.listening import Waiter
+
+__all__ = [
+    "NothingYet",
+    "PermitAttempts",
+    "ack_each",
+    "as_batch",
+    "doze",
+    "for_another_thread",
+    "receive_or_pause",
+    "rest",
+    "send_each",
+]
+
+# ruff: noqa: SLF001 - it is of the same house
+
+T = TypeVar("T")
+
+
+def doze(consumer: Consumer, wake: Callable[[], None]) -> None:
+    """Let a new consumer wait in no thread: see :func:`receive_or_pause`. ``wake`` is called when there are news."""
+    first = consumer._context
+    consumer._idling = Dozing(
+        first.store, first.retry, consumer._receiving, lambda: consumer._stopped, wake=wake
+    )
+
+
+def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: bool) -> T | NothingYet:
+    """Return what a receive or pop of such a consumer returns, or for how long to wait until it is called ``again``."""
+    idling = cast("Dozing", consumer._idling)
+    try:
+        if again:
+            idling.resume()
+        return receive()
+    except NothingYet as pause:
+        return pause
+    finally:
+        idling.news = None
+
+
+def rest(consumer: Consumer) -> None:
+    """Let such a consumer listen no longer, until the next receive."""
+    cast("Dozing", consumer._idling).rest()
+
+
+class PermitAttempts:
+    """Takes a permit of a semaphore for a caller that waits in no thread. ``wake`` is called when there are news."""
+
+    def __init__(self, semaphore: Semaphore, wake: Callable[[], None]) -> None:
+        self._semaphore, self._pace = semaphore, PermitPace()
+        self._retry = semaphore._context.retry
+        self._waiter = Waiter(semaphore._context.store, wake=wake)
+
+    def take(self) -> Permit | float:
+        """Return a permit, or the seconds to wait, unless ``wake`` is called first. Errors as in ``acquire``."""
+        semaphore = self._semaphore
+        while not (taken := semaphore._take()):
+            if not self._retry(self._waiter.look, (semaphore._permits.queue,)):
+                return self._pace.until_next_look(semaphore._permits)
+        self._waiter.rest()
+        return semaphore._granted(taken)
+
+
+def send_each(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[Pending[Send, str]]:
+    """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error."""
+    producer._check_open()
+    context, prepared = producer._context, list[Send | Exception]()
+    for message in messages:
+        try:
+            options = prepare_options(message, context.name)
+            prepared.append(prepare(context, message.body, message.body, options, producer._codec))
+        except Exception as error:  # that of a codec, too
+            prepared.append(error)
+    sent = iter(producer._joining.run([each for each in prepared if not isinstance(each, Exception)]))
+    return [_failed(each) if isinstance(each, Exception) else next(sent) for each in prepared]
+
+
+def _failed(error: Exception) -> Pending[Send, str]:
+    pending = Pending[Send, str](cast("Send", None))
+    pending.error = error
+    return pending
+
+
+def as_batch(message: Message) -> Batch:
+    """The message as a batch."""
+    batch = Batch((), message._settler)
+    batch._selections, batch._length = (message._selection,), 1
+    return batch
+
+
+def ack_each(batches: Sequence[Batch]) -> Sequence[Exception | None]:
+    """Ack batches together, as :meth:`Batch.ack` does in several threads; returns the error of each.
+
+    What is in two of them, or is settled by another consumer than the first, is acked after the others.
+    """
+    together, alone = _apart(batches)
+    errors: list[Exception | None] = [None] * len(batches)
+    if len(together) == 1:
+        together, alone = [], [*together, *alone]
+    try:
+        if together:
+            batches[0]._settler.ack([each for place in together for each in batches[place]._open])
+    except Exception as error:
+        left = [place for place in together if _is_unsettled(batches[place])]
+        if isinstance(error, ShardqError) and error.retryable:  # another attempt would meet it too
+            for place in left:
+                errors[place] = cast("Exception", for_another_thread(error))
+        else:
+            alone = [*left, *alone]
+    for place in alone:
+        try:
+            batches[place].ack()
+        except Exception as error:
+            errors[place] = error
+    return errors
+
+
+def _is_unsettled(batch: Batch) -> bool:
+    return bool(in_states(batch._selections, SettleState.OPEN, SettleState.LOST))
+
+
+def _apart(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
+    """The places of those that can be acked with the first one, and of the others."""
+    seen: set[tuple[int, int]] = set()
+    together: list[int] = []
+    others: list[int] = []
+    for place, batch in enumerate(batches):
+        named = {(id(each.held), at) for each in batch._selections for at in each.positions}
+        fits = batch._settler is batches[0]._settler and seen.isdisjoint(named)
+        (together if fits else others).append(place)
+        if fits:
+            seen |= named
+    return together, others

@@ -1,0 +1,236 @@
+"""Working the messages of a queue with handlers that are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+
+from shardq.aio.consumer import Batch, Consumer, Message
+from shardq.aio.queue import Queue
+from shardq.codec import BYTES, Codec
+from shardq.consumer import MAX_BATCH
+from shardq.errors import InvalidSetting, ShardqError
+from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.settings import check_number
+
+__all__ = ["Handler", "work"]
+
+Handler = Callable[[Message], Awaitable[object]]
+"""Works one message. It may raise or return a Retry, Snooze, Discard or DeadLetter."""
+
+_log = logging.getLogger(__name__)
+
+_MOST = 10_000  # handlers at a time
+_PAUSE = 1.0  # seconds, after an error of the store
+_LOOK = 3_600.0  # seconds of one receive
+_LONGEST_REASON = 500  # characters
+
+
+async def work(
+    queue: Queue,
+    handler: Handler,
+    *,
+    concurrency: int = 100,
+    prefetch: int | None = None,
+    wait: float | None = None,
+    codec: Codec = BYTES,
+    name: str | None = None,
+    visibility_timeout: float | None = None,
+    stop: asyncio.Event | None = None,
+) -> int:
+    """Run ``handler`` for each message of a queue, up to ``concurrency`` at a time; returns how many it has finished.
+
+    A message is acked when its handler returns. When the handler raises, the message is released, to be delivered again
+    after the queue's ``retry_delay``, which doubles with each delivery; at its last delivery it becomes a dead letter.
+    The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`, :class:`shardq.Discard`
+    or :class:`shardq.DeadLetter`. A thread extends the leases. The messages of a group are worked one after the other.
+    Up to ``prefetch`` messages are claimed ahead, a quarter of the concurrency without it.
+
+    It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; handlers that run come to
+    their end first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are
+    released, and the deliveries are not counted. Retryable errors of the store are logged, and it goes on. Raises
+    QueueNotFound, Closed and InvalidSetting.
+
+    >>> async def main():
+    ...     async def handler(message):
+    ...         print(message.body)
+    ...     async with shardq.aio.connect(url) as client:
+    ...         queue = await client.create_queue("letters")
+    ...         await queue.producer().send(b"dear")
+    ...         return await shardq.aio.work(queue, handler, wait=0)
+    >>> asyncio.run(main())
+    b'dear'
+    1
+    """
+    if not callable(handler):
+        raise InvalidSetting(f"handler={handler!r} cannot be called: give an async function of one message")
+    check_number("concurrency", concurrency, 1, _MOST, whole=True)
+    ahead = concurrency // 4 if prefetch is None else prefetch
+    check_number("prefetch", ahead, 0, MAX_BATCH - _MOST, whole=True)
+    if wait is not None:
+        check_number("wait", wait, 0.0, _LOOK)
+    consumer = queue.consumer(codec=codec, name=name, visibility_timeout=visibility_timeout, keep_leases=True)
+    async with consumer:
+        return await _Work(queue, consumer, handler, concurrency, ahead).run(wait, stop)
+
+
+class _Work:
+    def __init__(
+        self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
+    ) -> None:
+        self._queue, self._consumer, self._handler = queue, consumer, handler
+        self._slots = asyncio.Semaphore(concurrency)
+        self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
+        self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cancelled = False
+
+    async def run(self, wait: float | None, stop: asyncio.Event | None) -> int:
+        stopping = None if stop is None else asyncio.ensure_future(self._stop_with(stop))
+        try:
+            async with aclosing(self._batches(wait, stop)) as batches:
+                async for batch in batches:
+                    self._begin(batch)
+            await self._ended()
+        except BaseException:
+            self._cancelled = True
+            for task in self._tasks:
+                task.cancel()
+            raise
+        finally:
+            if stopping is not None:
+                stopping.cancel()
+            await self._ended()
+        return self._finished
+
+    async def _stop_with(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._consumer.stop()
+        self._changed.set()
+
+    async def _batches(self, wait: float | None, stop: asyncio.Event | None) -> AsyncGenerator[Batch, None]:
+        while True:
+            room = await self._room(stop)
+            if stop is not None and stop.is_set():
+                return
+            try:
+                batch = await self._consumer.receive(room, wait=_LOOK if wait is None else wait)
+            except ShardqError as error:
+                if not error.retryable:
+                    raise
+                _log.warning("queue %s: %s", self._queue.name, error)
+                await asyncio.sleep(_PAUSE)
+                continue
+            if batch:
+                yield batch
+            elif wait is not None:
+                return
+
+    async def _room(self, stop: asyncio.Event | None) -> int:
+        """Wait until some messages can be claimed; returns how many."""
+        while True:
+            room = min(self._most - self._claimed, 2 * self._most - self._unsettled)
+            if room >= self._enough or (stop is not None and stop.is_set()):
+                return room
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _ended(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(self, batch: Batch) -> None:
+        self._claimed += len(batch)
+        self._unsettled += len(batch)
+        for chain in _chains(batch):
+            task = asyncio.ensure_future(self._work(chain))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, chain: list[Message]) -> None:
+        """Work messages one after the other, until one is not finished."""
+        left = list(chain)
+        try:
+            while left and not self._cancelled:
+                message = left[0]
+                async with self._slots:
+                    ending = await self._outcome(message)
+                left.pop(0)
+                self._claimed -= 1
+                self._changed.set()
+                done = ending is None or isinstance(ending, Discard)
+                if not done:
+                    await self._release(left)
+                await self._settle(message, ending)
+                self._unsettled -= 1
+                self._finished += done
+                if not done:
+                    break
+        except asyncio.CancelledError:
+            pass  # before the handler, or in it: its message goes back with the others
+        finally:
+            if self._cancelled:
+                await self._release(left)
+            self._claimed -= len(left)
+            self._unsettled -= len(left)
+            self._changed.set()
+
+    async def _outcome(self, message: Message) -> Outcome | None:
+        """Run the handler; returns what is to become of the message, None if it is finished."""
+        try:
+            returned = await self._handler(message)
+        except Outcome as outcome:
+            return outcome
+        except asyncio.CancelledError:
+            if self._cancelled:
+                raise
+            return Retry(reason="something that the handler awaited was cancelled")
+        except Exception as error:
+            _log.exception("message %s failed", message.id)
+            return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+        return returned if isinstance(returned, Outcome) else None
+
+    async def _settle(self, message: Message, ending: Outcome | None) -> None:
+        try:
+            match ending:
+                case None | Discard():
+                    if not message.settled:
+                        await message.ack()
+                case Snooze():
+                    await message.release(delay=ending.seconds, count=False)
+                case DeadLetter():
+                    await message.dead_letter(ending.reason or "given up by its handler")
+                case Retry():
+                    await message.note(ending.reason or "to be retried", failed=True)
+                    await message.release(delay=await self._delay(message, ending), reason=ending.reason)
+        except ShardqError as error:
+            _log.warning("message %s was not settled, and may be delivered again: %s", message.id, error)
+
+    async def _delay(self, message: Message, ending: Retry) -> float:
+        after = ending.after
+        if after is None:
+            settings = await self._queue.settings()
+            after = Backoff(settings.retry_delay, settings.max_retry_delay)
+        return after.delay(message.deliveries) if isinstance(after, Backoff) else after
+
+    async def _release(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            try:
+                await message.release(count=False)
+            except ShardqError as error:
+                _log.warning("message %s was not released: %s", message.id, error)
+
+
+def _chains(batch: Batch) -> list[list[Message]]:
+    """The messages of a batch: those of a group in their order, and each of the others alone."""
+    groups: dict[str, list[Message]] = {}
+    alone: list[list[Message]] = []
+    for message in batch:
+        if message.lane is None:
+            alone.append([message])
+        else:
+            groups.setdefault(message.lane, []).append(message)
+    return [*groups.values(), *alone]
