@@ -10,7 +10,7 @@ import shardq.client
 from shardq.aio.consumer import Consumer
 from shardq.aio.queue import Queue
 from shardq.aio.semaphore import Semaphore
-from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited
+from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out
 from shardq.base.clock import Clock
 from shardq.codec import BYTES, Codec
 from shardq.core.context.counters import Counts
@@ -150,7 +150,7 @@ class Client(Wraps[shardq.client.Client]):
 
         Receives that wait raise Closed. Messages that are still held are redelivered when their leases expire.
         """
-        await self._threads.close(self._sync.close)
+        await carried_out(self._threads.close(self._sync.close))
 
     async def __aenter__(self) -> Self:
         self._threads.loop()

@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar, overload
 import shardq.batch
 import shardq.consumer
 import shardq.message
-from shardq.aio.sync_core import NothingYet, ack_each, as_batch, doze, receive_or_pause, rest
-from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
+from shardq.aio.sync_core import NothingYet, ack_each, doze, receive_or_pause, rest
+from shardq.aio.threads import Gathering, Threads, Wraps, awaited, carried_out, passed
 from shardq.base.outgoing_message import Headers
 
 __all__ = ["Batch", "BodyReader", "Consumer", "Message"]
 
 R = TypeVar("R")
-Acks = Gathering[shardq.batch.Batch, None]
+Acks = Gathering[shardq.batch.Batch | shardq.message.Message, None]
 
 _MOST_ACKS = 1_000  # in one call
 
@@ -82,7 +82,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
                     yield left.pop(0)
             finally:
                 if left:
-                    await batch.part(left).release(count=False)
+                    await carried_out(batch.part(left).release(count=False))
 
     async def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
@@ -116,12 +116,12 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
     async def close(self) -> None:
         """Stop extending leases and leave the queue's consumers, as :meth:`shardq.Consumer.close` does."""
         self.stop()
-        async with self._claiming:
-            await self._threads.run(self._close)
+        await carried_out(self._close())
 
-    def _close(self) -> None:
-        rest(self._sync)
-        self._sync.close()
+    async def _close(self) -> None:
+        async with self._claiming:
+            await self._threads.run(rest, self._sync)
+            await self._threads.run(self._sync.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -179,8 +179,10 @@ def _given_back(batch: shardq.batch.Batch) -> None:
         batch.release(count=False)
 
 
-def _acked(batches: Sequence[shardq.batch.Batch]) -> list[tuple[None, BaseException | None]]:
-    return [(None, error) for error in ack_each(batches)]
+def _acked(
+    acked: Sequence[shardq.batch.Batch | shardq.message.Message],
+) -> list[tuple[None, BaseException | None]]:
+    return [(None, error) for error in ack_each(acked)]
 
 
 def _patience(wait: float | None) -> float:
@@ -283,7 +285,7 @@ class Message(Wraps[shardq.message.Message]):
     async def ack(self, *, result: Any = None) -> None:
         """Finish the message: it is never delivered again. Errors are those of :meth:`shardq.Message.ack`."""
         if result is None:
-            await self._acks.submit(as_batch(self._sync))
+            await self._acks.submit(self._sync)
         else:
             await self._threads.run(self._sync.ack, result=result)
 

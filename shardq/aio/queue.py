@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -183,10 +182,7 @@ class Producer(Wraps[shardq.producer.Producer]):
         if not isinstance(bodies, AsyncIterable):
             return await self._threads.run(send, bodies)
         loop, feed = self._threads.loop(), _Feed(bodies)
-        try:
-            return await self._threads.run(lambda: send(feed.read(loop)))
-        finally:
-            feed.stop()
+        return await self._threads.undoable(lambda: send(feed.read(loop)), interrupt=feed.stop)
 
     async def close(self) -> None:
         """Refuse further sends. All messages that were sent are stored already."""
@@ -212,10 +208,7 @@ class _Feed:
     def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
         """Yield what there is, in a thread."""
         while True:
-            try:
-                block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
-            except CancelledError:
-                return
+            block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
             if not block:
                 return
             yield from block
@@ -227,6 +220,10 @@ class _Feed:
             try:
                 block.append(await anext(self._bodies))
             except StopAsyncIteration:
+                break
+            except asyncio.CancelledError:
+                if not self._stopped:  # something that the iterable awaited was cancelled
+                    raise
                 break
         return block
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import shardq.semaphore
 from shardq.aio.sync_core import PermitAttempts
-from shardq.aio.threads import Threads, Wraps, awaited, passed
+from shardq.aio.threads import Threads, Wraps, awaited, carried_out, passed
 from shardq.errors import PermitLost
 
 __all__ = ["Permit", "Semaphore"]
@@ -105,7 +105,10 @@ class Permit(Wraps[shardq.semaphore.Permit]):
         return await self._threads.run(lambda: self._sync.lost)
 
     check = awaited(shardq.semaphore.Permit.check)
-    release = awaited(shardq.semaphore.Permit.release)
+
+    async def release(self) -> None:
+        """Give the permit back, also when this is cancelled. Errors are those of :meth:`shardq.Permit.release`."""
+        await carried_out(self._threads.run(self._sync.release))
 
     async def __aenter__(self) -> Self:
         return self

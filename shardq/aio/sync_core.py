@@ -17,7 +17,7 @@ from shardq.core.receiving.idling import Dozing, NothingYet
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.errors import ShardqError
-from shardq.held import SettleState, in_states
+from shardq.held import Selection, SettleState, in_states
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.semaphore import Permit, Semaphore
@@ -27,7 +27,6 @@ __all__ = [
     "NothingYet",
     "PermitAttempts",
     "ack_each",
-    "as_batch",
     "doze",
     "for_another_thread",
     "receive_or_pause",
@@ -104,27 +103,20 @@ def _failed(error: Exception) -> Pending[Send, str]:
     return pending
 
 
-def as_batch(message: Message) -> Batch:
-    """The message as a batch."""
-    batch = Batch((), message._settler)
-    batch._selections, batch._length = (message._selection,), 1
-    return batch
+def ack_each(acked: Sequence[Batch | Message]) -> Sequence[Exception | None]:
+    """Ack batches and messages together, as their ``ack`` does in several threads; returns the error of each.
 
-
-def ack_each(batches: Sequence[Batch]) -> Sequence[Exception | None]:
-    """Ack batches together, as :meth:`Batch.ack` does in several threads; returns the error of each.
-
-    What is in two of them, or is settled by another consumer than the first, is acked after the others.
+    One that is lost, that is named twice, or that another consumer or queue than the first settles is acked alone.
     """
-    together, alone = _apart(batches)
-    errors: list[Exception | None] = [None] * len(batches)
+    together, alone = _apart(acked)
+    errors: list[Exception | None] = [None] * len(acked)
     if len(together) == 1:
         together, alone = [], [*together, *alone]
     try:
         if together:
-            batches[0]._settler.ack([each for place in together for each in batches[place]._open])
+            acked[together[0]]._settler.ack([each for at in together for each in _selections(acked[at])])
     except Exception as error:
-        left = [place for place in together if _is_unsettled(batches[place])]
+        left = [place for place in together if in_states(_selections(acked[place]), *_UNSETTLED)]
         if isinstance(error, ShardqError) and error.retryable:  # another attempt would meet it too
             for place in left:
                 errors[place] = cast("Exception", for_another_thread(error))
@@ -132,25 +124,31 @@ def ack_each(batches: Sequence[Batch]) -> Sequence[Exception | None]:
             alone = [*left, *alone]
     for place in alone:
         try:
-            batches[place].ack()
+            acked[place].ack()
         except Exception as error:
             errors[place] = error
     return errors
 
 
-def _is_unsettled(batch: Batch) -> bool:
-    return bool(in_states(batch._selections, SettleState.OPEN, SettleState.LOST))
+_UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
-def _apart(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
-    """The places of those that can be acked with the first one, and of the others."""
+def _selections(acked: Batch | Message) -> Sequence[Selection]:
+    return acked._open if isinstance(acked, Batch) else (acked._selection,)
+
+
+def _apart(acked: Sequence[Batch | Message]) -> tuple[list[int], list[int]]:
+    """The places of what can be acked with the first one, and of the others."""
     seen: set[tuple[int, int]] = set()
     together: list[int] = []
     others: list[int] = []
-    for place, batch in enumerate(batches):
-        named = {(id(each.held), at) for each in batch._selections for at in each.positions}
-        fits = batch._settler is batches[0]._settler and seen.isdisjoint(named)
-        (together if fits else others).append(place)
-        if fits:
+    for place, each in enumerate(acked):
+        selections = _selections(each)
+        named = {(id(selection.held), at) for selection in selections for at in selection.positions}
+        count = sum(len(selection.positions) for selection in in_states(selections, SettleState.OPEN))
+        if each._settler is acked[0]._settler and count == len(named) and seen.isdisjoint(named):
+            together.append(place)
             seen |= named
+        else:
+            others.append(place)
     return together, others

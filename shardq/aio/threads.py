@@ -13,10 +13,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from shardq.aio.sync_core import for_another_thread
+from shardq.base.texts import shown
 from shardq.errors import Closed
 from shardq.storage.per_process import forks
 
-__all__ = ["MOST_THREADS", "Gathering", "Threads", "Wraps", "awaited", "passed"]
+__all__ = ["MOST_THREADS", "Gathering", "Threads", "Wraps", "awaited", "carried_out", "passed"]
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
@@ -46,17 +47,17 @@ class Threads:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, which the first call decides. Raises Closed after a close, a fork, or in another."""
-        running = asyncio.get_running_loop()
-        if running is not self._loop or self.closed or self._generation != forks.count:
-            self._check()
-            self._loop = running
-        return running
-
-    def _check(self) -> None:
-        if self._generation != forks.count:
+        if self._generation != forks.count:  # where no loop runs, even if this is called in one
             raise Closed(
                 "this asyncio client belongs to the parent process: connect with shardq.aio.connect() in this process"
             )
+        running = asyncio.get_running_loop()
+        if running is not self._loop or self.closed:
+            self._check_open()
+            self._loop = running
+        return running
+
+    def _check_open(self) -> None:
         if self.closed:
             raise Closed("this asyncio client is closed: open another one with shardq.aio.connect()")
         if self._loop is not None:
@@ -85,10 +86,19 @@ class Threads:
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make a call in a thread and return its result."""
-        return await self.undoable(partial(call, *args, **kwargs), None)
+        return await self.undoable(partial(call, *args, **kwargs))
 
-    async def undoable(self, call: Callable[[], R], undo: Callable[[R], object] | None) -> R:
-        """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread."""
+    async def undoable(
+        self,
+        call: Callable[[], R],
+        undo: Callable[[R], object] | None = None,
+        *,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> R:
+        """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
+
+        When it is cancelled, ``interrupt`` is called first, so that the call ends soon.
+        """
         self.loop()
         future = self.submit(call)
         waiter = asyncio.wrap_future(future)
@@ -97,6 +107,7 @@ class Threads:
         except asyncio.CancelledError as cancelled:
             if future.cancel():
                 raise
+            interrupt()
             ended: asyncio.Future[Any] = waiter
             if undo is not None:
                 ended = asyncio.wrap_future(self._undone(future, undo))
@@ -104,7 +115,7 @@ class Threads:
             if (error := future.exception()) is not None:
                 raise cancelled from error
             if undo is None:
-                cancelled.add_note(f"carried out: {future.result()!r}")
+                cancelled.add_note(f"carried out: {shown(future.result())}")
             raise
 
     def _undone(self, future: Future[R], undo: Callable[[R], object]) -> Future[None]:
@@ -145,6 +156,18 @@ class Threads:
             self._pool.shutdown(wait=False)
             for event in self._sleepers:
                 event.set()
+
+
+async def carried_out(call: Coroutine[Any, Any, R]) -> R:
+    """Await a call that gives something back, which is also made when its task is cancelled before it was begun."""
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise cancelled from error
+        raise
 
 
 class Wraps(Generic[S]):
@@ -241,7 +264,7 @@ class Gathering(Generic[T, R]):
             result, error = entry.outcome
             if error is not None:
                 raise cancelled from error
-            cancelled.add_note(f"carried out: {result!r}")
+            cancelled.add_note(f"carried out: {shown(result)}")
             raise
 
     def _begin(self) -> None:

@@ -1,0 +1,222 @@
+"""A call that is cancelled leaves nothing behind that is not known."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shardq
+import shardq.aio
+from tests.aio.cancelling import each_cancelled
+
+WHEN = pytest.mark.parametrize("when", [{}, {"turns": 1}, {"turns": 3}, {"seconds": 0.0005}], ids=str)
+CLAIMS = {
+    "receive": lambda consumer: consumer.receive(3),
+    "a receive that waits": lambda consumer: consumer.receive(3, wait=5),
+    "batches": lambda consumer: anext(consumer.batches(3)),
+    "messages": lambda consumer: anext(consumer.messages(limit=3)),
+}
+
+
+@WHEN
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_receive_that_is_cancelled_at_any_await_gives_its_claim_back_uncounted(run, name, when) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 3)
+        consumer = queue.consumer()
+        cancelled = 0
+
+        async def claim() -> None:
+            received = CLAIMS[name](consumer)
+            taken = await received
+            await (taken if isinstance(taken, shardq.aio.Message | shardq.aio.Batch) else taken[0]).release(
+                count=False
+            )
+
+        async for error in each_cancelled(lambda: CLAIMS[name](consumer), **when):
+            if error is None:
+                await asyncio.sleep(0)
+                break
+            cancelled += 1
+            counts = await queue.counts()
+            assert (counts.ready, counts.in_flight) == (3, 0)
+            batch = await consumer.receive(3)
+            assert {message.deliveries for message in batch} == {1}
+            await batch.release(count=False)
+        assert cancelled or when
+
+    run(main)
+
+
+@WHEN
+def test_a_send_that_is_cancelled_at_any_await_is_stored_or_not_when_that_is_raised(run, when) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        producer = queue.producer()
+        stored = 0
+        async for error in each_cancelled(lambda: producer.send(b"x"), **when):
+            known = error is None or "carried out" in "".join(getattr(error, "__notes__", ()))
+            stored += known
+            assert (await queue.counts()).ready == stored
+        assert stored
+
+    run(main)
+
+
+@WHEN
+@pytest.mark.parametrize("of_message", [True, False], ids=["message", "batch"])
+def test_an_ack_that_is_cancelled_at_any_await_is_done_or_not_when_that_is_raised(
+    run, of_message, when
+) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer = queue.consumer()
+        await queue.producer().send_many([b"x"] * 20)
+        held = 0
+        batches: list[shardq.aio.Batch] = []
+
+        async def ack() -> None:
+            batch = batches[-1]
+            await (batch[0] if of_message else batch).ack()
+
+        batches.append(await consumer.receive())
+        async for error in each_cancelled(ack, **when):
+            done = error is None or "carried out" in "".join(getattr(error, "__notes__", ()))
+            held += not done
+            assert batches[-1][0].settled is done
+            assert (await queue.counts()).in_flight == held
+            batches.append(await consumer.receive())
+            held += 1
+            held -= 1
+            await batches[-1].extend(60)
+            held_now = (await queue.counts()).in_flight
+            assert held_now == held + 1
+        await asyncio.gather(*[batch.ack() for batch in batches])
+        assert (await queue.counts()).in_flight == 0
+
+    run(main)
+
+
+@WHEN
+def test_a_pop_that_is_cancelled_at_any_await_loses_no_message(run, when) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"%d" % number for number in range(20)])
+        consumer = queue.consumer()
+        popped = []
+
+        async def pop() -> None:
+            popped.append((await consumer.pop(wait=1)).body)
+
+        async for _ in each_cancelled(pop, **when):
+            pass
+        while (message := await consumer.pop()) is not None:
+            popped.append(message.body)
+        assert sorted(popped, key=int) == [b"%d" % number for number in range(20)]
+
+    run(main)
+
+
+@WHEN
+def test_a_permit_that_nobody_was_handed_is_returned(run, when) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        semaphore = await client.semaphore("smtp", permits=1)
+
+        async def hold() -> None:
+            async with semaphore:
+                await asyncio.sleep(0)
+
+        async for _ in each_cancelled(hold, **when):
+            await (await semaphore.acquire(1)).release()
+        assert (await semaphore.state()).held == 0
+
+    run(main)
+
+
+@WHEN
+def test_other_calls_that_are_cancelled_are_carried_out_or_not_begun(run, when) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        made = 0
+
+        async def create() -> None:
+            await client.create_queue(f"queue{made}")
+
+        async for error in each_cancelled(create, **when):
+            done = error is None or "carried out" in "".join(getattr(error, "__notes__", ()))
+            assert await client.exists(f"queue{made}") is done
+            made += 1
+
+    run(main)
+
+
+def test_an_async_iterable_is_read_no_further_after_a_cancelled_send_many(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        read = 0
+        waits = asyncio.Event()
+
+        async def bodies():
+            nonlocal read
+            while True:
+                if read == 700:
+                    waits.set()
+                    await asyncio.sleep(3_600)
+                read += 1
+                yield b"x"
+
+        sending = asyncio.ensure_future(queue.producer().send_many(bodies()))
+        await waits.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert read == 700
+        assert (await queue.counts()).ready == 700
+
+    run(main)
+
+
+def test_a_timeout_ends_a_receive_that_waits_and_the_next_one_gets_the_message(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer = queue.consumer()
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await consumer.receive(wait=60)
+        waiting = asyncio.ensure_future(consumer.receive(wait=60))
+        await queue.producer().send(b"x")
+        assert (await waiting).bodies == [b"x"]
+
+    run(main)
+
+
+def test_a_second_cancellation_does_not_wait_for_a_call_that_was_begun(run, monkeypatch) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", max_message_bytes=1_000_000)
+        begun, go_on = asyncio.Event(), __import__("threading").Event()
+        loop = asyncio.get_running_loop()
+
+        class Slow:
+            content_type = "slow"
+
+            def encode(self, value: object) -> bytes:
+                loop.call_soon_threadsafe(begun.set)
+                go_on.wait(30)
+                return b"slow"
+
+            def decode(self, data: bytes) -> object:
+                return data
+
+        sending = asyncio.ensure_future(queue.producer(codec=Slow()).send(1))
+        await begun.wait()
+        sending.cancel()
+        await asyncio.sleep(0)
+        assert not sending.done()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        go_on.set()
+
+    run(main)

@@ -1,0 +1,119 @@
+"""Receivers that wait need no threads, and none of them starves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import shardq
+import shardq.aio
+
+RECEIVERS = 1_000
+
+
+def threads() -> int:
+    return sum(thread.name.startswith("shardq-aio") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("consumers", [1, 40])
+@pytest.mark.parametrize("most", [1, 64])
+def test_a_thousand_receivers_wait_and_each_gets_its_message(url: str, consumers: int, most: int) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url, threads=most) as client:
+            queue = await client.create_queue("jobs", visibility_timeout=600)
+            receiving = [queue.consumer() for _ in range(consumers)]
+            got: list[bytes] = []
+
+            async def receive(number: int) -> None:
+                batch = await receiving[number % consumers].receive(wait=120)
+                got.extend(batch.bodies)
+                assert len(batch) == 1
+                await batch.ack()
+
+            waiting = [asyncio.ensure_future(receive(number)) for number in range(RECEIVERS)]
+            while sum(not each.done() for each in waiting) != RECEIVERS or threads() < 1:
+                await asyncio.sleep(0)
+            async with queue.producer() as producer:
+                await asyncio.gather(*[producer.send(b"%d" % number) for number in range(RECEIVERS)])
+            await asyncio.gather(*waiting)
+            assert threads() <= most
+            assert sorted(got, key=int) == [b"%d" % number for number in range(RECEIVERS)]
+            assert (await queue.counts()).in_flight == 0
+
+    asyncio.run(main())
+
+
+def test_receivers_of_one_consumer_get_messages_in_the_order_in_which_they_came(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer, served = queue.consumer(), []
+
+        async def receive(number: int) -> None:
+            await consumer.receive(wait=60)
+            served.append(number)
+
+        waiting = []
+        for number in range(10):
+            waiting.append(asyncio.ensure_future(receive(number)))
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await queue.producer().send(b"x")
+        await asyncio.gather(*waiting)
+        assert served == list(range(10))
+
+    run(main)
+
+
+def test_a_receive_that_does_not_wait_passes_those_that_do(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer = queue.consumer()
+        waiting = asyncio.ensure_future(consumer.receive(wait=60))
+        await asyncio.sleep(0.05)
+        assert len(await consumer.receive()) == 0
+        assert len(await consumer.receive(wait=0.05)) == 0
+        assert not waiting.done()
+        consumer.stop()
+        assert len(await waiting) == 0
+        assert [batch async for batch in consumer.batches(10)] == []
+
+    run(main)
+
+
+def test_a_message_that_becomes_due_ends_a_wait(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send(b"later", delay=0.2)
+        assert (await queue.consumer().receive(wait=60)).bodies == [b"later"]
+
+    run(main)
+
+
+def test_what_another_client_sends_ends_a_wait(run, url: str) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        waiting = asyncio.ensure_future(queue.consumer().receive(wait=60))
+        await asyncio.sleep(0.05)
+
+        def send() -> None:
+            with shardq.connect(url) as other:
+                other.queue("jobs").producer().send(b"x")
+
+        await asyncio.to_thread(send)
+        assert (await waiting).bodies == [b"x"]
+
+    run(main)
+
+
+def test_the_leases_of_a_loop_that_is_busy_are_kept(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", visibility_timeout=0.5)
+        await queue.producer().send(b"x")
+        message = (await queue.consumer(keep_leases=True).receive())[0]
+        threading.Event().wait(1.5)  # in the loop
+        assert len(await queue.consumer().receive()) == 0
+        await message.ack()
+
+    run(main)

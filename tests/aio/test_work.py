@@ -1,0 +1,196 @@
+"""Handlers that are coroutines work the messages of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+import shardq
+import shardq.aio
+
+
+def test_handlers_run_at_the_same_time_up_to_the_concurrency_and_their_messages_are_acked(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"%d" % number for number in range(100)])
+        running = most = 0
+        seen = []
+
+        async def handler(message: shardq.aio.Message) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.005)
+            seen.append(message.body)
+            running -= 1
+
+        assert await shardq.aio.work(queue, handler, concurrency=7, wait=0) == 100
+        assert most == 7
+        assert len(set(seen)) == 100
+        counts = await queue.counts()
+        assert (counts.ready, counts.in_flight) == (0, 0)
+
+    run(main)
+
+
+def test_what_a_handler_raises_or_returns_decides_what_becomes_of_its_message(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", retry_delay=60, max_deliveries=2)
+        bodies = [b"fails", b"retries", b"snoozes", b"is given up", b"is discarded", b"works", b"is cancelled"]
+        await queue.producer().send_many(bodies)
+
+        async def handler(message: shardq.aio.Message) -> object:
+            match message.body:
+                case b"fails":
+                    raise ValueError(message.body)
+                case b"retries":
+                    raise shardq.Retry(after=600)
+                case b"snoozes":
+                    return shardq.Snooze(600)
+                case b"is given up":
+                    return shardq.DeadLetter("no use")
+                case b"is discarded":
+                    raise shardq.Discard
+                case b"is cancelled":
+                    raise asyncio.CancelledError
+            return None
+
+        assert await shardq.aio.work(queue, handler, wait=0) == 2
+        now = await client.now()
+        left = {message.body: message for message in await queue.peek()}
+        assert set(left) == {b"fails", b"retries", b"snoozes", b"is cancelled"}
+        assert {body: message.deliveries for body, message in left.items()} == {
+            b"fails": 1,
+            b"retries": 1,
+            b"snoozes": 0,
+            b"is cancelled": 1,
+        }
+        assert left[b"fails"].due <= now + timedelta(seconds=60)
+        assert left[b"retries"].due > now + timedelta(seconds=500)
+        (dead,) = await (await client.queue("jobs.dead")).peek()
+        assert dead.body == b"is given up"
+
+    run(main)
+
+
+def test_a_message_that_fails_at_its_last_delivery_becomes_a_dead_letter(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", max_deliveries=1)
+        await queue.producer().send(b"x")
+
+        async def handler(message: shardq.aio.Message) -> None:
+            raise ValueError("broken")
+
+        assert await shardq.aio.work(queue, handler, wait=0) == 0
+        (dead,) = await (await client.queue("jobs.dead")).peek()
+        assert "broken" in str(dead.headers)
+
+    run(main)
+
+
+def test_the_messages_of_a_group_are_worked_in_order_and_none_overtakes_one_that_failed(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", retry_delay=0, max_retry_delay=0)
+        await queue.producer().send_many([b"%d" % number for number in range(20)], group="one")
+        seen = []
+        failed = False
+
+        async def handler(message: shardq.aio.Message) -> None:
+            nonlocal failed
+            await asyncio.sleep(0)
+            if message.body == b"7" and not failed:
+                failed = True
+                raise ValueError
+            seen.append(message.body)
+
+        assert await shardq.aio.work(queue, handler, wait=1) == 20
+        assert seen == [b"%d" % number for number in range(20)]
+
+    run(main)
+
+
+def test_a_stop_lets_handlers_end_and_releases_nothing_that_they_work_on(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 3)
+        stop, begun = asyncio.Event(), asyncio.Event()
+
+        async def handler(message: shardq.aio.Message) -> None:
+            begun.set()
+            await asyncio.sleep(0.05)
+
+        working = asyncio.ensure_future(shardq.aio.work(queue, handler, stop=stop))
+        await begun.wait()
+        stop.set()
+        assert await working == 3
+        assert (await queue.counts()).in_flight == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_a_cancelled_work_cancels_its_handlers_and_releases_all_messages_uncounted(run, prefetch) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 20)
+        begun, cancelled = 0, 0
+        all_begun = asyncio.Event()
+
+        async def handler(message: shardq.aio.Message) -> None:
+            nonlocal begun, cancelled
+            begun += 1
+            if begun == 5:
+                all_begun.set()
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                cancelled += 1
+                raise
+
+        working = asyncio.ensure_future(shardq.aio.work(queue, handler, concurrency=5, prefetch=prefetch))
+        await all_begun.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert (begun, cancelled) == (5, 5)
+        assert (await queue.counts()).ready == 20
+        batch = await queue.consumer().receive(20)
+        assert {message.deliveries for message in batch} == {1}
+
+    run(main)
+
+
+def test_a_handler_may_settle_its_message(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await client.create_queue("others")
+        await queue.producer().send_many([b"x"] * 2)
+
+        async def handler(message: shardq.aio.Message) -> None:
+            await message.forward("others")
+
+        assert await shardq.aio.work(queue, handler, wait=0) == 2
+        assert (await (await client.queue("others")).counts()).ready == 2
+
+    run(main)
+
+
+def test_what_makes_no_sense_is_refused(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+
+        async def handler(message: shardq.aio.Message) -> None:
+            """Do nothing."""
+
+        for options in ({"concurrency": 0}, {"prefetch": -1}, {"wait": -1}, {"name": ""}):
+            with pytest.raises(shardq.ShardqError):
+                await shardq.aio.work(queue, handler, **options)
+        with pytest.raises(shardq.InvalidSetting, match="async function"):
+            await shardq.aio.work(queue, "handler")  # type: ignore[arg-type]
+        await client.delete_queue("jobs")
+        with pytest.raises(shardq.QueueNotFound):
+            await shardq.aio.work(queue, handler)
+
+    run(main)
