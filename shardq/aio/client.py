@@ -40,7 +40,7 @@ def connect(
     """
     check_number("threads", threads, 1, MOST_THREADS, whole=True)
     sync = shardq.client.connect(url, hooks=hooks, retry_seconds=retry_seconds, clock=clock)
-    return Client(sync, Threads(threads))
+    return Client(sync, threads=threads)
 
 
 class Client(Wraps[shardq.client.Client]):
@@ -62,6 +62,9 @@ class Client(Wraps[shardq.client.Client]):
     >>> asyncio.run(main())
     b'dear'
     """
+
+    def __init__(self, sync: shardq.client.Client, *, threads: int = MOST_THREADS) -> None:
+        super().__init__(sync, Threads(threads))
 
     async def create_queue(
         self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import shardq.batch
 import shardq.consumer
@@ -17,10 +17,13 @@ import shardq.message
 from shardq.aio.sync_core import NothingYet, ack_each, doze, receive_or_pause, rest
 from shardq.aio.threads import Gathering, Threads, Wraps, awaited, carried_out, passed
 from shardq.base.outgoing_message import Headers
+from shardq.errors import LeaseLost
 
 __all__ = ["Batch", "BodyReader", "Consumer", "Message"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 Acks = Gathering[shardq.batch.Batch | shardq.message.Message, None]
 
 _MOST_ACKS = 1_000  # in one call
@@ -56,7 +59,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
         batch = await self._when_there(lambda wait: receive(wait=wait), wait, undo=_given_back)
         return Batch(batch, self._threads, self._acks)
 
-    async def batches(self, limit: int, *, wait: float | None = None) -> AsyncIterator[Batch]:
+    async def batches(self, limit: int, *, wait: float | None = None) -> AsyncGenerator[Batch, None]:
         """Receive batch after batch, none of them empty.
 
         Ends when nothing was due for ``wait`` seconds (None: never), or when :meth:`stop` is called.
@@ -69,7 +72,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
             elif wait is not None:
                 return
 
-    async def messages(self, *, wait: float | None = None, limit: int = 1) -> AsyncIterator[Message]:
+    async def messages(self, *, wait: float | None = None, limit: int = 1) -> AsyncGenerator[Message, None]:
         """Receive message after message; up to ``limit`` of them are claimed in one step.
 
         Ends as :meth:`batches` does. What was claimed and not handed out is released uncounted when the iterator is
@@ -189,15 +192,38 @@ def _patience(wait: float | None) -> float:
     return shardq.consumer.LONGEST_WAIT if wait is None else wait
 
 
-class Batch(Wraps[shardq.batch.Batch], Sequence["Message"]):
+class _Settled(Wraps[S]):
+    """What is settled; LeaseLost names messages of the asyncio client."""
+
+    def __init__(self, sync: S, threads: Threads, acks: Acks) -> None:
+        super().__init__(sync, threads)
+        self._acks = acks
+
+    async def _ack(self, acked: shardq.batch.Batch | shardq.message.Message) -> None:
+        with self._own_messages():
+            await self._acks.submit(acked)
+
+    async def _run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._own_messages():
+            return await super()._run(call, *args, **kwargs)
+
+    @contextmanager
+    def _own_messages(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost as error:
+            error.messages = tuple(Message(each, self._threads, self._acks) for each in error.messages)
+            raise
+
+
+class Batch(_Settled[shardq.batch.Batch], Sequence["Message"]):
     """The messages of one bulk read, to be settled together or one by one, as those of :class:`shardq.Batch`.
 
     Acks that several tasks ask for at the same time are one request to the store.
     """
 
     def __init__(self, sync: shardq.batch.Batch, threads: Threads, acks: Acks) -> None:
-        super().__init__(sync, threads)
-        self._acks = acks
+        super().__init__(sync, threads, acks)
         self._messages: list[Message] | None = None
 
     def __len__(self) -> int:
@@ -230,10 +256,10 @@ class Batch(Wraps[shardq.batch.Batch], Sequence["Message"]):
         ``results`` are those of single messages, as in :meth:`shardq.Batch.ack`.
         """
         if results is None:
-            await self._acks.submit(self._sync)
+            await self._ack(self._sync)
         else:
             named = {_of(message): result for message, result in results.items()}
-            await self._threads.run(self._sync.ack, results=named)
+            await self._run(self._sync.ack, results=named)
 
     release = awaited(shardq.batch.Batch.release)
     extend = awaited(shardq.batch.Batch.extend)
@@ -247,12 +273,8 @@ class Batch(Wraps[shardq.batch.Batch], Sequence["Message"]):
         return self._messages
 
 
-class Message(Wraps[shardq.message.Message]):
+class Message(_Settled[shardq.message.Message]):
     """A received message, as :class:`shardq.Message`: its properties are the same, its methods are coroutines."""
-
-    def __init__(self, sync: shardq.message.Message, threads: Threads, acks: Acks) -> None:
-        super().__init__(sync, threads)
-        self._acks = acks
 
     id = passed[str]()
     queue = passed[str]()
@@ -285,9 +307,9 @@ class Message(Wraps[shardq.message.Message]):
     async def ack(self, *, result: Any = None) -> None:
         """Finish the message: it is never delivered again. Errors are those of :meth:`shardq.Message.ack`."""
         if result is None:
-            await self._acks.submit(self._sync)
+            await self._ack(self._sync)
         else:
-            await self._threads.run(self._sync.ack, result=result)
+            await self._run(self._sync.ack, result=result)
 
     release = awaited(shardq.message.Message.release)
     extend = awaited(shardq.message.Message.extend)

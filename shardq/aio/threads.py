@@ -101,22 +101,27 @@ class Threads:
         """
         self.loop()
         future = self.submit(call)
-        waiter = asyncio.wrap_future(future)
         try:
-            return await asyncio.shield(waiter)
+            await self._end_of(future)
+            return future.result()
         except asyncio.CancelledError as cancelled:
             if future.cancel():
                 raise
             interrupt()
-            ended: asyncio.Future[Any] = waiter
-            if undo is not None:
-                ended = asyncio.wrap_future(self._undone(future, undo))
-            await asyncio.wait([ended])
+            await self._end_of(future if undo is None else self._undone(future, undo))
             if (error := future.exception()) is not None:
                 raise cancelled from error
             if undo is None:
                 cancelled.add_note(f"carried out: {shown(future.result())}")
             raise
+        finally:
+            del future  # its error has this frame, and its result should end with its last user
+
+    async def _end_of(self, future: Future[Any]) -> None:
+        """Wait until a call has ended. The loop's own way has cycles that keep the result until they are collected."""
+        waiter = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda _: self.wake(partial(_end, waiter)))
+        await waiter
 
     def _undone(self, future: Future[R], undo: Callable[[R], object]) -> Future[None]:
         undone: Future[None] = Future()
@@ -148,7 +153,7 @@ class Threads:
             return
         self.loop()
         if self._undoing:
-            await asyncio.wait([asyncio.wrap_future(each) for each in tuple(self._undoing)])
+            await asyncio.gather(*map(self._end_of, tuple(self._undoing)))
         try:
             await self.run(close)
         finally:
@@ -156,6 +161,11 @@ class Threads:
             self._pool.shutdown(wait=False)
             for event in self._sleepers:
                 event.set()
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def carried_out(call: Coroutine[Any, Any, R]) -> R:
@@ -176,6 +186,9 @@ class Wraps(Generic[S]):
     def __init__(self, sync: S, threads: Threads) -> None:
         self._sync, self._threads = sync, threads
 
+    async def _run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._threads.run(call, *args, **kwargs)
+
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"
 
@@ -187,7 +200,7 @@ def awaited(
 
     @wraps(method)
     async def call(wrapper: Wraps[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await wrapper._threads.run(method, wrapper._sync, *args, **kwargs)  # noqa: SLF001 - its own
+        return await wrapper._run(method, wrapper._sync, *args, **kwargs)  # noqa: SLF001 - its own
 
     return call
 

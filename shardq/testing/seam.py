@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from threading import Thread
 from typing import Any
 
+from shardq.aio.threads import Wraps
 from shardq.base.clock import microseconds
 from shardq.batch import Batch
 from shardq.client import Client
@@ -47,6 +48,7 @@ __all__ = [
     "seconds_until_poll",
     "settle_through",
     "store_of",
+    "sync_of",
 ]
 
 Opened = Client | Queue | Producer | Consumer
@@ -83,6 +85,11 @@ def store_of(opened: Opened) -> Store:
     threads; all queues, producers and consumers of a client share it.
     """
     return opened._store if isinstance(opened, Client) else opened._context.store
+
+
+def sync_of(opened: Wraps[Any]) -> Any:
+    """Return the object of the sync client that one of the asyncio client stands for."""
+    return opened._sync
 
 
 def expire_caches(*opened: Opened) -> None:

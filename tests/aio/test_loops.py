@@ -37,7 +37,7 @@ asyncio.run(main())
 def test_a_client_of_a_loop_that_was_closed_says_so(url: str) -> None:
     client = shardq.aio.connect(url)
     queue = asyncio.run(client.create_queue("jobs"))
-    with pytest.raises(shardq.Closed, match="loop .* has been closed: connect with shardq.aio.connect"):
+    with pytest.raises(shardq.Closed, match=r"loop .* has been closed: connect with shardq\.aio\.connect"):
         asyncio.run(queue.counts())
     with pytest.raises(shardq.Closed, match="has been closed"):
         asyncio.run(queue.producer().send(b"x"))

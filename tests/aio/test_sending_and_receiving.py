@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -11,6 +13,7 @@ import pytest
 
 import shardq
 import shardq.aio
+from shardq.testing.seam import claims_of, sync_of
 
 
 def bundle(message_id: str) -> str:
@@ -224,6 +227,27 @@ def test_acks_of_messages_of_several_queues_in_one_turn_are_carried_out(run) -> 
         for name in ("a", "b"):
             counts = await (await client.queue(name)).counts()
             assert (counts.ready, counts.in_flight) == (0, 0)
+
+    run(main)
+
+
+def test_what_was_settled_is_freed_at_once_without_the_collector_of_cycles(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 2)
+        consumer = queue.consumer()
+        gc.collect()
+        gc.disable()
+        try:
+            batch = await consumer.receive(2)
+            held = weakref.ref(claims_of(sync_of(batch))[0])
+            await batch[0].ack()
+            await batch.ack()
+            del batch
+            await consumer.receive(1)  # the thread that received is done with it
+            assert held() is None
+        finally:
+            gc.enable()
 
     run(main)
 

@@ -38,7 +38,15 @@ def test_handlers_run_at_the_same_time_up_to_the_concurrency_and_their_messages_
 def test_what_a_handler_raises_or_returns_decides_what_becomes_of_its_message(run) -> None:
     async def main(client: shardq.aio.Client) -> None:
         queue = await client.create_queue("jobs", retry_delay=60, max_deliveries=2)
-        bodies = [b"fails", b"retries", b"snoozes", b"is given up", b"is discarded", b"works", b"is cancelled"]
+        bodies = [
+            b"fails",
+            b"retries",
+            b"snoozes",
+            b"is given up",
+            b"is discarded",
+            b"works",
+            b"is cancelled",
+        ]
         await queue.producer().send_many(bodies)
 
         async def handler(message: shardq.aio.Message) -> object:

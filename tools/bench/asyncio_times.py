@@ -90,7 +90,7 @@ async def plain_sends(url: str, count: int, seconds: float) -> str:
 async def plain_acks(url: str, count: int, seconds: float) -> str:
     """Receive and ack single messages with the sync client in the threads of asyncio."""
     with queue_of(url) as queue, queue.producer() as producer, queue.consumer() as consumer:
-        producer.send_many([b"x" * 100] * 200_000)
+        producer.send_many([b"x" * 100] * 50_000)
         turn = threading.Lock()
 
         def receive() -> shardq.Batch:
@@ -119,7 +119,7 @@ async def acks(url: str, count: int, seconds: float) -> str:
     import shardq.aio  # noqa: PLC0415
 
     with queue_of(url) as made:
-        made.producer().send_many([b"x" * 100] * 200_000)
+        made.producer().send_many([b"x" * 100] * 50_000)
         async with shardq.aio.connect(url) as client:
             consumer = (await client.queue(made.name)).consumer()
 
@@ -141,7 +141,7 @@ async def handlers(url: str, count: int, seconds: float) -> str:
         done += 1
 
     with queue_of(url) as made:
-        made.producer().send_many([b"x" * 100] * 200_000)
+        made.producer().send_many([b"x" * 100] * 50_000)
         async with shardq.aio.connect(url) as client:
             began = time.perf_counter()
             with suppress(TimeoutError):
