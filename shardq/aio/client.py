@@ -50,6 +50,7 @@ class Client(Wraps[shardq.client.Client]):
     was begun does nothing. One that was begun is carried out, and CancelledError is raised when it has ended; its cause
     is the error of the call if it had one. A second cancellation does not wait.
 
+    >>> import asyncio
     >>> async def main():
     ...     async with shardq.aio.connect(url) as client:
     ...         queue = await client.create_queue("letters")

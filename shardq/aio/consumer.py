@@ -16,6 +16,7 @@ import shardq.consumer
 import shardq.message
 from shardq.aio.sync_core import NothingYet, ack_each, doze, receive_or_pause, rest
 from shardq.aio.threads import Gathering, Threads, Wraps, awaited, carried_out, passed
+from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers
 from shardq.errors import LeaseLost
 
@@ -241,9 +242,9 @@ class Batch(_Settled[shardq.batch.Batch], Sequence["Message"]):
 
     bodies = passed[list[Any]]()
     """The bodies, in the order of the messages; raises InvalidMessage when the codec cannot read one."""
-    queue = passed["str | None"]()
+    queue = passed[str | None]()
     """The name of the queue that the messages are from; None for an empty batch."""
-    lease_until = passed["datetime | None"]()
+    lease_until = passed[datetime | None]()
     """When the first lease expires, by the store's clock; None for an empty batch."""
 
     def part(self, messages: Iterable[Message]) -> Batch:
@@ -281,16 +282,16 @@ class Message(_Settled[shardq.message.Message]):
     receipt = passed[str]()
     body = passed[Any]()
     raw = passed[bytes]()
-    large = passed["LargeBody | None"]()
+    large = passed[LargeBody | None]()
     headers = passed[Headers]()
-    dedupe_key = passed["str | None"]()
-    group = passed["str | None"]()
-    lane = passed["str | None"]()
-    unique_key = passed["str | None"]()
+    dedupe_key = passed[str | None]()
+    group = passed[str | None]()
+    lane = passed[str | None]()
+    unique_key = passed[str | None]()
     priority = passed[int]()
     due = passed[datetime]()
     enqueued_at = passed[datetime]()
-    expires_at = passed["datetime | None"]()
+    expires_at = passed[datetime | None]()
     deliveries = passed[int]()
     lease_until = passed[datetime]()
     settled = passed[bool]()

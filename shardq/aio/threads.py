@@ -21,6 +21,7 @@ __all__ = ["MOST_THREADS", "Gathering", "Threads", "Wraps", "awaited", "carried_
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
+_TURN = 50  # coroutines that are let go on in one turn of the loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -310,7 +311,11 @@ class Gathering(Generic[T, R]):
     def _end(
         self, entries: Sequence[_Entry[T, R]], outcomes: Sequence[tuple[R | None, BaseException | None]]
     ) -> None:
-        for entry, outcome in zip(entries, outcomes, strict=True):
+        for entry, outcome in zip(entries[:_TURN], outcomes, strict=False):
             entry.end(*outcome)
         # After the coroutines that these let go on, so that what they ask for next goes together.
-        asyncio.get_running_loop().call_soon(self._begin)
+        loop = asyncio.get_running_loop()
+        if len(entries) > _TURN:
+            loop.call_soon(self._end, entries[_TURN:], outcomes[_TURN:])
+        else:
+            loop.call_soon(self._begin)

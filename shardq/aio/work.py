@@ -53,6 +53,7 @@ async def work(
     released, and the deliveries are not counted. Retryable errors of the store are logged, and it goes on. Raises
     QueueNotFound, Closed and InvalidSetting.
 
+    >>> import asyncio, shardq.aio
     >>> async def main():
     ...     async def handler(message):
     ...         print(message.body)

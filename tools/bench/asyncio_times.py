@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import statistics
 import threading
 import time
@@ -23,8 +24,11 @@ Step = Callable[[], Awaitable[object]]
 TICK_SECONDS = 0.005
 
 
-async def repeated(steps: list[Step], seconds: float) -> str:
-    """Run each step again and again in a coroutine of its own, and describe what was measured."""
+async def repeated(steps: list[Step], seconds: float, pause: float = 0.0) -> str:
+    """Run each step again and again in a coroutine of its own, and describe what was measured.
+
+    With a ``pause`` each step begins so many seconds after the one before it, if that has ended then.
+    """
     latencies: list[float] = []
     delays: list[float] = []
     end = time.perf_counter() + seconds
@@ -36,9 +40,13 @@ async def repeated(steps: list[Step], seconds: float) -> str:
             delays.append(time.perf_counter() - began - TICK_SECONDS)
 
     async def repeat(step: Step) -> None:
+        await asyncio.sleep(random.random() * pause)
         while (began := time.perf_counter()) < end:
             await step()
-            latencies.append(time.perf_counter() - began)
+            took = time.perf_counter() - began
+            latencies.append(took)
+            if pause:
+                await asyncio.sleep(max(0.0, pause - took))
 
     watching = asyncio.ensure_future(watch())
     began = time.perf_counter()
@@ -81,10 +89,10 @@ def threads(url: str, count: int, seconds: float) -> str:
     return f"{len(latencies) / took:8,.0f}/s  p50 {statistics.median(latencies) * 1e3:8.2f} ms"
 
 
-async def plain_sends(url: str, count: int, seconds: float) -> str:
+async def plain_sends(url: str, count: int, seconds: float, pause: float = 0.0) -> str:
     """Send with the sync client in the threads of asyncio."""
     with queue_of(url) as queue, queue.producer() as producer:
-        return await repeated([lambda: asyncio.to_thread(producer.send, b"x" * 100)] * count, seconds)
+        return await repeated([lambda: asyncio.to_thread(producer.send, b"x" * 100)] * count, seconds, pause)
 
 
 async def plain_acks(url: str, count: int, seconds: float) -> str:
@@ -104,14 +112,14 @@ async def plain_acks(url: str, count: int, seconds: float) -> str:
         return await repeated([step] * count, seconds)
 
 
-async def sends(url: str, count: int, seconds: float) -> str:
+async def sends(url: str, count: int, seconds: float, pause: float = 0.0) -> str:
     """Send with the asyncio client."""
     import shardq.aio  # noqa: PLC0415
 
     with queue_of(url) as made:
         async with shardq.aio.connect(url) as client:
             producer = (await client.queue(made.name)).producer()
-            return await repeated([lambda: producer.send(b"x" * 100)] * count, seconds)
+            return await repeated([lambda: producer.send(b"x" * 100)] * count, seconds, pause)
 
 
 async def acks(url: str, count: int, seconds: float) -> str:
@@ -150,9 +158,12 @@ async def handlers(url: str, count: int, seconds: float) -> str:
             return f"{done / (time.perf_counter() - began):8,.0f}/s"
 
 
+LOAD = 500  # sends per second that both keep up with
 MEASURES = {
     "to_thread send": plain_sends,
     "aio send": sends,
+    f"to_thread send, {LOAD}/s": lambda url, count, seconds: plain_sends(url, count, seconds, count / LOAD),
+    f"aio send, {LOAD}/s": lambda url, count, seconds: sends(url, count, seconds, count / LOAD),
     "to_thread receive, ack": plain_acks,
     "aio receive, ack": acks,
 }
