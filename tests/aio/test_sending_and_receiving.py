@@ -51,6 +51,19 @@ async def each_acked(consumer: shardq.aio.Consumer) -> AsyncIterator[shardq.aio.
         await message.ack()
 
 
+def test_a_producer_with_linger_waits_for_sends_of_later_turns(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        producer = queue.producer(linger=0.3)
+        first = asyncio.ensure_future(producer.send(b"1"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        second = await producer.send(b"2")
+        assert bundle(await first) == bundle(second)
+
+    run(main)
+
+
 def test_the_error_of_one_send_goes_to_its_task_alone(run) -> None:
     async def main(client: shardq.aio.Client) -> None:
         queue = await client.create_queue("jobs", max_message_bytes=1_000)
