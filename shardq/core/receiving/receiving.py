@@ -162,7 +162,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`Settlement.start` counts it."""
+        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield
