@@ -105,7 +105,9 @@ for number, handler in (
 def pytest_configure(config: pytest.Config) -> None:
     """Let the processes of this run share servers that end with it. CI leaves no store out."""
     config.pluginmanager.register(tests.gate)
-    missing = [name for name in ("cassandra", "psycopg", "pymongo", "pyspark", "redis") if find_spec(name) is None]
+    missing = [
+        name for name in ("cassandra", "psycopg", "pymongo", "pyspark", "redis") if find_spec(name) is None
+    ]
     if missing and os.environ.get("CI"):
         raise pytest.UsageError(f"CI tests every store: install {', '.join(missing)}")
     folder = begin_lasting_servers()

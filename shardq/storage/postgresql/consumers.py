@@ -27,7 +27,9 @@ _SEEN = """
     SELECT c.name, c.expires_at FROM @queue q JOIN @consumer c ON c.queue_key = q.queue_key
     WHERE q.name = $1 AND c.expires_at > $2 ORDER BY c.name
 """
-_RESIGN = "DELETE FROM @consumer c USING @queue q WHERE q.name = $1 AND c.queue_key = q.queue_key AND c.name = $2"
+_RESIGN = (
+    "DELETE FROM @consumer c USING @queue q WHERE q.name = $1 AND c.queue_key = q.queue_key AND c.name = $2"
+)
 _EXPIRE = """
     DELETE FROM @consumer c USING @queue q WHERE q.name = $1 AND c.queue_key = q.queue_key AND c.expires_at <= $2
 """

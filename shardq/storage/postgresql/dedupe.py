@@ -18,7 +18,9 @@ _RESERVE = """
     ON CONFLICT (queue_key, kind, key) DO UPDATE
     SET value = excluded.value, confirmed = false, expires_at = excluded.expires_at WHERE k.expires_at <= $5
 """
-_STANDING = "SELECT key, value, confirmed FROM @key WHERE queue_key = $1 AND kind = 0 AND key = ANY ($2::bytea[])"
+_STANDING = (
+    "SELECT key, value, confirmed FROM @key WHERE queue_key = $1 AND kind = 0 AND key = ANY ($2::bytea[])"
+)
 _CONFIRM = """
     UPDATE @key k SET confirmed = true FROM @queue q, unnest($2::bytea[], $3::bytea[]) AS a (key, value)
     WHERE q.name = $1 AND k.queue_key = q.queue_key AND k.kind = 0 AND k.key = a.key AND k.value = a.value
@@ -120,7 +122,7 @@ def _look(sql: Sql, queue: str, changes: Sequence[KeyChange]) -> tuple[str | Non
     """Return what stands under the unique keys."""
     if not changes:
         return ()
-    found = dict(sql.all(_UNIQUE, queue, [_bytes(change.key) for change in changes]))
+    found: dict[bytes, bytes] = dict(sql.all(_UNIQUE, queue, [_bytes(change.key) for change in changes]))
     values = (found.get(_bytes(change.key)) for change in changes)
     return tuple(None if value is None else _text(value) for value in values)
 

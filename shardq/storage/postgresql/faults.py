@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from shardq.errors import (
     InvalidMessage,
-    InvalidSetting,
     MessageTooLarge,
     OutcomeUnknown,
     SchemaMismatch,
@@ -32,7 +33,11 @@ _REMEDIES = {
 }
 _PASSING = frozenset(("25006", "53100", "26000", "42P05"))
 _TOO_LARGE = frozenset(("54000", "53200"))
+_REFUSED = ("22", "23")
+_OTHERS = "had other transactions in the way all the time: try again"
 _BUSY = {
+    "40001": _OTHERS,
+    "40P01": _OTHERS,
     "55P03": "is locked by another transaction, maybe one of an application that is open: wait until it has ended",
     "57014": "had a request cancelled, by its statement_timeout or by an administrator: try again",
     "25P03": "ended a transaction that stood still, by its idle_in_transaction_session_timeout: try again",
@@ -41,10 +46,22 @@ _BUSY = {
 }
 
 
+# What the server says instead of taking a connection comes without a code.
+_SAID = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "remaining connection slots": "53300",
+    "too many clients": "53300",
+    "too many connections": "53300",
+}
+_MISSING = re.compile('(role|database) ".*" does not exist')
+_MISSING_CODES = {"role": "28000", "database": "3D000"}
+
+
 def is_broken(error: psycopg.Error) -> bool:
     """Return True when the connection is lost, so that others to the same server may be, too."""
-    code = error.sqlstate
-    return code is None or code.startswith(("08", "57P"))
+    return _code(error).startswith(("08", "57P"))
 
 
 def is_disturbed(error: psycopg.Error) -> bool:
@@ -59,31 +76,31 @@ def is_without_schema(error: BaseException) -> bool:
 
 def translate(error: psycopg.Error, where: str, *, writing: bool = False) -> ShardqError:
     """Return the error to raise from this one; ``writing``: the change may have been made already."""
-    text, code = _text(error), error.sqlstate
-    if writing and is_broken(error):
-        return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({text})")
-    if code is None or code.startswith(("08", "57P")):
-        return StoreUnavailable(
-            f"{where} cannot be reached: check hosts, port, TLS and network, and that it runs ({text})",
-            retryable=not isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError),
-        )
-    if code in _WITHOUT_SCHEMA:
+    text, code = _text(error), _code(error)
+    if is_broken(error):
+        return _broken(error, text, where, writing=writing)
+    if code in _WITHOUT_SCHEMA | _OF_ANOTHER_VERSION:
+        missing = code in _WITHOUT_SCHEMA
+        remedy = "create a queue, or run `shardq schema apply`" if missing else "run `shardq schema apply`"
         return SchemaMismatch(
-            f"{where} has no schema of shardq yet: create a queue, or run `shardq schema apply` ({text})",
-            missing=True,
+            f"{where} lacks shardq's schema, or a part of it: {remedy} ({text})", missing=missing
         )
-    if code in _OF_ANOTHER_VERSION:
-        return SchemaMismatch(f"{where} lacks a part of shardq's schema ({text}): run `shardq schema apply`")
-    if code in _DISTURBED:
-        return StoreUnavailable(f"{where} had other transactions in the way all the time: try again ({text})")
-    if code in _BUSY:
-        return StoreUnavailable(f"{where} {_BUSY[code]} ({text})")
     if code in _TOO_LARGE:
-        return MessageTooLarge(f"{where} cannot hold so large a bundle ({text}): send fewer messages at once")
-    if code.startswith("22") or code.startswith("23"):
-        return InvalidMessage(f"{where} cannot hold a value ({text}): send another one")
-    remedy = _REMEDIES.get(code, "refused a request")
-    return StoreUnavailable(f"{where} {remedy} ({text})", retryable=code in _PASSING)
+        return MessageTooLarge(f"{where} cannot hold so large a bundle: send fewer messages at once ({text})")
+    if code.startswith(_REFUSED):
+        return InvalidMessage(f"{where} cannot hold a value: send another one ({text})")
+    remedy = _BUSY.get(code) or _REMEDIES.get(code, "refused a request")
+    return StoreUnavailable(f"{where} {remedy} ({text})", retryable=code in _PASSING or code in _BUSY)
+
+
+def _broken(error: psycopg.Error, text: str, where: str, *, writing: bool) -> ShardqError:
+    if writing:
+        return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({text})")
+    misused = isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError)
+    return StoreUnavailable(
+        f"{where} cannot be reached: check hosts, port, TLS and network, and that it runs ({text})",
+        retryable=not misused,
+    )
 
 
 def unconfirmed(text: str, where: str) -> OutcomeUnknown:
@@ -91,9 +108,14 @@ def unconfirmed(text: str, where: str) -> OutcomeUnknown:
     return OutcomeUnknown(f"{where} did not wait for its standby: repeat the call ({text})")
 
 
-def bad_settings(where: str, reason: str) -> InvalidSetting:
-    """Return the error to raise for a URL that the driver refuses."""
-    return InvalidSetting(f"{where} cannot be used as the URL says ({reason}): correct the URL")
+def _code(error: psycopg.Error) -> str:
+    """Return the state that the server told; 08000 if it told none."""
+    if error.sqlstate is not None:
+        return error.sqlstate
+    text = str(error)
+    if (missing := _MISSING.search(text)) is not None:
+        return _MISSING_CODES[missing[1]]
+    return next((code for said, code in _SAID.items() if said in text), "08000")
 
 
 def _text(error: psycopg.Error) -> str:

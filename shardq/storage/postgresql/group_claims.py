@@ -6,7 +6,6 @@ for groups that others change just then, but takes from the rest.
 
 from __future__ import annotations
 
-
 from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import Home
@@ -19,7 +18,7 @@ __all__ = ["take"]
 
 _PAGE = 64  # heads that are read at a time
 
-_HEADS = f"""
+_HEADS = """
     SELECT x.priority, x.due, x.bundle_id, x.first, x.message_group
     FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         SELECT s.priority, s.due, s.bundle_id, s.first, s.message_group FROM @slice s
@@ -37,8 +36,8 @@ _FIRST = f"""
 _FOLLOWING = f"""
     SELECT x.* FROM unnest($2::bytea[], $3::bigint[]) AS g (message_group, place) CROSS JOIN LATERAL (
         SELECT s.due - {BEHIND}, {PIECE} FROM @slice s
-        WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> '' AND s.processed_at IS NULL
-        AND s.place > g.place
+        WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> ''
+        AND s.processed_at IS NULL AND s.place > g.place
         ORDER BY s.place LIMIT $4
     ) AS x
 """
@@ -76,8 +75,7 @@ def take(sql: Sql, shard_key: int, request: Claim, now: int) -> tuple[list[Row],
     ids, firsts = [Id(piece.bundle_id) for piece in taken], [piece.first for piece in taken]
     token, until = Id(request.token), now + request.lease
     rows = {
-        (row[6], row[3]): row
-        for row in sql.all(_TAKE, shard_key, ids, firsts, until, token, request.started)
+        (row[6], row[3]): row for row in sql.all(_TAKE, shard_key, ids, firsts, until, token, request.started)
     }
     return [rows[piece.bundle_id, piece.first] for piece in taken], contended
 

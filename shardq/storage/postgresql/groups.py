@@ -18,7 +18,16 @@ from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Change, Piece
 from shardq.storage.requests import Bundle, Span
 
-__all__ = ["arm", "first_places", "groups_of", "leave_alone", "of_bundles", "places_at_end", "put_back", "strip"]
+__all__ = [
+    "arm",
+    "first_places",
+    "groups_of",
+    "leave_alone",
+    "of_bundles",
+    "places_at_end",
+    "put_back",
+    "strip",
+]
 
 _GROUPS = """
     SELECT DISTINCT x.message_group FROM unnest($2::uuid[]) AS a (bundle_id) CROSS JOIN LATERAL (
@@ -29,7 +38,8 @@ _GROUPS = """
 _LAST = """
     SELECT a.message_group, x.place FROM unnest($2::bytea[]) AS a (message_group) CROSS JOIN LATERAL (
         SELECT s.place + s.count AS place FROM @slice s
-        WHERE s.shard_key = $1 AND s.message_group = a.message_group AND s.message_group <> '' AND s.processed_at IS NULL
+        WHERE s.shard_key = $1 AND s.message_group = a.message_group AND s.message_group <> ''
+        AND s.processed_at IS NULL
         ORDER BY s.place DESC LIMIT 1
     ) AS x
 """
@@ -37,7 +47,8 @@ _ARM = f"""
     UPDATE @slice s SET due = s.due - {BEHIND}
     FROM unnest($2::bytea[]) AS g (message_group) CROSS JOIN LATERAL (
         SELECT s.bundle_id, s.first FROM @slice s
-        WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> '' AND s.processed_at IS NULL
+        WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> ''
+        AND s.processed_at IS NULL
         ORDER BY s.place LIMIT 1
     ) AS a
     WHERE {CHOSEN} AND s.due >= {BEHIND}

@@ -39,7 +39,9 @@ def durability(settings: Mapping[str, str]) -> Finding:
     level, standbys = settings["synchronous_commit"], settings["synchronous_standby_names"]
     if level not in _WAITS:
         value = f"{level}: a failure of the server may undo the last sends and acks"
-        return Finding("synchronous_commit", False, value, "set synchronous_commit = on for this user or database")
+        return Finding(
+            "synchronous_commit", False, value, "set synchronous_commit = on for this user or database"
+        )
     if standbys and level in ("local", "remote_write"):
         value = f"{level}: a failover to a standby may undo the last sends and acks"
         return Finding("synchronous_commit", True, value, "set synchronous_commit = on", warning=True)

@@ -54,8 +54,8 @@ class JoinedSession(Session):
         ((database,),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
-                f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to the "
-                "database of the queues"
+                f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
+                "the database of the queues"
             )
         if not self._translated_here(lambda sql: sql.all(_HAS_SCHEMA, sql.named("meta"))[0][0]):
             raise SchemaMismatch(
@@ -72,22 +72,22 @@ class JoinedSession(Session):
             TransactionStatus.ACTIVE,
         )
 
-    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``look`` finds, changes of the transaction included."""
         return self._within(look, *args)
 
-    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``look`` finds, changes of the transaction included."""
         return self._within(look, *args)
 
-    def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: Unpack[Ts]) -> T:
+    def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
         """Make a change that stands if the application commits."""
         return self._within(change, *args, self.now())
 
     def write(
         self,
         change: Callable[[Sql, Unpack[Ts], int], T],
-        *args: Unpack[Ts],
+        *args: *Ts,
         durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
     ) -> T:
         """Make a change that stands if the application commits."""
@@ -99,7 +99,7 @@ class JoinedSession(Session):
     def close(self) -> None:
         """Do nothing: the connection is the application's."""
 
-    def _within(self, do: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def _within(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         if this_thread() != self._thread:
             raise StoreUnavailable(
                 "a transaction is used by the thread that has joined it, and by no forked child: send and settle there",
@@ -111,7 +111,7 @@ class JoinedSession(Session):
             )
         return self._translated_here(do, *args)
 
-    def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         try:
             return do(self._sql, *args)
         except psycopg.Error as error:

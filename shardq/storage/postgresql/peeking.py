@@ -37,7 +37,7 @@ class _View(msgspec.Struct, frozen=True):
         return self.cursor.pack(*place)
 
     def unpack(self, cursor: bytes) -> _Place:
-        """Return the place of a cursor, as values of the statement; raises ValueError for one of another kind of page."""
+        """Return the place of a cursor, as values; raises ValueError when it is of another kind of page."""
         if not cursor:
             return self.start
         packed, group = cursor[: self.cursor.size], cursor[self.cursor.size :]
@@ -50,7 +50,8 @@ class _View(msgspec.Struct, frozen=True):
 def _columns(data: str) -> str:
     return f"""
         s.first, s.count, s.deliveries, s.processed_at, {DUE} AS due_at, {HOLDER} AS holder, s.unstarted, s.bundle_id,
-        s.priority, s.sent_due, s.enqueued_at, s.sent_count, {data} AS data, s.expires_at, s.message_group
+        s.priority, s.sent_due, s.enqueued_at, s.sent_count, {data} AS data, s.expires_at,
+        s.message_group AS group_name
     """
 
 
@@ -67,8 +68,8 @@ def _view(
     def statement(own: str, data: str) -> str:
         return f"""
             SELECT
-                x.first, x.count, x.deliveries, x.processed_at, x.due_at, x.holder, x.unstarted, x.bundle_id, x.priority,
-                x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.message_group, x.more, {told}
+                x.first, x.count, x.deliveries, x.processed_at, x.due_at, x.holder, x.unstarted, x.bundle_id,
+                x.priority, x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.group_name, x.more, {told}
             FROM (
                 SELECT y.*, sum(y.count) OVER (ROWS UNBOUNDED PRECEDING) - y.count AS before,
                     lead(true) OVER (ROWS UNBOUNDED PRECEDING) IS NOT NULL AS more
@@ -234,7 +235,7 @@ def count(sql: Sql, shard: Shard, now: int, sizes: bool) -> ShardCounts:
 def _slice(row: Row, now: int) -> StoredSlice:
     first, number, deliveries, processed_at, due, token, unstarted, *columns = row[:_MORE]
     *own, group = columns
-    bundle = Bundle(*own, group.decode())
+    bundle = Bundle(*own, group=group.decode())
     if processed_at is not None:
         return StoredSlice(bundle, first, number, deliveries, EntryState.PROCESSED, processed_at)
     if token is not None and due > now:

@@ -39,7 +39,9 @@ def probe(sql: Sql, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
     """Return what each of the shards has to offer, in their order."""
     if not shards:
         return ()
-    queues, time_shards, numbers = zip(*((each.queue, each.time_shard, each.number) for each in shards), strict=True)
+    queues, time_shards, numbers = zip(
+        *((each.queue, each.time_shard, each.number) for each in shards), strict=True
+    )
     rows = sql.all(_PROBE, list(queues), list(time_shards), list(numbers), now)
     found = {row[0]: row[1:] for row in rows}
     return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards, 1))

@@ -9,7 +9,9 @@ from shardq.storage.requests import QueueRecord
 
 __all__ = ["create", "key_of", "listing", "load", "not_found", "pinned", "update"]
 
-_INSERT = "INSERT INTO @queue (name, version, settings) VALUES ($1, $2::int, $3) ON CONFLICT (name) DO NOTHING"
+_INSERT = (
+    "INSERT INTO @queue (name, version, settings) VALUES ($1, $2::int, $3) ON CONFLICT (name) DO NOTHING"
+)
 _SELECT = "SELECT m.version, q.name, q.settings, q.version FROM @meta m LEFT JOIN @queue q ON q.name = $1"
 _UPDATE = "UPDATE @queue SET settings = $1, version = $2::int WHERE name = $3 AND version = $4"
 _LIST = "SELECT name FROM @queue WHERE starts_with(name, $1::text) ORDER BY name"

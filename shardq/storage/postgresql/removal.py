@@ -22,9 +22,7 @@ _ALL = f"""
     ORDER BY s.priority, s.due, s.bundle_id, s.first LIMIT $2 FOR UPDATE OF s
 """
 _DROP_QUEUE = "DELETE FROM @queue WHERE name = $1 RETURNING queue_key"
-_DROP_SEEN_QUEUE = (
-    "DELETE FROM @queue WHERE name = $1 AND version = $2 AND settings = $3 RETURNING queue_key"
-)
+_DROP_SEEN_QUEUE = "DELETE FROM @queue WHERE name = $1 AND version = $2 AND settings = $3 RETURNING queue_key"
 _DROP_SHARDS = "DELETE FROM @shard WHERE queue_key = $1 RETURNING shard_key"
 _DROP_KEYS = "DELETE FROM @key WHERE queue_key = $1"
 _DROP_CONSUMERS = "DELETE FROM @consumer WHERE queue_key = $1"
@@ -61,7 +59,8 @@ _ORPHANS = """
     ORDER BY k.shard_key
 """
 _OLD = f"""
-    SELECT h.shard_key, h.queue_key, {PIECE} FROM @queue q JOIN @shard h ON h.queue_key = q.queue_key CROSS JOIN LATERAL (
+    SELECT h.shard_key, h.queue_key, {PIECE}
+    FROM @queue q JOIN @shard h ON h.queue_key = q.queue_key CROSS JOIN LATERAL (
         SELECT * FROM @slice o WHERE o.shard_key = h.shard_key AND o.processed_at < $2 ORDER BY o.processed_at LIMIT $3
     ) AS s
     WHERE q.name = $1 LIMIT $3

@@ -1,7 +1,7 @@
 """Slices as they are stored: what their columns mean, and changes of some of them.
 
-In every statement ``s`` is a slice, the first value is the key of its shard, and the arrays of the second and third name
-slices by bundle and first position.
+In every statement ``s`` is a slice, the first value is the key of its shard, and the arrays of the second and third
+name slices by bundle and first position.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ NOT_BLOCKED = f"NOT {_BLOCKS}"
 HOLDER = f"CASE WHEN {_BLOCKS} THEN '{BLOCKED.hex()}'::uuid ELSE s.token END"
 """The token under which a slice is held."""
 
-BUNDLE = "s.bundle_id, s.priority, s.sent_due, s.enqueued_at, s.sent_count, s.data, s.expires_at, s.message_group"
+BUNDLE = (
+    "s.bundle_id, s.priority, s.sent_due, s.enqueued_at, s.sent_count, s.data, s.expires_at, s.message_group"
+)
 """The columns of a slice's bundle, in the order of its fields."""
 
 DUE = f"s.due % {BEHIND}"
@@ -52,8 +54,8 @@ PIECES = "unnest($2::uuid[], $3::int[]) AS a (bundle_id, first)"
 CHOSEN = "s.shard_key = $1 AND s.bundle_id = a.bundle_id AND s.first = a.first"
 
 PIECE = f"""
-    s.bundle_id, s.first, s.count, s.sent_count, {HOLDER}, s.token, s.processed_at IS NOT NULL, s.message_group, s.place,
-    s.data IS NULL
+    s.bundle_id, s.first, s.count, s.sent_count, {HOLDER}, s.token, s.processed_at IS NOT NULL, s.message_group,
+    s.place, s.data IS NULL
 """
 """The columns of a `Piece`, in the order of its fields."""
 

@@ -43,7 +43,8 @@ def check_version(found: int, address: Address) -> None:
         )
     if not found:
         raise SchemaMismatch(
-            f"{address} has no schema of shardq yet: create a queue, or run `shardq schema apply`", missing=True
+            f"{address} has no schema of shardq yet: create a queue, or run `shardq schema apply`",
+            missing=True,
         )
     if found < known:
         raise SchemaMismatch(

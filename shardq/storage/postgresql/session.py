@@ -49,21 +49,19 @@ class Session:
         self.address, self.now = address, now
         self._pool = PerProcess(partial(Pool, address, limit=pool_size, patience=_FREE_SECONDS))
 
-    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``look`` finds. Each of its statements sees what is committed when it begins."""
         return self._use(self._look, look, args)
 
-    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``look`` finds in one state of the database."""
         return self._use(self._look_at_once, look, args)
 
-    def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: Unpack[Ts]) -> T:
+    def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
         """Make a change of one statement, which commits by itself. It is given the arguments and the moment."""
         return self._use(self._state, change, args)
 
-    def write(
-        self, change: Callable[[Sql, Unpack[Ts], int], T], *args: Unpack[Ts], durable: bool = True
-    ) -> T:
+    def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
         """Run ``change`` in a transaction and commit it, or roll it back when it raises.
 
         It is given the arguments and the moment when it begins; and is called again when another transaction got ahead.
@@ -84,7 +82,7 @@ class Session:
         if (pool := self._pool.take()) is not None:
             pool.clear()
 
-    def _use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def _use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         self.now()  # which may need a connection by itself
         for pause in (*_PAUSES, 0.0):
             pool = self._pool.get()
@@ -149,7 +147,7 @@ class Session:
         self._check_confirmed(connection)
         return result
 
-    def _translated(self, connection: Connection, do: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def _translated(self, connection: Connection, do: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         try:
             return do(*args)
         except psycopg.Error as error:

@@ -19,7 +19,17 @@ from shardq.storage.postgresql.rows import STILL_BEHIND, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 
-__all__ = ["acknowledge", "delete_whole", "extend", "forward", "is_durable", "is_news", "is_plain", "release", "settle"]
+__all__ = [
+    "acknowledge",
+    "delete_whole",
+    "extend",
+    "forward",
+    "is_durable",
+    "is_news",
+    "is_plain",
+    "release",
+    "settle",
+]
 
 _KEEP = Change("""
     processed_at = $4, token = NULL, deliveries = s.deliveries + s.unstarted::int, unstarted = false

@@ -1,8 +1,8 @@
 """Signals by NOTIFY, on one connection of each client that waits.
 
-A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of the
-change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone knows
-that. Behind a pooler that hands out connections by transaction nothing is heard, and consumers poll.
+A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of
+the change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone
+knows that. Behind a pooler that hands out connections by transaction nothing is heard, and consumers poll.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import Home
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, HOLDER, PIECE, Piece
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncovered
 
@@ -143,7 +143,12 @@ def cut(sql: Sql, home: Home, slices: Iterable[tuple[Piece, Sequence[Range]]]) -
     for each, ranges in slices:
         parts = sorted([*ranges, *gaps((each.first, each.end), ranges)])
         pieces = [
-            replace(each, first=first, count=end - first, place=each.place + (first - each.first if each.group else 0))
+            replace(
+                each,
+                first=first,
+                count=end - first,
+                place=each.place + (first - each.first if each.group else 0),
+            )
             for first, end in parts
         ]
         chosen += [piece for piece in pieces if (piece.first, piece.end) in ranges]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
 from shardq.clock import Clock
-from shardq.errors import SchemaMismatch
+from shardq.errors import SchemaMismatch, ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import Settle
 from shardq.storage.clocks import ServerClock
@@ -60,8 +61,8 @@ __all__ = ["PostgresStore"]
 class PostgresStore(KeyMethods):
     """Queues in one schema of a database.
 
-    Appends, acks and removals are as durable as the server's ``synchronous_commit`` makes them when they return; a power
-    failure may undo the last claims, extensions and releases, which at most redelivers. Moments are the server's;
+    Appends, acks and removals are as durable as the server's ``synchronous_commit`` makes them when they return; a
+    power failure may undo the last claims, extensions and releases, which at most redelivers. Moments are the server's;
     stores with one ``clock`` agree on all of them. A closed store connects anew when used.
     """
 
@@ -259,9 +260,7 @@ class PostgresStore(KeyMethods):
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of all these queues, in one transaction."""
-        return self.session.write(
-            consumers.enlist, queues, consumer, lifetime, self._address, durable=False
-        )
+        return self.session.write(consumers.enlist, queues, consumer, lifetime, self._address, durable=False)
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
@@ -282,7 +281,8 @@ class PostgresStore(KeyMethods):
         period = bundles.period_of(self.now())
         if period != self._tidied and self.session.is_own:
             self._tidied = period
-            sweeping.tidy(self.session)
+            with suppress(ShardqError):  # what was asked for is done
+                sweeping.tidy(self.session)
 
 
 def _queue_of(request: Settle) -> str:

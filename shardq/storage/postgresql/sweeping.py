@@ -22,14 +22,14 @@ def sweep(session: Session, request: Sweep) -> int:
 
 
 def tidy(session: Session) -> int:
-    """Empty the tables of finished ids that are remembered for long enough; returns how many.
+    """Empty the tables of finished ids that were remembered for long enough; returns how many.
 
     What another transaction reads just then is left for the next time.
     """
     emptied = 0
-    for table in range(bundles.TABLES):
+    for table in session.read(bundles.old_tables, session.now()):
         with suppress(StoreUnavailable):
-            emptied += session.write(bundles.tidy, table, durable=False)
+            emptied += session.write(bundles.empty_table, table, durable=False)
     return emptied
 
 

@@ -95,7 +95,13 @@ def _read(url: str, options: dict[str, str]) -> dict[str, str]:
 
 def _schema(own: dict[str, str]) -> str:
     name = own.get("schema", "shardq")
-    if not name or "\0" in name or "@" in name or len(name.encode()) > _LONGEST_NAME or name.startswith("pg_"):
+    if (
+        not name
+        or "\0" in name
+        or "@" in name
+        or len(name.encode()) > _LONGEST_NAME
+        or name.startswith("pg_")
+    ):
         raise InvalidSetting(
             f"schema={name!r} in the PostgreSQL URL cannot be used: give a name of at most {_LONGEST_NAME} bytes that "
             "does not begin with 'pg_'"
