@@ -6,6 +6,7 @@ A thread that finds none idle connects by itself, so that it is told why that fa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.postgres import types as pg_types
 from psycopg.pq import Format, TransactionStatus
@@ -24,7 +26,7 @@ from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper
 from shardq.errors import StoreUnavailable
 from shardq.waits import ChangeNotifier
 
-__all__ = ["Address", "Connection", "Id", "Pool", "Row", "Sql", "quoted"]
+__all__ = ["Address", "Connection", "Driver", "Id", "Pool", "Row", "Sql", "connect", "quoted"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -42,6 +44,7 @@ class Address(msgspec.Struct, frozen=True):
     database: str
     schema: str
     prepares: bool = True  # False: behind a pooler that cannot keep prepared statements
+    patience: float = 30.0  # seconds for an answer
 
     def __str__(self) -> str:
         return f"PostgreSQL at {','.join(self.hosts)}, database {self.database!r}, schema {self.schema!r},"
@@ -52,6 +55,32 @@ class Address(msgspec.Struct, frozen=True):
 
 class Id(bytes):
     """The 16 bytes of a bundle's id or of a token, which a statement gets as a ``uuid``."""
+
+
+class Driver(psycopg.Connection[Row]):
+    """A connection of the driver that does not wait for ever: it fails when the server says nothing for ``patience``.
+
+    The driver has no such limit, and the system notices a server that is gone, but not one that stands still.
+    """
+
+    patience = 30.0
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Wait for what the server says to a request."""
+        return super().wait(_within(gen, self.patience), *args, **options)
+
+
+def _within(gen: PQGen[T], seconds: float) -> PQGen[T]:
+    until = time.monotonic() + seconds
+    state = next(gen)
+    while True:
+        ready = yield state
+        if not ready and time.monotonic() > until:
+            raise psycopg.OperationalError(f"the server has not answered for {seconds:g} s")
+        try:
+            state = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class _IdDumper(Dumper):
@@ -137,9 +166,7 @@ class Connection:
     @classmethod
     def open(cls, address: Address) -> Connection:
         """Connect. Raises the driver's errors."""
-        driver = psycopg.connect(
-            address.conninfo, autocommit=True, prepare_threshold=0 if address.prepares else None
-        )
+        driver = connect(address)
         driver.prepared_max = _PREPARED
         return cls(driver, address.schema)
 
@@ -163,6 +190,15 @@ class Connection:
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.sqlstate in _SYNCHRONOUS:
             self.unconfirmed = str(notice.message_primary)
+
+
+def connect(address: Address) -> Driver:
+    """Return a connection of the driver. Raises its errors."""
+    driver = Driver.connect(
+        address.conninfo, autocommit=True, prepare_threshold=0 if address.prepares else None
+    )
+    driver.patience = address.patience
+    return driver
 
 
 class _Loan:

@@ -1,6 +1,7 @@
 """Locks of transactions beside those of rows. They are in the memory of the server, so they write nothing.
 
-- A claim holds that of claims. One that waited for another sees what that one has cut, which SKIP LOCKED would hide.
+- Claims hold that of claims together, if others were in their way alone: then what is still locked is not by a claim,
+  whose cuts SKIP LOCKED would hide.
 - Who removes slices holds those of their bundles, as the last slice takes the data with it; who changes groups holds
   those of the groups. Beside a few of either, the shard is held together with others; above that, alone.
 
@@ -13,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from shardq.sharding.shard import Shard
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["FEW", "lock", "lock_claims", "lock_shard", "try_lock", "try_lock_shard"]
+__all__ = ["FEW", "claims_number", "lock", "lock_claims", "lock_shard", "try_lock", "try_lock_shard"]
 
 FEW = 16
 """The most locks within a shard that a transaction takes. The server has room for some 6,000 of all."""
@@ -26,9 +28,14 @@ _TRY = "SELECT pg_try_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
 _TRY_SHARE = "SELECT pg_try_advisory_xact_lock_shared($1)"
 
 
-def lock_claims(sql: Sql, shard_key: int) -> None:
-    """Wait for the end of every other claim in the shard."""
-    sql.all(_LOCK, [_number(sql, b"claims", shard_key)])
+def lock_claims(sql: Sql, shard: Shard) -> None:
+    """Wait for the end of every other claim in the shard, and let none begin."""
+    sql.all(_LOCK, [claims_number(sql, shard)])
+
+
+def claims_number(sql: Sql, shard: Shard) -> int:
+    """Return the number of the lock that the claims of a shard hold."""
+    return _number(sql, b"claims", 0, str(shard).encode())
 
 
 def lock_shard(sql: Sql, shard_key: int) -> None:

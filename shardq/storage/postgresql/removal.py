@@ -95,7 +95,7 @@ def purge(sql: Sql, shard: Shard, now: int) -> int:
     home = home_of(sql, shard)
     if home is None:
         return 0
-    lock_claims(sql, home.shard_key)
+    lock_claims(sql, shard)
     lock_shard(sql, home.shard_key)
     pieces = [Piece(*row) for row in sql.all(_ALL, home.shard_key, _AT_ONCE)]
     bundles.delete(sql, home, pieces, now)

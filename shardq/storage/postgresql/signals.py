@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Generator
 from contextlib import closing, suppress
 from hashlib import blake2b
-from typing import Any
 
 import msgspec
 import psycopg
 
 from shardq.errors import ShardqError
-from shardq.storage.postgresql.connections import Address, Sql, quoted
+from shardq.storage.postgresql.connections import Address, Driver, Sql, connect, quoted
 from shardq.storage.postgresql.session import Session
 
 __all__ = ["Channel"]
 
-_WAITS = "SELECT pg_advisory_lock_shared($1)"
+_WAITS = "SELECT pg_advisory_lock_shared(%s)"
 # Its commit need not wait for the disk.
 _TELL = """
     SELECT pg_notify($2, n) FROM unnest($3::text[]) AS n, set_config('synchronous_commit', 'off', true)
@@ -68,7 +67,7 @@ class Channel:
             while True:
                 yield from self._heard(connection)
 
-    def _heard(self, connection: psycopg.Connection[Any]) -> Generator[Collection[str]]:
+    def _heard(self, connection: Driver) -> Generator[Collection[str]]:
         told = False
         for notify in connection.notifies(timeout=_EVERY, stop_after=1):
             told = True
@@ -77,13 +76,11 @@ class Channel:
             connection.execute(_PING, prepare=False)
             yield ()
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(
-            self._address.conninfo, autocommit=True, prepare_threshold=None, cursor_factory=psycopg.RawCursor
-        )
+    def _connect(self) -> Driver:
+        connection = connect(self._address)
         try:
             connection.execute(_LISTEN.format(quoted(self._channel)), prepare=False)
-            connection.execute(_WAITS, (self._lock,))
+            connection.execute(_WAITS, (self._lock,), prepare=False)
         except BaseException:
             connection.close()
             raise

@@ -88,6 +88,7 @@ class PostgresStore(KeyMethods):
         self._channel = Channel(self.session, address)
         self.signals: Signals = Signals(self._channel)
         self._address = address
+        self._claims = claims.Claims()
         self._tidied = 0
 
     def within(self, connection: object) -> JoinedStore:
@@ -186,8 +187,8 @@ class PostgresStore(KeyMethods):
         self.signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages in one transaction; long data is read after it."""
-        taken = self.session.write(claims.take, request, durable=False)
+        """Take messages in one statement as a rule; long data is read after it."""
+        taken = self._claims.take(self.session, request)
         return self.session.read(claims.read, taken) if taken.long else taken.claimed({})
 
     def acknowledge(self, request: Acknowledge) -> Fenced:

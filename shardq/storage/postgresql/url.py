@@ -1,11 +1,12 @@
 """``postgresql://user:password@host1,host2/database?schema=shardq&sslmode=verify-full``, with any option of libpq.
 
-``schema`` is that of the tables, ``pool_size`` the most connections of a process, and ``prepare=false`` does without
-prepared statements, for PgBouncer before 1.21 in transaction mode.
+``schema`` is that of the tables, ``pool_size`` the most connections of a process, ``timeout`` the seconds that an
+answer may take. ``prepare=false`` does without prepared statements, for PgBouncer before 1.21 in transaction mode.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import parse_qsl, quote, unquote
 
 import psycopg
@@ -22,7 +23,7 @@ from shardq.storage.store import Store
 __all__ = ["open_postgresql", "parse"]
 
 _LONGEST_NAME = 63  # bytes of an identifier
-_OWN = ("schema", "prepare", "pool_size")
+_OWN = ("schema", "prepare", "pool_size", "timeout")
 # What libpq does unless the URL says otherwise: give up a server that does not acknowledge what it was sent.
 _DEFAULTS = {
     "application_name": "shardq",
@@ -61,7 +62,9 @@ def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address,
         defaults["target_session_attrs"] = "read-write"
     conninfo = make_conninfo("", **(defaults | given))
     hosts = tuple(parts.hosts.split(",")) if parts.hosts else (str(given.get("host", "a local socket")),)
-    address = Address(conninfo, hosts, database, _schema(own), prepares=_prepares(own))
+    address = Address(
+        conninfo, hosts, database, _schema(own), prepares=_prepares(own), patience=_patience(own)
+    )
     return address, _pool_size(own)
 
 
@@ -85,7 +88,8 @@ def _read(url: str, options: dict[str, str]) -> dict[str, str]:
         except psycopg.ProgrammingError:
             shown = repr(name) if not any(map(is_secret, options)) else "one"
             raise InvalidSetting(
-                f"option {shown} of the PostgreSQL URL is unknown: use those of libpq, schema, prepare and pool_size"
+                f"option {shown} of the PostgreSQL URL is unknown: use those of libpq, schema, pool_size, timeout "
+                "and prepare"
             ) from None
     raise InvalidSetting(
         "the PostgreSQL URL cannot be read: check hosts, ports and options; write special characters of user and "
@@ -114,6 +118,16 @@ def _prepares(own: dict[str, str]) -> bool:
     if value not in ("true", "false"):
         raise InvalidSetting(f"prepare={value!r} in the PostgreSQL URL is unknown: use true or false")
     return value == "true"
+
+
+def _patience(own: dict[str, str]) -> float:
+    value = own.get("timeout", "30")
+    with suppress(ValueError):
+        if 0.1 <= float(value) <= 3_600:
+            return float(value)
+    raise InvalidSetting(
+        f"timeout={value!r} in the PostgreSQL URL is out of range: give seconds from 0.1 to 3600"
+    )
 
 
 def _pool_size(own: dict[str, str]) -> int:
