@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from server_tool import ServerTool
 ADDRESS = "127.0.0.1"
 USER, PASSWORD = "shardq", "secret"
 PATIENCE = 60.0
+LEFT = ('"postmaster.pid" already exists', "shared memory block")
 PROGRAMS = "SHARDQ_POSTGRES_BIN"
 SETTINGS = {
     "listen_addresses": ADDRESS,
@@ -55,10 +57,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     settings |= dict(each.split("=", 1) for each in options.set)
     words = [word for each in settings.items() for word in ("-c", "=".join(each))]
     command = [_program("postgres"), "-D", str(data), *words]
-    server = ServerProcess(place)
-    server.start(
-        command, lambda: _is_ready(port), patience=PATIENCE, user=user, ends_by=signal.SIGINT
-    )  # SIGTERM would wait for every client
+    _start(ServerProcess(place), command, port, user)
     login = f"{USER}:{PASSWORD}" if options.authenticated else USER
     return f"postgresql://{login}@{ADDRESS}:{port}/postgres"
 
@@ -76,11 +75,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _start(server: ServerProcess, command: list[str], port: int, user: str | None) -> None:
+    """Start it; again where what is left of one that was killed is still in the way."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            # SIGTERM would wait for every client.
+            server.start(
+                command, lambda: _is_ready(port), patience=PATIENCE, user=user, ends_by=signal.SIGINT
+            )
+        except RuntimeError as error:
+            if not any(each in str(error) for each in LEFT) or time.monotonic() > until:
+                raise
+            time.sleep(0.3)
+        else:
+            return
+
+
 def _is_ready(port: int) -> bool:
     return (
         answers(ADDRESS, port)
         and subprocess.run(
-            [_program("pg_isready"), "-h", ADDRESS, "-p", str(port), "-q"], check=False
+            [_program("pg_isready"), "-h", ADDRESS, "-p", str(port), "-U", USER, "-q"], check=False
         ).returncode
         == 0
     )

@@ -50,6 +50,7 @@ def statements(store: str) -> tuple[Migration, ...]:
         found = ()
     if not found:
         raise click.BadParameter(
-            f"there is no schema for {store!r}: give cassandra, mongodb or sqlite.", param_hint="--store"
+            f"there is no schema for {store!r}: give cassandra, mongodb, postgresql or sqlite.",
+            param_hint="--store",
         )
     return found
