@@ -14,13 +14,17 @@ CREATE TABLE {schema}.queue (
 );
 
 -- The shard directory. A shard that is listed again has another key, so nobody crosses the dead index entries of the one before.
+-- low: by priority, a moment before which nothing is due, from which claims read; late counts what came below it. A row is
+-- written anew each second at most, in its own page.
 CREATE TABLE {schema}.shard (
     shard_key  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue_key  bigint NOT NULL,
     time_shard integer NOT NULL,
     number     integer NOT NULL,
+    low        bigint[],
+    late       bigint NOT NULL DEFAULT 0,
     UNIQUE (queue_key, time_shard, number)
-);
+) WITH (fillfactor = 50);
 
 -- A slice of a bundle: messages first .. first + count - 1 of sent_count. A bundle that was not cut is one row. It is
 -- processed if it has a processed_at: acked, and kept for the history. With a token it is a timeout marker, and due is the
@@ -115,3 +119,19 @@ CREATE TABLE {schema}.consumer (
     expires_at bigint NOT NULL,
     PRIMARY KEY (queue_key, name)
 ) WITH (fillfactor = 50);
+
+-- Rows of no shard, which never change. Queues are mostly empty, and for a table that was empty when it was vacuumed last the
+-- server plans as if it always were: it takes any index, and reads all of a shard where it could look up a row. With
+-- these it knows that there are shards of many rows.
+INSERT INTO {schema}.slice (
+    shard_key, due, sent_due, enqueued_at, processed_at, bundle_id, token, first, count, sent_count, priority, message_group
+)
+SELECT
+    -1 - n / 2001, n, n, n, CASE WHEN n % 5 = 0 THEN n END, md5(n::text)::uuid,
+    CASE WHEN n % 5 > 2 THEN md5('token' || n)::uuid END, 0, 1, 1, n % 10,
+    CASE WHEN n % 5 = 2 THEN convert_to(n::text, 'UTF8') ELSE '' END
+FROM generate_series(1, 10000) AS n;
+INSERT INTO {schema}.bundle_data (shard_key, bundle_id, data)
+SELECT -1 - n / 401, md5(n::text)::uuid, '' FROM generate_series(1, 2000) AS n;
+ANALYZE {schema}.slice;
+ANALYZE {schema}.bundle_data;

@@ -38,6 +38,7 @@ ENTRIES = f"""
     FROM {{s}}.slice WHERE shard_key = {SHARD}
 """
 BUNDLES = f"SELECT DISTINCT bundle_id FROM {{s}}.slice WHERE shard_key = {SHARD}"
+LOST = "shard_key > 0 AND shard_key NOT IN (SELECT shard_key FROM {s}.shard)"
 LEFTOVERS = {
     "slice": f"SELECT FROM {{s}}.slice WHERE shard_key IN {SHARDS}",
     "data": f"SELECT FROM {{s}}.bundle_data WHERE shard_key IN {SHARDS}",
@@ -46,8 +47,8 @@ LEFTOVERS = {
     "consumer": f"SELECT FROM {{s}}.consumer WHERE queue_key = {QUEUE}",
     "finished": f"SELECT FROM {{s}}.finished WHERE queue_key = {QUEUE} AND first < 0",
     "moved": f"SELECT FROM {{s}}.finished WHERE queue_key = {QUEUE} AND first >= 0",
-    "lost slice": "SELECT FROM {s}.slice WHERE shard_key NOT IN (SELECT shard_key FROM {s}.shard)",
-    "lost data": "SELECT FROM {s}.bundle_data WHERE shard_key NOT IN (SELECT shard_key FROM {s}.shard)",
+    "lost slice": f"SELECT FROM {{s}}.slice WHERE {LOST}",
+    "lost data": f"SELECT FROM {{s}}.bundle_data WHERE {LOST}",
 }
 
 
@@ -114,6 +115,15 @@ class PostgresHarness(StoreHarness):
 
     def raw_queue(self, queue: str) -> RawQueue:
         return read_postgresql(self.address.conninfo, self.schema, queue)
+
+    def raw_mislead(self, shard: Shard) -> bool:
+        """Raise every low watermark to the end of time."""
+        mislead = (
+            f"UPDATE {{s}}.shard SET low = array_fill({2**61}::bigint, ARRAY[10]) WHERE shard_key = {SHARD}"
+        )
+        named = {"queue": shard.queue, "time_shard": shard.time_shard, "number": shard.number}
+        self.connection.execute(mislead.replace("{s}", self.schema), named)
+        return True
 
     def open_empty(self) -> PostgresStore:
         self.connection.execute(f"DROP SCHEMA IF EXISTS {self.empty.schema} CASCADE")

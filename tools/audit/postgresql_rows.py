@@ -17,24 +17,26 @@ _SHARDS = "SELECT shard_key, time_shard, number FROM {}.shard JOIN {}.queue USIN
 _ENTRIES = """
     SELECT shard_key, bundle_id, first, count,
         CASE WHEN processed_at IS NOT NULL THEN 'processed' WHEN token IS NULL THEN 'waiting' ELSE 'held' END
-    FROM {}.slice
+    FROM {}.slice WHERE shard_key > 0
 """
 _BODIES = """
     SELECT DISTINCT shard_key, bundle_id FROM {}.slice s LEFT JOIN {}.bundle_data d USING (shard_key, bundle_id)
     WHERE coalesce(s.data, d.data) IS NOT NULL
 """
 _STRAYS = {
-    "slices of no shard": "SELECT FROM {}.slice WHERE shard_key NOT IN (SELECT shard_key FROM {}.shard)",
+    "slices of no shard": """
+        SELECT FROM {}.slice WHERE shard_key > 0 AND shard_key NOT IN (SELECT shard_key FROM {}.shard)""",
     "data of no bundle": """
-        SELECT FROM {}.bundle_data d
-        WHERE NOT EXISTS (SELECT FROM {}.slice s WHERE s.shard_key = d.shard_key AND s.bundle_id = d.bundle_id)""",
+        SELECT FROM {}.bundle_data d WHERE d.shard_key > 0
+        AND NOT EXISTS (SELECT FROM {}.slice s WHERE s.shard_key = d.shard_key AND s.bundle_id = d.bundle_id)""",
     "slices with data in two places": """
-        SELECT FROM {}.slice JOIN {}.bundle_data d USING (shard_key, bundle_id) WHERE slice.data IS NOT NULL""",
+        SELECT FROM {}.slice JOIN {}.bundle_data d USING (shard_key, bundle_id)
+        WHERE shard_key > 0 AND slice.data IS NOT NULL""",
     "bundles of one queue in two shards": """
         SELECT FROM {}.slice JOIN {}.shard USING (shard_key) GROUP BY queue_key, bundle_id
         HAVING count(DISTINCT shard_key) > 1""",
     "processed slices that are held": """
-        SELECT FROM {}.slice WHERE processed_at IS NOT NULL AND token IS NOT NULL""",
+        SELECT FROM {}.slice WHERE shard_key > 0 AND processed_at IS NOT NULL AND token IS NOT NULL""",
     "messages beyond the end of their bundle": "SELECT FROM {}.slice WHERE first + count > sent_count",
     "shards of no queue": "SELECT FROM {}.shard WHERE queue_key NOT IN (SELECT queue_key FROM {}.queue)",
     "keys of no queue": "SELECT FROM {}.key WHERE queue_key NOT IN (SELECT queue_key FROM {}.queue)",

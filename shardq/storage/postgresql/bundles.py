@@ -12,6 +12,7 @@ from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, pinned
 from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.read_cursors import late_of, lower
 from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of
 from shardq.storage.requests import Append
 
@@ -61,10 +62,11 @@ _APPEND = f"""
 """
 _APPEND_FRESH = _APPEND.format("")
 _APPEND_NEW = _APPEND.format("""
-    WHERE NOT EXISTS (SELECT FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id)
-    AND NOT EXISTS (
-        SELECT FROM @finished f WHERE f.bundle_id = b.id AND f.queue_key = home.queue_key AND f.first < 0
-    )
+    WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1) IS NULL
+    AND (
+        SELECT f.first FROM @finished f
+        WHERE f.bundle_id = b.id AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
+    ) IS NULL
 """)
 # What another attempt has stored since the statement above began, and maybe somebody finished.
 _KNOWN = """
@@ -75,7 +77,7 @@ _KNOWN = """
 _DELETE = f"DELETE FROM @slice s USING {PIECES} WHERE {CHOSEN}"
 _REST = """
     SELECT a.bundle_id FROM unnest($2::uuid[]) AS a (bundle_id)
-    WHERE EXISTS (SELECT FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id)
+    WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id LIMIT 1) IS NOT NULL
 """
 _DELETE_DATA = "DELETE FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
 _REMEMBER = """
@@ -92,12 +94,12 @@ _ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
 _EMPTY = "TRUNCATE @finished_{}"
 
 
-def append_at_once(sql: Sql, request: Append, _now: int) -> bool:
-    """Store bundles that are not known, in one statement; False when the shard is not listed yet."""
-    return bool(sql.all(_APPEND_FRESH, *_values(request)))
+def append_at_once(sql: Sql, request: Append, now: int) -> bool:
+    """Store bundles that are not known, in one statement; False, and nothing stored, when that does not do."""
+    return not late_of(request.bundles, now) and bool(sql.all(_APPEND_FRESH, *_values(request)))
 
 
-def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> None:
+def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> None:
     """Store the bundles that are not known, each as one ready slice; raises QueueNotFound.
 
     Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
@@ -115,6 +117,8 @@ def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> 
         _take_back(sql, home, new)
     if request.shard.is_grouped:
         groups.arm(sql, home.shard_key, of_all)
+    else:
+        lower(sql, home.shard_key, late_of(request.bundles, now))
 
 
 def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int] = ()) -> list[object]:

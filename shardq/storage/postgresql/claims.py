@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from math import ceil
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from shardq.errors import ShardqError
+from shardq.sharding.shard import Shard
 from shardq.storage.postgresql import bundles, group_claims
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import HOME, home_of
+from shardq.storage.postgresql.directory import HOME_READ, home_of
 from shardq.storage.postgresql.locks import claims_number, lock_claims
+from shardq.storage.postgresql.read_cursors import LOW, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
 from shardq.storage.postgresql.session import Session
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
@@ -44,9 +49,11 @@ _ROW = f"s.first, s.count, s.deliveries + s.unstarted::int, {BUNDLE}"
 # What the token holds is only prolonged, if anything. A claim need not wait for the disk.
 _CLAIM = f"""
     WITH gate AS MATERIALIZED (
-        SELECT set_config('synchronous_commit', 'off', true), pg_try_advisory_xact_lock_shared($4) AS is_open
+        SELECT set_config('synchronous_commit', 'off', true), pg_try_advisory_xact_lock_shared($4) AS is_open,
+            pg_snapshot_xmin(snapshot)::text::bigint AS oldest, pg_snapshot_xmax(snapshot)::text::bigint AS newest
+        FROM pg_current_snapshot() AS snapshot
     ),
-    home AS MATERIALIZED ({HOME}),
+    home AS MATERIALIZED ({HOME_READ}),
     held AS (
         UPDATE @slice s SET due = $6 + {STILL_BEHIND} FROM home, gate
         WHERE gate.is_open AND s.token = $5 AND s.shard_key = home.shard_key AND s.processed_at IS NULL
@@ -56,8 +63,8 @@ _CLAIM = f"""
     seen AS MATERIALIZED (
         SELECT x.* FROM gate CROSS JOIN home CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count FROM @slice s
-            WHERE gate.is_open AND s.shard_key = home.shard_key AND s.priority = p.priority AND s.due <= $7
-            AND s.processed_at IS NULL
+            WHERE gate.is_open AND s.shard_key = home.shard_key AND s.priority = p.priority
+            AND s.due >= {LOW.format("home")} AND s.due <= $7 AND s.processed_at IS NULL
             ORDER BY {_NEXT} LIMIT $9
         ) AS x LIMIT $9
     ),
@@ -85,9 +92,10 @@ _CLAIM = f"""
         RETURNING a.priority, a.due, a.bundle_id, {_ROW}
     )
     SELECT
-        gate.is_open, (SELECT shard_key FROM home), (SELECT count(*) FROM seen), (SELECT count(*) FROM wanted),
-        r.*
-    FROM gate LEFT JOIN (SELECT * FROM held UNION ALL SELECT * FROM taken) AS r ON true
+        gate.is_open, home.shard_key, home.low, home.late, gate.oldest, gate.newest,
+        (SELECT count(*) FROM seen), (SELECT count(*) FROM wanted), r.*
+    FROM gate LEFT JOIN home ON true
+    LEFT JOIN (SELECT * FROM held UNION ALL SELECT * FROM taken) AS r ON true
 """
 
 # The same where the other claims of the shard have ended.
@@ -98,11 +106,13 @@ _PROLONG = f"""
 """
 _TAKE = f"""
     WITH free AS MATERIALIZED (
-        SELECT x.* FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-            SELECT s.priority, s.due, s.bundle_id, s.first, s.count, s.deliveries, s.unstarted, s.token FROM @slice s
-            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due <= $2 AND s.processed_at IS NULL
-            ORDER BY {_NEXT} LIMIT $5 FOR UPDATE SKIP LOCKED
-        ) AS x LIMIT $5
+        SELECT x.* FROM @shard h CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+            SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count, s.deliveries, s.unstarted, s.token
+            FROM @slice s
+            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $2
+            AND s.processed_at IS NULL
+            ORDER BY {_NEXT} LIMIT $5 FOR UPDATE OF s SKIP LOCKED
+        ) AS x WHERE h.shard_key = $1 LIMIT $5
     ),
     taken AS MATERIALIZED (
         SELECT *, least(count, count - upto + $4)::int AS taken FROM (
@@ -116,7 +126,7 @@ _TAKE = f"""
     UPDATE @slice s SET {_SET.format("$3", "$6", "$7")} FROM taken a WHERE {CHOSEN}
     RETURNING a.priority, a.due, a.bundle_id, {_ROW}, (SELECT count(*) FROM free)
 """
-_STATUS, _COLUMNS = 4, 6  # before what is taken, and there before the columns of the bundle
+_STATUS, _COLUMNS = 8, 6  # before what is taken, and there before the columns of the bundle
 _PAUSES = (0.0005, 0.001, 0.002, 0.004)  # seconds between attempts
 
 
@@ -149,6 +159,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._of_a_row = 1.0  # how many messages the rows had that were taken last
+        self._watermarks = LowWatermarks()
 
     def take(self, session: Session, request: Claim) -> Taken:
         """Hide up to the limit of deliverable messages, or again what the token holds."""
@@ -170,20 +181,32 @@ class Claims:
                 if rows:  # what is there is answered
                     break
                 return None
-            shard_key, until, seen, more = found
+            shard_key, until, seen, more, read = found
             rows += more
             wanted -= sum([row[4] for row in more])
-            if not more or seen < most:  # there were no more
+            if wanted <= 0 and read is not None:
+                read = replace(read, taken=more[-1][:2])
+            if not more or seen < most or wanted <= 0:  # there were no more
+                self._raise(session, request.shard, read)
                 break
-            self._of_a_row = (request.limit - wanted) / len(rows)
             most = min(wanted, 4 * most)
+        if rows:
+            self._of_a_row = (request.limit - wanted) / len(rows)
         return Taken(shard_key, tuple(rows), until)
+
+    def _raise(self, session: Session, shard: Shard, read: Read | None) -> None:
+        if read is not None and (moments := self._watermarks.raised(shard, read)) is not None:
+            with suppress(ShardqError):  # what was taken is taken all the same
+                session.statement(raise_to, read, moments)
 
 
 def _look_and_take(
     sql: Sql, request: Claim, wanted: int, most: int, is_first: bool, now: int
-) -> tuple[int, int, int, list[Row]] | None:
-    """Return the shard's key, the end of the lease, how many rows were seen, and those that were taken, in order."""
+) -> tuple[int, int, int, list[Row], Read | None] | None:
+    """Return the shard's key, the end of the lease, how many rows were seen, those that were taken, and what was read.
+
+    None if others are in the way.
+    """
     shard, until = request.shard, now + request.lease
     found = sql.all(
         _CLAIM,
@@ -197,10 +220,14 @@ def _look_and_take(
         is_first,
         request.started,
     )
-    is_open, shard_key, seen, number, *first = found[0]
+    is_open, shard_key, low, late, oldest, newest, seen, number, *first = found[0]
+    if shard_key is None:
+        return (0, until, 0, [], None) if is_open else None
+    read = Read(shard_key, low, late, oldest, newest, now)
     if first[0] is None:
-        return (shard_key or 0, until, seen, []) if is_open and not number else None
-    return shard_key, until, seen if number else 0, sorted([row[_STATUS:] for row in found], key=_place)
+        return (shard_key, until, seen, [], read) if is_open and not number else None
+    rows = sorted([row[_STATUS:] for row in found], key=_place)
+    return (shard_key, until, seen, rows, read) if number else (shard_key, until, 0, rows, None)
 
 
 def _place(row: Row) -> Row:

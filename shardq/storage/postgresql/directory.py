@@ -11,13 +11,16 @@ from shardq.sharding.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "Home", "forget", "home_of", "listing", "listing_of", "pinned"]
+__all__ = ["HOME", "HOME_READ", "Home", "forget", "home_of", "listing", "listing_of", "pinned"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
     WHERE q.name = $1 AND s.time_shard = $2 AND s.number = $3
 """
 """The keys of a shard: the first three values name it."""
+
+HOME_READ = HOME.replace("s.queue_key FROM", "s.queue_key, s.low, s.late FROM")
+"""The same with its low watermarks."""
 
 _PIN = f"{HOME} FOR KEY SHARE OF s"
 _ENTER = """

@@ -10,7 +10,7 @@ from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import Home
 from shardq.storage.postgresql.locks import FEW, try_lock, try_lock_shard
-from shardq.storage.postgresql.rows import BEHIND, BUNDLE, CHOSEN, PIECE, STILL_BEHIND, Piece
+from shardq.storage.postgresql.rows import BEHIND, BUNDLE, CHOSEN, PIECE, PIECES, STILL_BEHIND, Piece
 from shardq.storage.postgresql.slicing import cut
 from shardq.storage.requests import Claim
 
@@ -29,9 +29,11 @@ _HEADS = """
 """
 # The first slices of groups that are locked by now, if they are still due.
 _FIRST = f"""
-    SELECT s.priority, s.due, {PIECE} FROM unnest($3::bytea[]) AS g (message_group) JOIN @slice s
-        ON s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> '' AND s.processed_at IS NULL
-    WHERE s.due <= $2 AND s.due < {BEHIND}
+    SELECT s.priority, s.due, {PIECE} FROM unnest($3::bytea[]) AS g (message_group) CROSS JOIN LATERAL (
+        SELECT * FROM @slice e
+        WHERE e.shard_key = $1 AND e.message_group = g.message_group AND e.message_group <> ''
+        AND e.processed_at IS NULL AND e.due < {BEHIND} LIMIT 1
+    ) AS s WHERE s.due <= $2
 """
 _FOLLOWING = f"""
     SELECT x.* FROM unnest($2::bytea[], $3::bigint[]) AS g (message_group, place) CROSS JOIN LATERAL (
@@ -50,7 +52,7 @@ _TAKE = f"""
     UPDATE @slice s SET
         due = $4 + {STILL_BEHIND}, token = $5, deliveries = s.deliveries + CASE WHEN $6 THEN 1 ELSE 0 END,
         unstarted = NOT $6
-    FROM unnest($2::uuid[], $3::int[]) AS a (bundle_id, first) WHERE {CHOSEN}
+    FROM {PIECES} WHERE {CHOSEN}
     RETURNING s.place, s.priority, s.sent_due, s.first, s.count, s.deliveries + s.unstarted::int, {BUNDLE}
 """
 

@@ -46,7 +46,7 @@ _LAST = """
 _ARM = f"""
     UPDATE @slice s SET due = s.due - {BEHIND}
     FROM unnest($2::bytea[]) AS g (message_group) CROSS JOIN LATERAL (
-        SELECT s.bundle_id, s.first FROM @slice s
+        SELECT s.shard_key, s.bundle_id, s.first FROM @slice s
         WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> ''
         AND s.processed_at IS NULL
         ORDER BY s.place LIMIT 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.read_cursors import LOW
 from shardq.storage.postgresql.rows import BEHIND
 from shardq.storage.requests import Probe
 
@@ -20,7 +21,8 @@ _PROBE = f"""
     LEFT JOIN LATERAL (
         SELECT x.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.priority, s.due FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due <= $4 AND s.processed_at IS NULL
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $4
+            AND s.processed_at IS NULL
             ORDER BY s.due LIMIT 1
         ) AS x ORDER BY p.priority LIMIT 1
     ) AS first ON true

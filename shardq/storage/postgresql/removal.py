@@ -29,27 +29,27 @@ _DROP_CONSUMERS = "DELETE FROM @consumer WHERE queue_key = $1"
 _DROP_ROWS = """
     WITH gone AS (
         DELETE FROM @slice s USING (
-            SELECT bundle_id, first FROM @slice WHERE shard_key = $1 ORDER BY bundle_id, first LIMIT $2
+            SELECT shard_key, bundle_id, first FROM @slice WHERE shard_key = $1 ORDER BY bundle_id, first LIMIT $2
         ) AS a
-        WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id AND s.first = a.first RETURNING 1
+        WHERE s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first RETURNING 1
     ),
     data AS (
         DELETE FROM @bundle_data d USING (
-            SELECT bundle_id FROM @bundle_data WHERE shard_key = $1 ORDER BY bundle_id LIMIT $2
+            SELECT shard_key, bundle_id FROM @bundle_data WHERE shard_key = $1 ORDER BY bundle_id LIMIT $2
         ) AS a
-        WHERE d.shard_key = $1 AND d.bundle_id = a.bundle_id RETURNING 1
+        WHERE d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id RETURNING 1
     )
     SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data)
 """
 # Shards that hold something, one after the other by their keys.
 _ORPHANS = """
     WITH RECURSIVE of_slices AS (
-        (SELECT shard_key FROM @slice ORDER BY shard_key LIMIT 1)
+        (SELECT shard_key FROM @slice WHERE shard_key > 0 ORDER BY shard_key LIMIT 1)
         UNION ALL
         SELECT (SELECT s.shard_key FROM @slice s WHERE s.shard_key > k.shard_key ORDER BY s.shard_key LIMIT 1)
         FROM of_slices k WHERE k.shard_key IS NOT NULL
     ), of_data AS (
-        (SELECT shard_key FROM @bundle_data ORDER BY shard_key LIMIT 1)
+        (SELECT shard_key FROM @bundle_data WHERE shard_key > 0 ORDER BY shard_key LIMIT 1)
         UNION ALL
         SELECT (SELECT d.shard_key FROM @bundle_data d WHERE d.shard_key > k.shard_key ORDER BY d.shard_key LIMIT 1)
         FROM of_data k WHERE k.shard_key IS NOT NULL

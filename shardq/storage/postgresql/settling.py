@@ -15,6 +15,7 @@ from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
@@ -46,25 +47,28 @@ _GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
 _PUT_BACK = Change(f"""
     due = CASE WHEN s.deliveries + s.unstarted::int > 1 THEN $4 ELSE least(s.sent_due, $4) END + {STILL_BEHIND}, {_UNDO}
 """)
-# Bundles that were not cut, as most are, if all of the spans hold one whole. Each lock is that of a row.
+# Bundles that were not cut, as most are, if all of the spans hold one whole. Each lock is that of a row. A claim may
+# hold many under its token, so they are found by their keys, and the token is compared as no index can.
 _DELETE_WHOLE = f"""
     WITH home AS MATERIALIZED ({HOME}),
     held AS MATERIALIZED (
-        SELECT s.bundle_id, s.data IS NULL AS is_long
-        FROM home CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
-        JOIN @slice s ON s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0
-        WHERE s.count = a.count AND s.token = a.token AND s.sent_count = a.count AND s.processed_at IS NULL
-        FOR UPDATE OF s
+        SELECT x.* FROM home CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
+        CROSS JOIN LATERAL (
+            SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
+            WHERE s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
+            AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
+            FOR UPDATE OF s
+        ) AS x
     ),
     gone AS (
-        DELETE FROM @slice s USING home, held
-        WHERE (SELECT count(*) FROM held) = $7 AND s.shard_key = home.shard_key AND s.bundle_id = held.bundle_id
+        DELETE FROM @slice s USING held
+        WHERE (SELECT count(*) FROM held) = $7 AND s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id
         AND s.first = 0
-        RETURNING s.bundle_id
+        RETURNING s.shard_key, s.bundle_id, held.is_long
     ),
     data AS (
-        DELETE FROM @bundle_data d USING home, held JOIN gone USING (bundle_id)
-        WHERE held.is_long AND d.shard_key = home.shard_key AND d.bundle_id = held.bundle_id
+        DELETE FROM @bundle_data d USING gone
+        WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
     ),
     known AS (
         INSERT INTO @finished (period, queue_key, bundle_id) SELECT $8, home.queue_key, gone.bundle_id FROM home, gone
@@ -186,6 +190,8 @@ def release(sql: Sql, request: Release, now: int) -> Fenced:
             groups.put_back(sql, home.shard_key, pieces, now)
         uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
         (_GIVE_BACK if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
+        if not (request.started or request.delay):
+            lower_released(sql, home.shard_key, pieces, now)
     return held.fenced
 
 

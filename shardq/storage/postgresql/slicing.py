@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import Home
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece, named
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncovered
 
@@ -29,6 +29,8 @@ _COVERING = f"""
         ORDER BY s.first FOR UPDATE OF s
     ) AS x
 """
+_TAILS = named("$4::uuid[], $5::int[], $6::int[], $7::int[]", "bundle_id, first, start, count")
+_HEADS = named("$2::uuid[], $3::int[], $8::int[]", "bundle_id, first, count")
 # Of a group, what is cut off is behind the front part.
 _SPLIT = f"""
     WITH tails AS (
@@ -41,10 +43,10 @@ _SPLIT = f"""
             s.due + CASE WHEN s.message_group = '' OR s.due >= {BEHIND} THEN 0 ELSE {BEHIND} END,
             s.deliveries, s.unstarted, s.token, s.processed_at, s.sent_due, s.enqueued_at, s.expires_at,
             s.message_group, s.place + CASE WHEN s.message_group = '' THEN 0 ELSE a.start - s.first END, s.data
-        FROM unnest($4::uuid[], $5::int[], $6::int[], $7::int[]) AS a (bundle_id, first, start, count)
+        FROM {_TAILS}
         JOIN @slice s ON {CHOSEN}
     )
-    UPDATE @slice s SET count = a.count FROM unnest($2::uuid[], $3::int[], $8::int[]) AS a (bundle_id, first, count)
+    UPDATE @slice s SET count = a.count FROM {_HEADS}
     WHERE {CHOSEN}
 """
 _MOVED = """

@@ -170,9 +170,11 @@ class PostgresStore(KeyMethods):
         shards: Sequence[Shard],
         *,
         glance: bool = False,  # noqa: ARG002 -- costs no less
-        deep: bool = False,  # noqa: ARG002 -- goes by no hint
+        deep: bool = False,
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
+        if deep:
+            sweeping.show_hidden(self.session, shards)
         return self.session.read(probing.probe, shards, self.now())
 
     def forget(self, shard: Shard) -> bool:
