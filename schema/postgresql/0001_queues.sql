@@ -127,11 +127,11 @@ INSERT INTO {schema}.slice (
     shard_key, due, sent_due, enqueued_at, processed_at, bundle_id, token, first, count, sent_count, priority, message_group
 )
 SELECT
-    -1 - n / 2001, n, n, n, CASE WHEN n % 5 = 0 THEN n END, md5(n::text)::uuid,
+    -1 - n / 1001, n, n, n, CASE WHEN n % 5 = 0 THEN n END, md5(n::text)::uuid,
     CASE WHEN n % 5 > 2 THEN md5('token' || n)::uuid END, 0, 1, 1, n % 10,
     CASE WHEN n % 5 = 2 THEN convert_to(n::text, 'UTF8') ELSE '' END
-FROM generate_series(1, 10000) AS n;
+FROM generate_series(1, 5000) AS n;
 INSERT INTO {schema}.bundle_data (shard_key, bundle_id, data)
-SELECT -1 - n / 401, md5(n::text)::uuid, '' FROM generate_series(1, 2000) AS n;
+SELECT -1 - n / 201, md5(n::text)::uuid, '' FROM generate_series(1, 1000) AS n;
 ANALYZE {schema}.slice;
 ANALYZE {schema}.bundle_data;

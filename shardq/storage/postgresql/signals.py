@@ -41,7 +41,8 @@ class Channel:
         self._session, self._address = session, address
         digest = blake2b(f"{address.database}\0{address.schema}".encode(), digest_size=8).digest()
         self._lock = int.from_bytes(digest, "big", signed=True)
-        self._channel = f"shardq_{digest.hex()}"
+        self.channel = f"shardq_{digest.hex()}"
+        """The channel of the server."""
         self.name = f"the notifications of {address}"
 
     def tell(self, queues: Collection[str]) -> bool:
@@ -55,10 +56,10 @@ class Channel:
         session.statement(self._tell_always, _payloads([queue]))
 
     def _tell(self, sql: Sql, names: list[str], _now: int) -> None:
-        sql.all(_TELL, self._lock, self._channel, names)
+        sql.all(_TELL, self._lock, self.channel, names)
 
     def _tell_always(self, sql: Sql, names: list[str], _now: int) -> None:
-        sql.all(_TELL_ALWAYS, self._channel, names)
+        sql.all(_TELL_ALWAYS, self.channel, names)
 
     def listen(self) -> Generator[Collection[str]]:
         """Pass on what is sent from now on."""
@@ -79,7 +80,7 @@ class Channel:
     def _connect(self) -> Driver:
         connection = connect(self._address)
         try:
-            connection.execute(_LISTEN.format(quoted(self._channel)), prepare=False)
+            connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
             connection.execute(_WAITS, (self._lock,), prepare=False)
         except BaseException:
             connection.close()

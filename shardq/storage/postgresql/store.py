@@ -85,8 +85,8 @@ class PostgresStore(KeyMethods):
         self._asking = Session(address, lambda: 0, pool_size=2)
         self._clock = clock or ServerClock(partial(clock_leads, self._asking))
         self.session = Session(address, self._clock.now, pool_size)
-        self._channel = Channel(self.session, address)
-        self.signals: Signals = Signals(self._channel)
+        self.channel = Channel(self.session, address)
+        self.signals: Signals = Signals(self.channel)
         self._address = address
         self._claims = claims.Claims()
         self._tidied = 0
@@ -95,7 +95,7 @@ class PostgresStore(KeyMethods):
         """Return this store in the transaction that is under way on a psycopg connection of the application."""
         joined = PostgresStore(self._address, clock=self._clock)
         joined.session = session = JoinedSession(self.session, connection)
-        joined.signals = JoinedSignals(self.signals, self._channel, session)
+        joined.signals = JoinedSignals(self.signals, self.channel, session)
         return JoinedStore(joined)
 
     def now(self) -> int:

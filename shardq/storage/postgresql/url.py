@@ -6,6 +6,7 @@ answer may take. ``prepare=false`` does without prepared statements, for PgBounc
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -22,6 +23,7 @@ from shardq.storage.store import Store
 
 __all__ = ["open_postgresql", "parse"]
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._%-]+)(:[0-9]{1,5})?")
 _LONGEST_NAME = 63  # bytes of an identifier
 _OWN = ("schema", "prepare", "pool_size", "timeout")
 # What libpq does unless the URL says otherwise: give up a server that does not acknowledge what it was sent.
@@ -61,7 +63,7 @@ def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address,
     if "," in parts.hosts:
         defaults["target_session_attrs"] = "read-write"
     conninfo = make_conninfo("", **(defaults | given))
-    hosts = tuple(parts.hosts.split(",")) if parts.hosts else (str(given.get("host", "a local socket")),)
+    hosts = _hosts(parts.hosts) or (given.get("host", "a local socket"),)
     address = Address(
         conninfo, hosts, database, _schema(own), prepares=_prepares(own), patience=_patience(own)
     )
@@ -77,24 +79,36 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _read(url: str, options: dict[str, str]) -> dict[str, str]:
-    """Take a URL of libpq apart. The error of the driver is not even the context of its own, as it may repeat it."""
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    except psycopg.ProgrammingError:
-        pass
-    for name in options:
-        try:
-            conninfo_to_dict(f"postgresql:///?{quote(name, safe='')}=1")
-        except psycopg.ProgrammingError:
-            shown = repr(name) if not any(map(is_secret, options)) else "one"
-            raise InvalidSetting(
-                f"option {shown} of the PostgreSQL URL is unknown: use those of libpq, schema, pool_size, timeout "
-                "and prepare"
-            ) from None
+    """Take a URL of libpq apart. No error of the driver is even the context of one, as it may repeat a password."""
+    if (read := _taken_apart(url)) is not None:
+        return read
+    unknown = [name for name in options if _taken_apart(f"postgresql:///?{quote(name, safe='')}=1") is None]
+    if unknown:
+        shown = "an option" if any(map(is_secret, options)) else f"option {unknown[0]!r}"
+        raise InvalidSetting(
+            f"{shown} of the PostgreSQL URL is unknown: use those of libpq, schema, pool_size, timeout and prepare"
+        )
     raise InvalidSetting(
         "the PostgreSQL URL cannot be read: check hosts, ports and options; write special characters of user and "
         "password as %XX"
     )
+
+
+def _taken_apart(url: str) -> dict[str, str] | None:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    except psycopg.ProgrammingError:
+        return None
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """Return the hosts, which errors name. Behind a wrong one may be a part of a password."""
+    hosts = tuple(text.split(",")) if text else ()
+    if not all(map(_HOST.fullmatch, hosts)):
+        raise InvalidSetting(
+            "the hosts of the PostgreSQL URL cannot be read: write postgresql://host1:5432,host2/database"
+        )
+    return hosts
 
 
 def _schema(own: dict[str, str]) -> str:
