@@ -80,7 +80,8 @@ def _within(gen: PQGen[T], seconds: float) -> PQGen[T]:
         try:
             state = gen.send(ready)
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
 
 class _IdDumper(Dumper):

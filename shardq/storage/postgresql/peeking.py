@@ -234,8 +234,8 @@ def count(sql: Sql, shard: Shard, now: int, sizes: bool) -> ShardCounts:
 
 def _slice(row: Row, now: int) -> StoredSlice:
     first, number, deliveries, processed_at, due, token, unstarted, *columns = row[:_MORE]
-    *own, group = columns
-    bundle = Bundle(*own, group=group.decode())
+    columns[-1] = columns[-1].decode()
+    bundle = Bundle(*columns)
     if processed_at is not None:
         return StoredSlice(bundle, first, number, deliveries, EntryState.PROCESSED, processed_at)
     if token is not None and due > now:
