@@ -21,6 +21,7 @@ from tests.alike_appends import alike_appends
 from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
+from tests.postgresql_server import postgresql_url
 from tests.redis_server import guarded_redis, own_redis, redis_url
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
@@ -31,6 +32,7 @@ __all__ = [
     "mongodb_url",
     "narrow_cassandra_url",
     "own_redis",
+    "postgresql_url",
     "redis_url",
     "replica_set_url",
 ]
@@ -103,7 +105,9 @@ for number, handler in (
 def pytest_configure(config: pytest.Config) -> None:
     """Let the processes of this run share servers that end with it. CI leaves no store out."""
     config.pluginmanager.register(tests.gate)
-    missing = [name for name in ("cassandra", "pymongo", "pyspark", "redis") if find_spec(name) is None]
+    missing = [
+        name for name in ("cassandra", "psycopg", "pymongo", "pyspark", "redis") if find_spec(name) is None
+    ]
     if missing and os.environ.get("CI"):
         raise pytest.UsageError(f"CI tests every store: install {', '.join(missing)}")
     folder = begin_lasting_servers()
