@@ -38,7 +38,11 @@ def sentences(text: str) -> Iterator[str]:
     for token in PARSER.parse(text):
         if token.type == "inline":
             parts = [
-                "`code`" if child.type == "code_inline" else " " if child.type.endswith("break") else child.content
+                "`code`"
+                if child.type == "code_inline"
+                else " "
+                if child.type.endswith("break")
+                else child.content
                 for child in token.children or []
                 if child.type != "image"
             ]
@@ -58,7 +62,9 @@ def broken_rules(sentence: str) -> list[str]:
 
 @pytest.mark.parametrize("page", REWRITTEN, ids=name)
 def test_a_page_is_in_plain_english(page: Path) -> None:
-    found = [f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)]
+    found = [
+        f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)
+    ]
     assert not found, "\n".join(found)
 
 
