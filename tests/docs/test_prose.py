@@ -27,7 +27,7 @@ REPLACED = re.compile(
     r"|(stands?|stood) (in|under)"
     r"|so many|of before|of now|of its own"
     r"|let go|(gives?|gave|given|giving) back"
-    r"|mend(s|ed|ing)?|goes by|goes on|comes? to|(is|are) away|by itself|by themselves|a story"
+    r"|mend(s|ed|ing)?|goes by|go(es|ing)? on|comes? to|(is|are) away|by itself|by themselves|a story"
     r")\b",
     re.IGNORECASE,
 )
@@ -86,6 +86,6 @@ def test_a_sentence_in_another_idiom_is_found(sentence: str) -> None:
 
 
 def test_questions_code_and_short_sentences_are_fine() -> None:
-    text = "# What is a lease?\n\nCall `look_at(what_waits)`. It returns a list.\n\n| Who? | `who` |\n|---|---|\n| you | a |\n"
-    assert len(found := list(sentences(text))) == 7
+    text = "# What is a lease?\n\nCall `look_at(what_waits)`. It returns a list.\n\n| Who? | `who` |\n|---|---|\n"
+    assert len(found := list(sentences(text))) == 5
     assert not any(map(broken_rules, found))
