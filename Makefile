@@ -3,6 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# The demo has a small environment of its own: shardq, and what its store and that store's server need.
+DEMO   := build/demo-venv
+NEEDS_ := .
+NEEDS_mongodb := '.[mongodb]'
+NEEDS_cassandra := '.[cassandra]' 'jgo>=3.2'
+# Ends with a sentence where Python is too old.
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shardq needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
 FAST = not server and not spark and not long
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
@@ -15,8 +22,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
-	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
+demo: $(DEMO)/.ready$(STORE)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
+	$(if $(STORE),$(DEMO)/bin/python tools/servers/$(STORE).py run --) $(DEMO)/bin/python docs/examples/flights/flights.py $(if $(STORE),--url {url}) $(ARGS)
 
 test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (9 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not long' --budget test --cov --cov-report=term $(ARGS)
@@ -113,16 +120,22 @@ hooks: $(VENV)/.hooks  ## run the checks of `make lint` before every commit
 	$(BIN)/pre-commit install
 
 clean:  ## remove what these commands made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shardq-demo
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Tools that only one target needs are installed when it is first made.
 $(VENV)/.site $(VENV)/.deployment $(VENV)/.pythons $(VENV)/.release $(VENV)/.hooks: $(READY)
 	$(BIN)/python -m pip install --quiet --group $(subst .,,$(notdir $@))
 	@touch $@
 
+$(DEMO)/.ready$(STORE): pyproject.toml
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable $(NEEDS_$(STORE))
+	@touch $@
+
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shardq needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
+	@$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[demo]' --group test --group check
+	$(BIN)/python -m pip install --quiet --editable . --group test --group check
 	@touch $@

@@ -340,20 +340,20 @@ def check_client(client: object) -> None:
         )
 
 
-def _attend(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
-    """Attend to a duty of a queue: a topic that is to be relayed, or a schedule."""
-    if duty.startswith(_TOPICS):
-        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a duty
+def _attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
+    """Attend to a background job of a queue: a topic that is to be relayed, or a schedule."""
+    if job.startswith(_TOPICS):
+        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a background job
 
-        return relay_beside(contexts, context, duty)
+        return relay_beside(contexts, context, job)
     from shardq.schedules import keep_going  # noqa: PLC0415 - as above
 
-    return keep_going(context, duty)
+    return keep_going(context, job)
 
 
-def _dismiss(contexts: QueueContexts, duty: str) -> None:
-    """Remove what a duty of a queue that is gone stands for: a schedule."""
-    if not duty.startswith(_TOPICS):
+def _dismiss(contexts: QueueContexts, job: str) -> None:
+    """Remove what a background job of a queue that is gone stands for: a schedule."""
+    if not job.startswith(_TOPICS):
         from shardq.schedules import forget  # noqa: PLC0415 - as above
 
-        forget(contexts, duty)
+        forget(contexts, job)

@@ -19,8 +19,8 @@ from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.receiving.several_queues import QueueScheduler, StrictOrder
+from shardq.core.settling.engine import MAX_LEASE_SECONDS, SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
-from shardq.core.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, first_of
 from shardq.message import Message
@@ -221,11 +221,11 @@ class Consumer(Closing):
         queue = held[0].shard.queue if held else self._context.name
         return Batch(held, self._settlements[queue], acking)
 
-    def _settlement(self, context: QueueContext) -> Settlement:
-        return Settlement(context, self._codec, self._receiving.queues[context.name].reader.changed)
+    def _settlement(self, context: QueueContext) -> SettleEngine:
+        return SettleEngine(context, self._codec, self._receiving.queues[context.name].reader.changed)
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
-        settlement, claims = Settlement(self._contexts[queue], self._codec), self._receiving.queues[queue]
+        settlement, claims = SettleEngine(self._contexts[queue], self._codec), self._receiving.queues[queue]
         return LeaseKeeper(settlement, self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:

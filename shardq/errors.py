@@ -58,8 +58,6 @@
     ├── WaitRejected           a task would wait for another one without a timeout (shardq.tasks)
     ├── JobFailed              Spark ended a job (shardq.spark)
     ├── TaskAbandoned          Spark no longer waits for a task (shardq.spark)
-    ├── BenchmarkFailed        a measurement did not run to its end (shardq.bench)
-    ├── DataUnavailable        the flights of the demo cannot be fetched or read (shardq.demo)
     └── ProcessFailed          a child process failed, died, or was not ready in time (shardq.worker)
 
 Every error has a stable ``code`` for programs, and ``retryable`` says whether the same call may be repeated. The text

@@ -58,7 +58,7 @@ def environment(version: str) -> Path | None:
         "--group",
         "test",
         "--editable",
-        ".[demo]",
+        ".",
     ]
     subprocess.run(install, cwd=ROOT, check=True)
     return python

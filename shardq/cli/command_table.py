@@ -77,11 +77,8 @@ COMMANDS = {
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
-    "bench": CommandEntry(
-        _REST, "shardq.bench.command:bench", "Measure throughput, latency and how costs grow."
-    ),
+    "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),
     "spark": CommandEntry(
         _REST, "shardq.cli.spark.group:spark", "Move many messages with Spark.", extra="spark"
     ),
-    "demo": CommandEntry(_REST, "shardq.demo.command:demo", "Run the demonstration."),
 }

@@ -18,7 +18,7 @@ from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
-from shardq.core.settling.settle import Settling
+from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
@@ -118,7 +118,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
                 for piece in pieces
                 if piece.started is started
             ]
-            settling = Settling(context, operation, details=EventDetails("evicted")).run(wanted)
+            settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
                 raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
 import msgspec
 
 from shardq.base.shard import Shard
 
-__all__ = ["REMEMBERED", "QueueRecord", "Registration", "SeenConsumer"]
+__all__ = ["REMEMBERED", "QueueRecord", "Registration", "Registrations", "SeenConsumer"]
 
 REMEMBERED = 12 * 3600 * 1_000_000
 """For how long a consumer is known that is live no longer and did not resign: it may still hold messages."""
@@ -41,3 +42,7 @@ class Registration(msgspec.Struct, frozen=True):
     record: QueueRecord
     consumers: tuple[str, ...]  # the live ones, sorted
     shards: tuple[Shard, ...]  # the shard directory
+
+
+Registrations: TypeAlias = "tuple[Registration | None, ...]"
+"""Of a consumer in several queues, in their order: None for a queue that does not exist."""

@@ -15,7 +15,7 @@ from shardq.base.outgoing_message import Bundle
 from shardq.base.shard import Shard
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
-from shardq.storage.records import QueueRecord, Registration
+from shardq.storage.records import QueueRecord
 
 __all__ = [
     "BLOCKED",
@@ -38,7 +38,6 @@ __all__ = [
     "PeekPage",
     "Probe",
     "QueueRecord",
-    "Registration",
     "Release",
     "ShardCounts",
     "Span",

@@ -37,7 +37,7 @@ from typing import Protocol
 from shardq.base.shard import Shard
 from shardq.storage.keys import KeyRegister
 from shardq.storage.listening import Listener
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -52,7 +52,6 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
-    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -273,9 +272,7 @@ class Store(KeyRegister, Protocol):
         of them by a client that stood still for more than an hour within the call.
         """
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
         It MUST tell what `load_queue` and `shards` would. One request for all where the store can.

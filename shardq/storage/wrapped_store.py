@@ -13,7 +13,7 @@ from shardq.base.shard import Shard
 from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.listening import Listener
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -28,7 +28,6 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
-    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -161,9 +160,7 @@ class WrappedStore:
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         return self.call("list_keys", self.inner.list_keys, queue, after, limit)
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         return self.call("register_consumer", self.inner.register_consumer, queues, consumer, lifetime)
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:

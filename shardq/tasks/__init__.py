@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from shardq.tasks.app import Tasks
-from shardq.tasks.calling import Middleware
-from shardq.tasks.collected import Collected
-from shardq.tasks.current import CurrentTask, current_task
+from shardq.tasks.app import InlineTasks, SentTask, TaskPool, Tasks
+from shardq.tasks.calling import CurrentTask, Middleware, current_task
 from shardq.tasks.errors import (
     ArgumentsRejected,
     Failure,
@@ -18,13 +16,12 @@ from shardq.tasks.errors import (
     UnknownTask,
     WaitRejected,
 )
-from shardq.tasks.inline import InlineTasks, SentTask
-from shardq.tasks.listing import WorkflowView
 from shardq.tasks.options import RetryPolicy, TaskOptions
-from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
-from shardq.tasks.task import Signature, Task
-from shardq.tasks.views import TaskView
+from shardq.tasks.signature import Signature
+from shardq.tasks.steps import Collected
+from shardq.tasks.task import Task
+from shardq.tasks.views import TaskView, WorkflowView
 from shardq.tasks.worker import TaskWorker
 from shardq.tasks.workflow import Workflow, chain, chord, group
 from shardq.tasks.workflow_result import WorkflowResult

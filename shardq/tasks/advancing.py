@@ -1,6 +1,6 @@
-"""Going on with a workflow when a step of it has ended.
+"""Beginning a workflow, and going on with it when a step of it has ended.
 
-What became of a step is written once, and before its message is acked whoever ran it comes here. So of the steps for
+What became of a step is written once, and before its message is acked its worker comes here. So of the steps for
 which another one waits, each looks at the others after its own entry is written: the last one finds all of them, and
 sends what waits. Two may find that at the same time: the message of a step has a unique key, and a step whose entry is
 written is not run again. After a crash the step that had ended is delivered again, and comes here again.
@@ -12,22 +12,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
-from shardq.errors import InvalidMessage, InvalidName, InvalidSetting, MessageTooLarge, UnsupportedByStore
+from shardq.errors import (
+    InvalidMessage,
+    InvalidName,
+    InvalidSetting,
+    MessageTooLarge,
+    RepeatTooLate,
+    ShardqError,
+    UnsupportedByStore,
+)
+from shardq.message import Message
 from shardq.tasks.binding import Binding
-from shardq.tasks.collected import goes_on
+from shardq.tasks.entries import MAX_RESULT_BYTES, Decided, Entry, in_run, run_of, split_step, step_id
 from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.gathering import entries_of, gather, values_in
-from shardq.tasks.ids import split_step
-from shardq.tasks.plans import Plan, Step, joined, joined_up_to, with_input
-from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
+from shardq.tasks.plans import Plan, joined, joined_up_to, read_plan, read_plans, with_input, write_plan
+from shardq.tasks.steps import (
+    bytes_left,
+    entries_of,
+    fitting,
+    gather,
+    inputs_of,
+    open_steps,
+    plan_of,
+    send_steps,
+    send_under_assigned_ids,
+    unblocks,
+    values_in,
+)
 
-__all__ = ["UNSENDABLE", "Seen", "advance", "inputs_of", "open_steps", "send_next", "send_steps"]
-
-T = TypeVar("T")
+__all__ = ["Seen", "advance", "give_up", "send_next", "start_bucket", "start_run", "start_workflow"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +51,102 @@ UNSENDABLE = (InvalidMessage, InvalidName, InvalidSetting, UnsupportedByStore)
 """Of a step that is too large, in a group where the store has none, or forged: it could not be sent later either."""
 
 KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in its entry up to this size
-HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
 MOST_AT_ONCE = 256  # entries of which one request asks whether they are there
+
+
+def start_workflow(binding: Binding, message: Message) -> None:
+    """Store the plans of a workflow, and send the steps that wait for none. May be repeated."""
+    plans = _plans_in(message)
+    _, plan = next(plans)
+    binding.results.enter_workflow(message.id, write_plan(plan), plan.keep)
+    binding.results.enter_plans(
+        (
+            (message.id + path, write_plan(msgspec.structs.replace(each, keep=plan.keep)))
+            for path, each in plans
+        ),
+        plan.keep,
+    )
+    _send_first(binding, message.id, plan, {number: plan.steps[number].body for number in plan.first})
+
+
+def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
+    """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated.
+
+    Without a value, which is too large for a message, their workers read it. An empty bucket ends at once.
+    """
+    plan = plan_of(binding, bucket)
+    if not plan.steps:
+        binding.results.decide([Decided(bucket, Entry("done", joined([])), plan.keep)])
+        advance(binding, bucket, Seen({}))
+        return
+    if run_of(bucket):
+        _start_rest(binding, bucket, plan, value)
+        return
+    _send_first(binding, bucket, plan, inputs_of(binding, plan, value))
+
+
+def _send_first(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
+    try:
+        if send_under_assigned_ids(binding, workflow, plan, bodies):
+            return
+    except RepeatTooLate:  # those that are there wait or run, and what has ended has an entry
+        there = binding.find_steps(workflow, plan, list(bodies))
+        rest = open_steps(binding, workflow, [number for number in bodies if number not in there])
+        bodies = {number: bodies[number] for number in rest}
+    send_steps(binding, workflow, plan, bodies)
+
+
+def start_run(binding: Binding, run: str) -> None:
+    """Begin another run of a workflow, which ends the ones before it. May be repeated."""
+    plan, before = binding.kept_plan(run), in_run(run, run_of(run) - 1)
+    if plan is None:  # what is done may be over too by now, and would run again
+        raise _over(run)
+    if run_of(before) and not all(binding.results.has_begun([before])):
+        raise _over(before)  # that was never retried: the message was forged
+    binding.results.enter_run(run, plan.keep)
+    _start_rest(binding, run, plan, b"")
+
+
+def give_up(binding: Binding, workflow: str, error: ShardqError) -> None:
+    """Let all steps of a workflow fail that cannot begin, so that its waiters are notified. May be repeated."""
+    if (plan := binding.plan(workflow)) is not None:
+        failed = Entry("failed", failure=Failure.of(error, 0))
+        steps = [step_id(workflow, number).text for number in range(len(plan.steps))]
+        binding.results.decide([Decided(step, failed, plan.keep) for step in steps])
+
+
+def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None) -> None:
+    """Send the steps of which nothing stands, and that wait for none which is not done."""
+    found = entries_of(binding, [f"{workflow}#{number}" for number in range(len(plan.steps))])
+    stands = {  # in this run or one before; values may be large
+        number: msgspec.structs.replace(entry, value=b"") for number, (_, entry) in enumerate(found) if entry
+    }
+    bodies, inputs = dict[int, bytes | None](), inputs_of(binding, plan, value)
+    for number, step in enumerate(plan.steps):
+        if number in stands or not all(unblocks(plan, other, stands.get(other)) for other in step.after):
+            continue
+        if step.after:
+            for failed in send_next(binding, workflow, plan, number) or ():
+                advance(binding, failed, Seen({}))
+        else:
+            bodies[number] = inputs[number]
+    send_steps(binding, workflow, plan, bodies)
+    if all(
+        end in stands for end in plan.ends
+    ):  # the worker that ended the last one did not come to the bucket
+        advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
+
+
+def _over(workflow: str) -> ResultMissing:
+    return ResultMissing(f"the workflow of {workflow} has expired: its plan was not kept for so long")
+
+
+def _plans_in(message: Message) -> Iterator[tuple[str, Plan]]:
+    if message.large is None:
+        yield "", read_plan(message.raw)
+        return
+    with message.open() as file:
+        yield from read_plans(file)
 
 
 class Seen:
@@ -44,7 +154,7 @@ class Seen:
 
     ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
     ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that
-    was found to be open stays blocked for them: whoever ends that step comes later, and finds all of them. That does
+    was found to be open stays blocked for them: the worker that ends it comes later, and finds all of them. That does
     not hold for the bucket that one of them has closed after the look.
     """
 
@@ -67,52 +177,12 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
     seen.sent |= sent
 
 
-def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
-    """The bodies of the steps that wait for none, of which some take what the bucket takes that they are in."""
-    return {
-        number: with_input(plan.steps[number], _fitting(binding, plan.steps[number], value))
-        for number in plan.first
-    }
-
-
-def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
-    """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are.
-
-    A step without a body takes what does not fit into its message: its worker reads that.
-
-    A queue with bounds may take some of them only. Then this is repeated, and leaves out those that have ended.
-    """
-    by_queue: dict[str, list[int]] = {}
-    for number in bodies:
-        by_queue.setdefault(plan.steps[number].queue, []).append(number)
-    for queue, numbers in by_queue.items():
-        tasks = {plan.steps[number].task for number in numbers}
-        if len(numbers) > 1 and binding.settings(queue, tasks).is_bounded:
-            numbers = open_steps(binding, workflow, numbers)  # noqa: PLW2901
-        binding.send(
-            queue,
-            [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
-        )
-
-
-def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
-    """The steps that have not ended."""
-    return [
-        number
-        for some in _cut(numbers, MOST_AT_ONCE)
-        for number, entered in zip(
-            some, binding.results.entered([f"{workflow}#{each}" for each in some]), strict=True
-        )
-        if not entered
-    ]
-
-
 def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]:
     """Do what waited for this step only, and add it to ``sent``; returns the steps that have ended by that."""
     workflow, number = split_step(step)
     plan = binding.plan(workflow)
     if plan is None:
-        _log.warning("workflow %s is over: its plan was not kept for so long", workflow)
+        _log.warning("workflow %s has expired: its plan was not kept for so long", workflow)
         return []
     if number >= len(plan.steps):
         _log.warning("workflow %s has no step %d: its message was forged", workflow, number)
@@ -122,9 +192,9 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
         entry = binding.results.read(step)
     if entry is None:
         return []
-    bucket = workflow if ("#" in workflow or plan.tail) and number in plan.ends else None
+    bucket = workflow if ("#" in workflow or plan.replaces_task) and number in plan.ends else None
     behind = plan.behind(number)
-    if not goes_on(plan, number, entry):
+    if not unblocks(plan, number, entry):
         told = _because(plan, number, entry)
         given_up = [f"{workflow}#{other}" for other in behind]
         if bucket:
@@ -159,13 +229,13 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
 
 
 def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
-    """True when all before a step are done, as far as its input does not tell that."""
+    """Return True when all before a step are done, as far as its input does not tell that."""
     step = plan.steps[other]
     return step.takes is not None or _are_done(binding, workflow, plan, step.after)
 
 
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
-    """What a step takes; None when it is too large for its message. Raises ResultMissing when not all is done."""
+    """Return what a step takes; None when its message cannot hold that. Raises ResultMissing when it is not done."""
     step = plan.steps[other]
     if step.takes is None:
         return b""
@@ -174,29 +244,17 @@ def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | N
         entry = binding.results.read(identity)
         if entry is None or entry.state != "done":
             raise ResultMissing(f"step {identity} has no value")
-        return None if entry.large else _fitting(binding, step, entry.value)
+        return None if entry.large else fitting(binding, step, entry.value)
     values = (each.value for each in gather(binding, workflow, plan, step.after))
-    value = joined_up_to(values, _room(binding, step))
+    value = joined_up_to(values, bytes_left(binding, step))
     if value is None and not _are_done(binding, workflow, plan, step.after):
         raise ResultMissing(f"step {workflow}#{other} waits for others")
     return value
 
 
-def _fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
-    """What a step takes, if it fits into its message."""
-    if value is None or step.takes is None:
-        return value
-    return value if len(value) <= _room(binding, step) else None
-
-
-def _room(binding: Binding, step: Step) -> int:
-    """The bytes that there are in the message of a step for what it takes."""
-    return binding.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
-
-
 def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
     found = entries_of(binding, [f"{workflow}#{number}" for number in numbers])
-    return all(goes_on(plan, number, entry) for number, (_, entry) in zip(numbers, found, strict=True))
+    return all(unblocks(plan, number, entry) for number, (_, entry) in zip(numbers, found, strict=True))
 
 
 def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
@@ -205,12 +263,12 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
     That of a task which returned a workflow has what that came to, of any size.
     """
     values: list[bytes] | None = (
-        None if plan.tail or any(plan.steps[end].is_bucket for end in plan.ends) else []
+        None if plan.replaces_task or any(plan.steps[end].is_bucket for end in plan.ends) else []
     )
     partial, size = False, 0
     for identity, entry in entries_of(binding, [f"{bucket}#{end}" for end in plan.ends]):
         number = split_step(identity)[1]
-        if entry is None or not goes_on(plan, number, entry):
+        if entry is None or not unblocks(plan, number, entry):
             return []
         partial |= entry.partial or entry.state == "failed"
         if values is None or entry.large:
@@ -221,22 +279,17 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
         size += len(found.value)
         values = None if size > KEPT_BYTES else values
     sent.add(bucket)
-    if plan.tail:
-        ended = _of_tail(binding, bucket, plan)
-    else:
-        ended = Entry("done", apart=True) if values is None else Entry("done", joined(values))
+    ended = Entry("done", apart=True) if values is None else Entry("done", joined(values))
+    if plan.replaces_task:
+        try:
+            ended = _of_replaced(binding, bucket, plan)
+        except (MessageTooLarge, ResultMissing) as error:
+            ended = Entry("failed", failure=Failure.of(error, 0))
     return _decide(binding, [bucket], msgspec.structs.replace(ended, partial=partial), plan.keep)
 
 
-def _of_tail(binding: Binding, task: str, plan: Plan) -> Entry:
-    """What became of a task that returned a workflow whose ends are done. It has failed if that is kept no longer."""
-    try:
-        return _came_to(binding, task, plan)
-    except (MessageTooLarge, ResultMissing) as error:
-        return Entry("failed", failure=Failure.of(error, 0))
-
-
-def _came_to(binding: Binding, task: str, plan: Plan) -> Entry:
+def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
+    """Return what a task has that returned a workflow whose ends are done. Raises MessageTooLarge, ResultMissing."""
     if not plan.many:
         entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
         if entry is None:
@@ -254,7 +307,7 @@ def _came_to(binding: Binding, task: str, plan: Plan) -> Entry:
 def _all_ended(
     binding: Binding, workflow: str, numbers: Sequence[int], number: int, seen: Seen, waits: str
 ) -> bool:
-    """True when these steps have entries, as far as can be seen with few requests.
+    """Return True when these steps have entries, as far as can be seen with few requests.
 
     It looks first at the one behind this, and stops at the first that has not ended: that one comes here later.
     """
@@ -289,7 +342,3 @@ def _because(plan: Plan, number: int, entry: Entry) -> Entry:
     why = text if entry.failure.kind != "StepFailed" else entry.failure.text
     failure = Failure("StepFailed", why, entry.failure.traceback, entry.failure.deliveries)
     return Entry("failed", failure=failure, origin=origin)
-
-
-def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (items[place : place + size] for place in range(0, len(items), size))

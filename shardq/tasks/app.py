@@ -1,40 +1,63 @@
-"""An app: the tasks of an application, which a client is given to when they are sent or run."""
+"""An app: the tasks of an application, and what runs them beside a worker: a pool of processes, or a test."""
 
 from __future__ import annotations
 
-import inspect
-import os
-import sys
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
-from shardq.client import Client, check_client, connect
-from shardq.errors import InvalidSetting
-from shardq.storage.per_process import OwnLock
-from shardq.tasks.binding import Binding
-from shardq.tasks.bulk import send_calls
-from shardq.tasks.calling import Loop, Middleware, check_middleware, run_function
-from shardq.tasks.current import CurrentTask
-from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
-from shardq.tasks.plans import WORKFLOW
+import msgspec
+
+from shardq.base.texts import kind_of, shown
+from shardq.client import Client, check_client
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.message import StoredMessage
+from shardq.queue_internals import waiting_in
+from shardq.settings import check_number
+from shardq.tasks.entries import NAME, WORKFLOW
+from shardq.tasks.options import TaskKeywords, make_options
+from shardq.tasks.registry import TaskRegistry, check_app, tasks_named
 from shardq.tasks.result import Result
-from shardq.tasks.task import Signature, Task, TaskDecorator
+from shardq.tasks.runner import Runner
+from shardq.tasks.signature import Signature, send_calls
+from shardq.tasks.task import Task
+from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
+from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
-from shardq.worker import WorkerReport
+from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker.policy import HandlerExited
+from shardq.worker.process import WorkerPlan
+from shardq.worker.scaling import Processes
 
-if TYPE_CHECKING:
-    from shardq.tasks.workflow import Workflow
-
-__all__ = ["Tasks"]
+__all__ = ["InlineTasks", "SentTask", "TaskDecorator", "TaskPlan", "TaskPool", "Tasks"]
 
 P = ParamSpec("P")
+
 T = TypeVar("T")
 
 
-class Tasks:
+class TaskDecorator(Protocol):
+    """What :meth:`Tasks.task` returns when it is called with options."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Signature[T]]], /
+    ) -> Task[P, Coroutine[Any, Any, Signature[T]], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, Signature[T]], /) -> Task[P, Signature[T], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, Workflow], /) -> Task[P, Workflow, Any]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+
+
+class Tasks(TaskRegistry):
     """The tasks of an application. A module makes one, and its functions tasks of it; nothing is opened by that.
 
     The store is that of ``url``; or that of :meth:`bind`; else that of the environment variable ``SHARDQ_URL``. It is
@@ -51,14 +74,6 @@ class Tasks:
     >>> result.get(timeout=10)
     'Welcome, Ada!'
     """
-
-    def __init__(self, url: str | None = None, *, middleware: Sequence[Middleware] = ()) -> None:
-        self.url, self.middleware = url, check_middleware(middleware)
-        self._tasks: dict[str, Task[Any, Any, Any]] = {}
-        self._sources: dict[str, _Source] = {}  # of the same names
-        self._binding: Binding | None = None
-        self._own: Client | None = None
-        self._lock = OwnLock()
 
     @overload
     def task(
@@ -96,54 +111,7 @@ class Tasks:
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
         """The tasks by their names."""
-        return dict(self._tasks)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """The names of the queues of the tasks, sorted."""
-        return tuple(sorted({each.settings.queue for each in self._tasks.values()}))
-
-    @property
-    def binding(self) -> Binding:
-        """What joins the tasks to a store. Raises InvalidSetting when none was named."""
-        with self._lock.plain:
-            if self._binding is None:
-                url = self.url or os.environ.get("SHARDQ_URL")
-                if not url:
-                    raise InvalidSetting(
-                        "these tasks have no store: make them with Tasks(url), give them a client with "
-                        "tasks.bind(client), or set SHARDQ_URL"
-                    )
-                self._own = self._own or connect(url)
-                self._binding = Binding(self._own, self._options_in)
-            return self._binding
-
-    def bind(self, client: Client) -> None:
-        """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
-        check_client(client)
-        with self._lock.plain:
-            if self._binding is None or self._binding.client is not client:
-                self._binding = Binding(client, self._options_in)
-
-    @contextmanager
-    def bound(self, client: Client) -> Iterator[None]:
-        """Send tasks by this client within the ``with`` block, and as before it afterwards. For tests."""
-        before = self._binding
-        self.bind(client)
-        try:
-            yield
-        finally:
-            self._binding = before
-
-    def close(self) -> None:
-        """Close what was opened for these tasks. They can be sent again then. The client of :meth:`bind` stays."""
-        with self._lock.plain:
-            own, self._own = self._own, None
-            if own is None:
-                return
-            if self._binding is not None and self._binding.client is own:
-                self._binding = None
-            own.close()
+        return cast("Mapping[str, Task[Any, Any, Any]]", super().tasks)
 
     def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.
@@ -156,16 +124,17 @@ class Tasks:
         return send_calls(self.binding, calls)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
-        """The result of a workflow that was sent before, also by another program, by its id. Raises InvalidReceipt.
+        """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.
 
         Values have the types that the tasks of this app declare; those of tasks that it does not have are plain.
         """
-        return WorkflowResult(self.binding, workflow_id, self.tasks)
+        declared = {name: each.arguments for name, each in self.tasks.items()}
+        return WorkflowResult(self.binding, workflow_id, declared)
 
     def workflows(
         self, *, state: WorkflowState | None = None, name: str | None = None, limit: int = 100
     ) -> list[WorkflowView]:
-        """The newest ``limit`` workflows that a worker has begun, for as long as they are kept; the newest first.
+        """Return the newest ``limit`` workflows that a worker has begun and that are kept, the newest first.
 
         Those of a state, or of a name: the one that ``send(name=...)`` gave, or that of the first task. Workflows of
         other apps on the same store are among them. A state costs a request and one for each end that has ended; a
@@ -179,108 +148,174 @@ class Tasks:
         Retries and delays are those of a worker: with a manual clock, move it on and drain again. Raises QueueNotFound
         only for queues that were named.
         """
-        from shardq.tasks.worker import TaskWorker  # noqa: PLC0415 - it is built on this
-
         return TaskWorker(self, self.binding.client, queues=queues, threads=0, idle_exit=0).run()
 
-    def run_here(self, task: Task[Any, Any, T], body: bytes) -> T:
-        """Run a task in this thread, as :meth:`Task.call` does."""
-        current, loop = CurrentTask(task.name, "", 1, 0), Loop()
-        try:
-            value = run_function(
-                task.function,
-                task.arguments.decode(body),
-                current,
-                loop=loop,
-                middleware=self.middleware,
-                timeout=task.settings.timeout,
-            )
-        finally:
-            loop.close()
-        from shardq.tasks.workflow import Workflow  # noqa: PLC0415 - it is built on this
 
-        if isinstance(value, Workflow):
+class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
+    """What a process of a pool of tasks is given to do."""
+
+    tasks: str
+    named: tuple[str, ...]
+    threads: int
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Those that were named, or those of all tasks."""
+        return self.named or tasks_named(self.tasks).queues
+
+    def worker(self, client: Client) -> TaskWorker:
+        """Return the worker that the process runs."""
+        options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
+        return TaskWorker(
+            tasks_named(self.tasks), client, queues=self.named or None, threads=self.threads, **options
+        )
+
+
+class TaskPool(WorkerPool):
+    """Runs a :class:`TaskWorker` in each of several processes, and replaces those that die.
+
+    ``tasks`` is ``package.module:app``, or the module when it has one app only. Each process imports it, and runs
+    ``threads`` tasks at a time. All else is as in :class:`~shardq.worker.WorkerPool`. The ``handler_timeout`` is of the
+    process: while other threads of it finish tasks, one that hangs is not seen.
+
+    >>> TaskPool(url, "shop.tasks", processes=4, threads=8, idle_exit=5).run()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tasks: str,
+        *,
+        queues: Sequence[str] | None = None,
+        processes: Processes = 1,
+        threads: int = 1,
+        handler_timeout: float | None = None,
+        max_restarts: int = 10,
+        on_progress: Callable[[PoolReport], None] = lambda _: None,
+        **options: Unpack[TaskWorkerKeywords],
+    ) -> None:
+        check_number("threads", threads, 1, MAX_THREADS, whole=True)
+        check_names(queues)
+        check_options(options)
+        if not isinstance(tasks, str):
             raise InvalidSetting(
-                f"task {task.name!r} returned a workflow, which call() cannot run: use drain()"
+                f"tasks={shown(tasks)} is {kind_of(tasks)}: name them, as in 'package.module:app'"
             )
-        if isinstance(value, Signature):
-            return value.task.app.run_here(value.task, value.body)  # type: ignore[no-any-return]
-        return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
-
-    def _options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:
-        """The options of the tasks whose queue this is, and then of others that are sent there, by their names."""
-        own = {name: each.settings for name, each in self._tasks.items() if each.settings.queue == queue}
-        named = {name: self._tasks[name].settings for name in sorted(others) if name in self._tasks}
-        return own | named
-
-    def _register(self, task: Task[Any, Any, Any]) -> None:
-        if task.name == WORKFLOW:
-            raise InvalidSetting(
-                f"name={task.name!r} is what shardq calls workflows: give the task another name"
-            )
-        source = _source_of(task.function)
-        with self._lock.plain:
-            before = self._tasks.get(task.name)
-            if before is not None and not source.may_replace(self._sources[task.name]):
-                if before.function is not task.function or before.settings != task.settings:
-                    raise InvalidSetting(_collision(task.name, self._sources[task.name], source))
-                return
-            self._check_limit(task)
-            self._tasks[task.name], self._sources[task.name] = task, source
-        task.arguments.warn_of_no_types()
-
-    def _check_limit(self, task: Task[Any, Any, Any]) -> None:
-        options = task.settings
-        others = [each.settings for each in self._tasks.values() if each.name != task.name]
-        limits = {each.rate_limit for each in others if each.queue == options.queue}
-        different = limits - {options.rate_limit, None}
-        if different and options.rate_limit is not None:
-            raise InvalidSetting(
-                f"rate_limit={options.rate_limit!r}: queue {options.queue!r} has tasks of {different.pop()!r}, and the "
-                "limit is one of the queue; give the task a queue of its own"
-            )
-
-    def __repr__(self) -> str:
-        return f"<Tasks {', '.join(sorted(self._tasks))}>"
+        options.setdefault("batch", BATCH)
+        plan = TaskPlan(
+            url=url,
+            handlers={},
+            options=WorkerOptions(**options),
+            tasks=tasks,
+            named=tuple(queues or ()),
+            threads=threads,
+        )
+        self._begin(
+            plan,
+            processes=processes,
+            handler_timeout=handler_timeout,
+            max_restarts=max_restarts,
+            on_progress=on_progress,
+        )
 
 
-class _Source(NamedTuple):
-    """Where a task was defined, and in which execution of which module. It tells a reload from a second task."""
+class SentTask(msgspec.Struct, frozen=True):
+    """A task that waits in its queue: its name, and the arguments of its call, as far as they were given.
 
-    code: CodeType
-    place: str  # of the function
-    module: str  # whose execution made the task
-    execution: object  # another one after a reload
-    body: CodeType | None  # of the module, or of the cell of a notebook
+    A workflow that has not begun is one, called "shardq.workflow", without arguments.
+    """
 
-    def may_replace(self, before: _Source) -> bool:
-        """True when the module was loaded again, or an interactive session has defined the function again."""
-        if self.module != before.module:
-            return False
-        if self.execution is not before.execution:
-            return True
-        return self.place == before.place and self.body is not before.body and self.code is not before.code
+    name: str
+    arguments: dict[str, Any]
+    message: StoredMessage
 
 
-def _source_of(function: Any) -> _Source:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect has none that costs as little
-    while frame is not None and not _is_module(frame):
-        frame = frame.f_back
-    code, place = function.__code__, f"{function.__module__}:{function.__qualname__}"
-    if frame is None:  # in a thread
-        return _Source(code, place, "", None, None)
-    names = frame.f_globals
-    module = str(names.get("__file__") or names.get("__name__"))
-    return _Source(code, place, module, names.get("__spec__") or names, frame.f_code)
+class InlineTasks:
+    """The tasks of an app within a test: sent to the store of the test, and run in its thread.
+
+    Within the ``with`` block the app sends by the client of the test; after it as before. The fixture ``shardq_tasks``
+    of pytest makes one.
+
+    >>> import shardq.tasks
+    >>> app = shardq.tasks.Tasks()
+    >>> @app.task
+    ... def divide(number: int, by: int = 2) -> float:
+    ...     return number / by
+    >>> with shardq.connect("memory://") as client, InlineTasks(app, client) as tasks:
+    ...     results = divide.send(4), divide.send(1, by=0)
+    ...     print([(task.name, task.arguments) for task in tasks.sent()])
+    ...     try:
+    ...         tasks.drain()
+    ...     except ZeroDivisionError:
+    ...         print(results[0].get())
+    [('divide', {'number': 4}), ('divide', {'number': 1, 'by': 0})]
+    2.0
+    """
+
+    def __init__(self, app: Tasks, client: Client) -> None:
+        check_app(app)
+        check_client(client)
+        self._app, self._client, self._stack = app, client, ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._app.bound(self._client))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def sent(self, *, queues: Sequence[str] | None = None) -> list[SentTask]:
+        """Return the tasks that wait, now or for later: queue by queue, those of a queue in the order of their sends.
+
+        The queues are those of the tasks, or those that are named. Raises ArgumentsRejected, for a task whose function
+        does not take what was sent.
+        """
+        check_names(queues)
+        found: list[SentTask] = []
+        for name in queues or self._app.queues:
+            with suppress(QueueNotFound):  # nothing was sent to it yet
+                found += [
+                    self._read(each) for each in waiting_in(self._client.queue(name)) if NAME in each.headers
+                ]
+        return found
+
+    def drain(self, *, queues: Sequence[str] | None = None, raises: bool = True) -> WorkerReport:
+        """Run all tasks that are due, and those that they send, in this thread; returns when none is due.
+
+        The first error that a task raises ends it: it is raised here, once the worker has settled the task as it always
+        does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
+        ``shardq.Retry`` are no errors. What is no Exception, as that of ``pytest.skip``, is raised here too, but for
+        SystemExit: that is the failure HandlerExited.
+        """
+        worker = _RaisingWorker if raises else TaskWorker
+        return worker(self._app, self._client, queues=queues, threads=0, idle_exit=0).run()
+
+    def _read(self, message: StoredMessage) -> SentTask:
+        name = str(message.headers[NAME])
+        if name == WORKFLOW:
+            return SentTask(name, {}, message)
+        task = self._app.tasks.get(name)
+        given: dict[str, Any] = (
+            msgspec.msgpack.decode(message.body)
+            if task is None
+            else dict(task.arguments.decode(message.body).arguments)
+        )
+        return SentTask(name, given, message)
 
 
-def _is_module(frame: FrameType) -> bool:
-    return not frame.f_code.co_flags & inspect.CO_OPTIMIZED and frame.f_locals is frame.f_globals
+class _RaisingWorker(TaskWorker):
+    """Ends with the first error of a task."""
 
+    def __init__(self, tasks: Tasks, client: Client, **options: Any) -> None:
+        super().__init__(tasks, client, **options)
+        self._runner = Runner(
+            tasks.tasks, tasks.middleware, self._binding, self._loop, self._raise, stopping=self._is_stopping
+        )
 
-def _collision(name: str, before: _Source, source: _Source) -> str:
-    first, second = (f"{each.place} (line {each.code.co_firstlineno})" for each in (before, source))
-    return (
-        f"there are two tasks {name!r}, {first} and {second}: a worker could not tell them apart; give each a name, as "
-        "in @tasks.task(name=...), or use task.options(...) for calls with other options"
-    )
+    def _raise(self, error: Exception) -> None:
+        raised = error.raised if isinstance(error, HandlerExited) else None
+        told = error if raised is None or isinstance(raised, SystemExit) else raised
+        self._error = self._error or told
+        self.stop()

@@ -2,30 +2,34 @@
 
 A body is a map of the parameters' names to their values. So parameters may change their order, and new ones with
 defaults may be added, while tasks wait.
+
+Models of pydantic may be among them; it need not be installed. A model is written as pydantic dumps it for JSON, by the
+names of its fields, and read by its validators. So aliases, computed fields and strict types do not matter. What would
+not arrive as it was sent is refused.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import reprlib
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from inspect import BoundArguments, Parameter
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from shardq.base.texts import shown
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
-from shardq.tasks.models import read, readable, write
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "read", "readable", "write"]
 
 MAX_SUMMARY = 200  # characters
-
 _making = OwnLock()  # of decoders: two threads must not be the first to describe a struct (msgspec 0.22)
 
 
@@ -57,13 +61,13 @@ class Arguments:
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""
+        """Return the body of a call. Raises ArgumentsRejected for what is not taken, or cannot be written."""
         body = self._written(self._bound(args, kwargs))
         self.decode(body)
         return body
 
     def encode_rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected.
+        """Return the body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected.
 
         The others are checked as those of :meth:`encode`.
         """
@@ -79,7 +83,7 @@ class Arguments:
         return first.name, body
 
     def decode(self, body: bytes) -> BoundArguments:
-        """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
+        """Return the arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
         values = self._read(self._made().arguments, body)
         given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
         return BoundArguments(self._signature, OrderedDict(given))
@@ -94,7 +98,7 @@ class Arguments:
             ) from error
 
     def summary(self, body: bytes) -> str:
-        """The call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
+        """Return the call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
         try:
             given = self.decode(body).arguments
         except ShardqError:
@@ -104,7 +108,7 @@ class Arguments:
         return text if len(text) <= MAX_SUMMARY else f"{text[: MAX_SUMMARY - 2]}…)"
 
     def encode_result(self, value: object) -> bytes:
-        """A result as bytes. Raises ResultRejected."""
+        """Return a result as bytes. Raises ResultRejected."""
         try:
             return _ENCODER.encode(value)
         except Exception as error:
@@ -114,7 +118,7 @@ class Arguments:
             ) from error
 
     def decode_result(self, stored: bytes) -> Any:
-        """A result, of the type that the function declares. Raises ResultRejected."""
+        """Return a result, of the type that the function declares. Raises ResultRejected."""
         decoder = self._made().result
         try:
             return decoder.decode(stored)
@@ -201,6 +205,79 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 def _clean(text: str) -> str:
     """On one line, and printable."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+
+
+def write(value: Any) -> Any:
+    """Return a model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
+    if not _is_model(type(value)):
+        raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
+    dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
+    if _whole(read(type(value), dumped)) != _whole(value):
+        raise ValueError(
+            f"{kind_of(value)} is not the same when what pydantic dumps of it is read again: give serializers "
+            "to fields that hold secrets, and to fields whose values are not of the type that they declare"
+        )
+    return dumped
+
+
+def read(kind: Any, value: Any) -> Any:
+    """Return a model, or what :func:`readable` made, of plain values. Raises ValueError, or NotImplementedError."""
+    if kind is object:
+        return value
+    if _is_model(kind):
+        validate = kind.model_validate_json
+    elif issubclass(kind, _ReadByPydantic):
+        validate = kind.adapter.validate_json
+    else:
+        raise NotImplementedError(f"a {kind.__name__} cannot be made of what was sent")
+    return validate(json.dumps(value, default=_plain_value), by_alias=False, by_name=True)
+
+
+def readable(kind: Any) -> Any:
+    """Return a type that msgspec reads for this one: itself, or where msgspec has none for it, one that pydantic reads.
+
+    So unions of models work. Raises TypeError for what neither can read.
+    """
+    try:
+        msgspec.msgpack.Decoder(kind, dec_hook=read)
+    except TypeError:
+        try:
+            from pydantic import TypeAdapter  # noqa: PLC0415 - need not be installed
+        except ImportError:
+            pass
+        else:
+            return type(str(kind), (_ReadByPydantic,), {"adapter": TypeAdapter(kind)})
+        raise
+    return kind
+
+
+class _Anything(type):
+    """Of a type that says of everything that it is of it: msgspec asks that of what pydantic has read."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+class _ReadByPydantic(metaclass=_Anything):
+    adapter: Any
+
+
+def _is_model(kind: Any) -> bool:
+    return callable(getattr(kind, "model_dump", None)) and callable(
+        getattr(kind, "model_validate_json", None)
+    )
+
+
+def _whole(model: Any) -> Any:
+    """Return all that a model has, but for what pydantic is told to leave out."""
+    return model.model_dump(round_trip=True, serialize_as_any=True, warnings=False)
+
+
+def _plain_value(value: object) -> str:
+    """Return what MessagePack has types for and JSON has not, beside models."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{kind_of(value)} beside a model of several types cannot be sent")
 
 
 _MAY_BE_LEFT_OUT: Any = msgspec.field(default=msgspec.UNSET)

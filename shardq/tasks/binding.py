@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.rate import Rate
 from shardq.base.receipt import MessageId
-from shardq.base.texts import shown
 from shardq.base.unreadable import UNREADABLE
 from shardq.client import Client
-from shardq.errors import (
-    BodyNotFound,
-    InvalidMessage,
-    InvalidSetting,
-    MessageTooLarge,
-    QueueNotFound,
-    SchemaMismatch,
-)
+from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.message import StoredMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of
-from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
-from shardq.tasks.buckets import read_plans
-from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
-from shardq.tasks.options import ScheduleKeywords, TaskOptions
-from shardq.tasks.places import Places, are_enough
-from shardq.tasks.plans import KEEP, NAME, RUN, STEP, WORKFLOW, Plan, read_plan
-from shardq.tasks.results import ResultLog
+from shardq.tasks.entries import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id
+from shardq.tasks.options import TaskOptions
+from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
+from shardq.tasks.result_backend import ResultBackend
 
-if TYPE_CHECKING:
-    from shardq.tasks.task import Signature
+__all__ = ["Binding", "cut"]
 
-__all__ = ["Binding"]
+T = TypeVar("T")
 
+MOST_AT_ONCE = 256  # steps that one request asks for
 MOST_PLANS = 100
 MOST_QUEUES = 1_000  # that are kept open
 
@@ -62,12 +51,12 @@ class Binding:
     def __init__(
         self, client: Client, options: Callable[[str, Collection[str]], Mapping[str, TaskOptions]]
     ) -> None:
-        self.client, self.results = client, ResultLog(client)
+        self.client, self.results = client, ResultBackend(client)
         self._options = options
         self._lock = OwnLock()
         self._opened_queues: dict[str, _Opened] = {}
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
-        self._places: dict[str, Places] = {}  # of the same
+        self._assigned: dict[str, AssignedIds] = {}  # of the same
 
     def send(
         self, queue: str, messages: Sequence[OutgoingMessage], tasks: Collection[str] = ()
@@ -77,22 +66,14 @@ class Binding:
         ``tasks`` are those that follow in this queue from a message that begins a workflow.
         """
         names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
-        producer = self._opened_queue(queue, names).producer
         try:
-            return _sent(producer, messages)
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return _sent(self._opened_queue(queue, names).producer, messages)
+            return self._with_queue(queue, names, lambda opened: _sent(opened.producer, messages))
         except MessageTooLarge as error:
             raise self._too_large(queue, messages) from error
 
     def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
-        """The settings of a queue of tasks, at most a second old. One that is missing is created."""
-        try:
-            return self._opened_queue(queue, tasks).queue.settings
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return self._opened_queue(queue, tasks).queue.settings
+        """Return the settings of a queue of tasks, at most a second old. One that is missing is created."""
+        return self._with_queue(queue, tasks, lambda opened: opened.queue.settings)
 
     def send_stream(
         self,
@@ -103,36 +84,10 @@ class Binding:
     ) -> str:
         """Store a message whose body is what a file gives, and return its id. The rest is as in :meth:`send`."""
         options: Any = {"headers": message.headers, "delay": message.delay}
-        try:
-            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
-        except QueueNotFound:  # it was deleted
-            self._opened_queues.pop(queue, None)
-            return self._opened_queue(queue, tasks).producer.send_stream(body(), **options)
-
-    def schedule(self, schedule: str, call: Signature[Any], timing: ScheduleKeywords) -> Schedule:
-        """Send a call at each occurrence of a schedule. A queue that is missing is created."""
-        message, queue = call.message(), call.options.queue
-        wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
-        if given := [each for each, value in wrong.items() if value]:
-            raise InvalidSetting(
-                f"{given[0]}={shown(wrong[given[0]])} of task {call.task.name!r}: a schedule says when its task is "
-                "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
-                f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
-            )
-        self._opened_queue(queue, [call.task.name])
-        return self.client.schedules.create(
-            schedule,
-            queue=queue,
-            body=message.body,
-            headers=message.headers,
-            priority=message.priority,
-            group=message.group,
-            ttl=message.ttl,
-            **timing,
-        )
+        return self._with_queue(queue, tasks, lambda opened: opened.producer.send_stream(body(), **options))
 
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
-        """A queue of tasks, of these among others; created with their limits if it is missing."""
+        """Return a queue of tasks, of these among others; created with their limits if it is missing."""
         options = self._options(name, tasks)
         try:
             found = self.client.queue(name)
@@ -142,22 +97,22 @@ class Binding:
         return found
 
     def find(self, task: str) -> StoredMessage | None:
-        """The message of a task, or of a step of a workflow, if it waits or runs in its queue."""
+        """Return the message of a task, or of a step of a workflow, if it waits or runs in its queue."""
         found = self.stored(task)
         return found if found is not None and _is_open(found) else None
 
     def running(self, messages: Iterable[StoredMessage]) -> set[str]:
-        """The ids of those of these messages whose tasks run: they are in flight, and do not wait in a worker."""
+        """Return the ids of the messages whose tasks run: they are in flight, and do not wait in a worker."""
         held = {
             str(each.headers.get(STEP, each.id)): each
             for each in messages
             if each.state is EntryState.IN_FLIGHT
         }
-        waiting = self.results.waiting(list(held))
+        waiting = self.results.reserved(list(held))
         return {each.id for task, each in held.items() if waiting.get(task) != each.deliveries}
 
     def stored(self, task: str) -> StoredMessage | None:
-        """The message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""
+        """Return the message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""
         with suppress(QueueNotFound):
             if "#" in task:
                 return self._step(task)
@@ -167,12 +122,12 @@ class Binding:
         return None
 
     def plan(self, workflow: str) -> Plan | None:
-        """The plan of a workflow that has begun; None when it has not, or is over. One that was read is remembered."""
+        """Return the plan of a workflow that has begun; None when it has not, or is kept no longer. It is read once."""
         workflow = in_run(workflow, 0)
         return self._plans.get(workflow) or self.kept_plan(workflow)
 
     def kept_plan(self, workflow: str) -> Plan | None:
-        """The plan of a workflow as :meth:`plan`, asked of the store: one that was read before may be over by now."""
+        """Return the plan of a workflow as :meth:`plan`, from the store: one that was read before may have expired."""
         workflow = in_run(workflow, 0)
         if (stored := self.results.plan(workflow)) is None:
             return None
@@ -182,7 +137,7 @@ class Binding:
         return found
 
     def planned(self, workflow: str) -> Plan | None:
-        """The plan of a workflow, also of one that has not begun; None when there is no such workflow."""
+        """Return the plan of a workflow, also of one that has not begun; None when there is no such workflow."""
         if (plan := self.plan(workflow)) is not None:
             return plan
         message = self.find(workflow)
@@ -227,19 +182,24 @@ class Binding:
             ) from error
 
     def find_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
-        """The messages of those of these steps that wait or run, by number; some requests for all of them."""
+        """Return the messages of those of these steps that wait or run, by number; some requests for all of them."""
         stored = self._stored_steps(workflow, plan, numbers)
         return {number: each for number, each in stored.items() if _is_open(each)}
 
+    def entered_steps(self, workflow: str, numbers: Sequence[int]) -> set[int]:
+        """Return those of these steps that have an entry, or had one a moment ago."""
+        found = set[int]()
+        for some in cut(numbers):
+            entered = self.results.entered([f"{workflow}#{number}" for number in some])
+            found.update(number for number, there in zip(some, entered, strict=True) if there)
+        return found
+
     def _stored_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
         found: dict[int, StoredMessage] = {}
-        by_queue: dict[str, list[int]] = {}
-        for number in numbers:
-            by_queue.setdefault(plan.steps[number].queue, []).append(number)
-        for name, some in by_queue.items():
+        for name, some in plan.by_queue(numbers).items():
             with suppress(QueueNotFound):
                 queue = self.client.queue(name)
-                found |= self._in_places(queue, workflow, plan, some)
+                found |= self._under_assigned_ids(queue, workflow, plan, some)
                 found |= _under_keys(queue, workflow, [each for each in some if each not in found])
         return found
 
@@ -250,33 +210,41 @@ class Binding:
             return None
         return self._stored_steps(workflow, plan, [number]).get(number)
 
-    def _in_places(
+    def _under_assigned_ids(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
     ) -> dict[int, StoredMessage]:
         """First steps that were sent under ids that are written down."""
-        if not are_enough(plan.first) or all(plan.steps[number].after for number in numbers):
+        if not is_worth_assigning(plan.first) or all(plan.steps[number].after for number in numbers):
             return {}
-        places = self._places_of(workflow)
+        places = self._assigned_ids_of(workflow)
         ids = {places[number].id: number for number in numbers if number in places}
         return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
 
-    def _places_of(self, workflow: str) -> Places:
-        """Where first steps are; what was read once stays true."""
-        if (known := self._places.get(workflow)) is not None:
+    def _assigned_ids_of(self, workflow: str) -> AssignedIds:
+        """Return the ids of the messages of first steps; what was read once stays true."""
+        if (known := self._assigned.get(workflow)) is not None:
             return known
-        if (found := self.results.places(workflow)) is None:
+        if (found := self.results.assigned_ids(workflow)) is None:
             return {}
-        if len(self._places) >= MOST_PLANS:
-            self._places = {}
-        self._places[workflow] = found
+        if len(self._assigned) >= MOST_PLANS:
+            self._assigned = {}
+        self._assigned[workflow] = found
         return found
 
     def _opened(self, task: str) -> Queue:
         return self.client.queue(MessageId.parse(task).shard.queue)
 
     def _queue_of(self, workflow: str) -> Queue:
-        """The queue of the messages that begin a workflow, and its runs."""
+        """Return the queue of the messages that begin a workflow, and its runs."""
         return self._opened(in_run(workflow, 0))
+
+    def _with_queue(self, queue: str, tasks: Collection[str], use: Callable[[_Opened], T]) -> T:
+        """Return what is made of a queue; it is opened again if it was deleted."""
+        try:
+            return use(self._opened_queue(queue, tasks))
+        except QueueNotFound:
+            self._opened_queues.pop(queue, None)
+            return use(self._opened_queue(queue, tasks))
 
     def _opened_queue(self, queue: str, tasks: Collection[str]) -> _Opened:
         known = self._opened_queues.get(queue)  # another thread may take it out
@@ -296,13 +264,18 @@ class Binding:
         return known
 
 
+def cut(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Return these steps, as many at a time as one request asks for."""
+    return (numbers[place : place + MOST_AT_ONCE] for place in range(0, len(numbers), MOST_AT_ONCE))
+
+
 def _is_open(message: StoredMessage) -> bool:
-    """False for one that was acked, and for one that was given up and holds up its group."""
+    """Return False for one that was acked, and for one that was given up and holds up its group."""
     return message.state is not EntryState.PROCESSED and message.blocked is None
 
 
 def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int, StoredMessage]:
-    """The messages of steps that have unique keys."""
+    """Return the messages of steps that have unique keys."""
     keys = {step_id(workflow, number).key: number for number in numbers}
     holders = {
         key: each for key, each in zip(keys, holders_of(queue, list(keys)), strict=True) if each is not None
@@ -313,7 +286,7 @@ def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int
 
 
 def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
-    """The settings with which a queue of these tasks is created; of several limits the first."""
+    """Return the settings with which a queue of these tasks is created; of several limits the first."""
     most = max((each.policy.attempts or 0 for each in options.values()), default=0)
     wanted: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
     limit = next((each.rate_limit for each in options.values() if each.rate_limit is not None), None)

@@ -1,33 +1,192 @@
-"""How the function of a task is called: within its middleware, in its time, and on an event loop where it is async."""
+"""Calling the function of a task, within its middleware and its time; and what it knows of itself meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import inspect
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from inspect import BoundArguments
 from typing import Any
 
+import msgspec
+
 from shardq.base.callables import check_runs
 from shardq.base.texts import shown
-from shardq.base.waits import Flag, start
-from shardq.errors import InvalidSetting
-from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
-from shardq.tasks.errors import TaskCancelled, TaskTimeout
+from shardq.errors import InvalidSetting, ShardqError
+from shardq.tasks.entries import MAX_ENTRY_BYTES
+from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
+from shardq.tasks.result_backend import ResultBackend
+from shardq.tasks.threads import LOOK_SECONDS, OTHERS_CANCELLED, Loop, interrupted_after, too_long
 
-__all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
+__all__ = [
+    "CurrentTask",
+    "Middleware",
+    "check_middleware",
+    "check_wait",
+    "current_task",
+    "is_in_worker",
+    "run_function",
+]
 
 _log = logging.getLogger(__name__)
+TELL_SECONDS = 0.5  # between two notes of its progress
 
-_OTHERS = "something that the task awaited was cancelled"
-LONGEST_LOOK_SECONDS = 30.0  # between two looks at whether an async function was cancelled
+
+class CurrentTask:
+    """The task that is running: its name, its id, and at which delivery it is. Given by :func:`current_task`.
+
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks()
+    >>> @tasks.task
+    ... def count(to: int) -> str:
+    ...     current_task().progress(f"0 of {to}")
+    ...     return current_task().name
+    >>> count.call(3)
+    'count'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        deliveries: int,
+        keep: float,
+        log: ResultBackend | None = None,
+        stopping: Callable[[], bool] | None = None,
+    ) -> None:
+        self.name, self.id, self.deliveries = name, identity, deliveries
+        self._keep, self._log = keep, log
+        self._stopping = stopping  # whether its worker is told to stop; None: no worker runs it
+        self._cancelled = False
+        self._looked_at = time.monotonic()
+        self._told_at = float("-inf")
+
+    @property
+    def cancelled(self) -> bool:
+        """True when the task was cancelled. The store is asked once a second at most.
+
+        While the store is unreachable the task goes on as before. A task without a result (``keep_result=0``) cannot be
+        cancelled once it runs.
+        """
+        if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self.find_out()
+        return self._cancelled
+
+    def find_out(self) -> bool:
+        """As :meth:`look`; when the store is unreachable nothing more is known than before."""
+        try:
+            return self.look()
+        except ShardqError as error:
+            _log.debug("whether task %s was cancelled is not known: %s", self.id, error)
+            return self._cancelled
+
+    def look(self) -> bool:
+        """Ask the store at once whether the task was cancelled. Raises StoreUnavailable."""
+        self._looked_at = time.monotonic()
+        if self._log is not None and self._keep and not self._cancelled:
+            entry = self._log.standing([self.id], working=True).get(self.id)
+            self._cancelled = entry is not None and entry.state == "cancelled"
+        return self._cancelled
+
+    def check(self) -> None:
+        """Raise TaskCancelled when the task was cancelled."""
+        if self.cancelled:
+            raise TaskCancelled(f"task {self.name!r}, {self.id}, was cancelled")
+
+    def progress(self, value: Any, *, at_once: bool = False) -> None:
+        """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
+
+        It is written twice a second at most, unless ``at_once``; what comes sooner is left out, and so is what comes
+        while the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
+        """
+        try:
+            body = msgspec.msgpack.encode(value)
+        except Exception as error:
+            raise ResultRejected(
+                f"progress {shown(value)} of task {self.name!r} cannot be stored: {error}; give plain values"
+            ) from error
+        if len(body) > MAX_ENTRY_BYTES:
+            raise ResultRejected(
+                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: tell less"
+            )
+        now = time.monotonic()
+        if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
+            return
+        self._told_at = now
+        try:
+            self._log.write_progress(self.id, body, self._keep)
+        except ShardqError as error:
+            if not error.retryable:
+                raise
+            _log.warning("progress of task %s was not noted: %s", self.id, error)
+
+    def within(self, outer: CurrentTask) -> None:
+        """Run where another task runs, which has called this one."""
+        if self._stopping is None:
+            self._stopping = outer._stopping
+
+    @property
+    def is_in_worker(self) -> bool:
+        """True when a worker runs it, or the task that has called it."""
+        return self._stopping is not None
+
+    def check_wait(self, what: str, *, bounded: bool) -> None:
+        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is told to stop."""
+        if self._stopping is None:
+            return
+        if not bounded:
+            raise WaitRejected(
+                f"task {self.name!r} would wait for {what}, and its worker may have no thread to run that: return the "
+                "call or workflow in place of its value, put both into a chain, or give a timeout, as in "
+                "result.get(timeout=60), if other workers run it"
+            )
+        if self._stopping():
+            raise ResultTimeout(
+                f"{what} has not ended, and the worker of task {self.name!r} is told to stop: ask again later"
+            )
+
+
+_current: ContextVar[CurrentTask] = ContextVar("shardq_current_task")
+
+
+def current_task() -> CurrentTask:
+    """Return the task that is running here. Raises InvalidSetting when none is."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise InvalidSetting(
+            "no task is running here: ask for the current task in the function of one, which a worker or "
+            "`call` runs"
+        ) from None
+
+
+def check_wait(what: str, *, bounded: bool) -> None:
+    """Raise what :meth:`CurrentTask.check_wait` does, in a task."""
+    if (current := _current.get(None)) is not None:
+        current.check_wait(what, bounded=bounded)
+
+
+def is_in_worker() -> bool:
+    """Return True in a task that a worker runs."""
+    current = _current.get(None)
+    return current is not None and current.is_in_worker
+
+
+@contextmanager
+def running(current: CurrentTask) -> Iterator[CurrentTask]:
+    """Within it this is the current task."""
+    if (outer := _current.get(None)) is not None:
+        current.within(outer)
+    token = _current.set(current)
+    try:
+        yield current
+    finally:
+        _current.reset(token)
 
 
 class Middleware:
@@ -50,10 +209,10 @@ class Middleware:
     """
 
     def before(self, task: CurrentTask) -> None:
-        """Called before the task runs."""
+        """Do something before the task runs."""
 
     def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
-        """Called when it has ended, with what it returned or raised."""
+        """Do something when it has ended, with what it returned or raised."""
 
     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
         """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
@@ -61,7 +220,7 @@ class Middleware:
 
 
 def check_middleware(given: object) -> tuple[Middleware, ...]:
-    """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
+    """Return the middleware of an app. Raises InvalidSetting for what is none, or whose methods a call does not run."""
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
         raise InvalidSetting(
             f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
@@ -75,58 +234,6 @@ def check_middleware(given: object) -> tuple[Middleware, ...]:
         for name in ("before", "after", "around"):
             check_runs("middleware", getattr(each, name))
     return checked
-
-
-class Loop:
-    """An event loop in a thread of its own. It begins with the first coroutine."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._over = Flag()
-
-    def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
-        """Run a coroutine to its end. It is cancelled when the task is: TaskCancelled is raised."""
-        future = asyncio.run_coroutine_threadsafe(make, self._begun())
-        began, told = time.monotonic(), False
-        while not wait([future], _look_after(time.monotonic() - began)).done:
-            if current.find_out():
-                told = future.cancel()
-        try:
-            return future.result()
-        except CancelledError:
-            if told:
-                raise TaskCancelled(f"task {current.name!r}, {current.id}, was cancelled") from None
-            raise CancelledError(_OTHERS) from None
-
-    def close(self) -> None:
-        """End the loop and its thread. What still runs on it is cancelled."""
-        if self._loop is not None and self._thread is not None:
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
-            self._over.set()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = self._thread = None
-
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        new = None
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._over.clear()
-                new = self._thread = threading.Thread(
-                    target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
-                )
-            loop = self._loop
-        if new is not None:
-            start(new, self._forget)
-        return loop
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._loop = self._thread = None
 
 
 def run_function(
@@ -148,7 +255,7 @@ def run_function(
             if timeout is None or inspect.iscoroutinefunction(function):
                 value = function(*given.args, **given.kwargs)
             else:
-                value = _interrupted_after(timeout, lambda: function(*given.args, **given.kwargs))
+                value = interrupted_after(timeout, lambda: function(*given.args, **given.kwargs))
         return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     call = call_function
@@ -183,143 +290,20 @@ def _tell(middleware: Middleware, current: CurrentTask, value: object, error: Ba
         _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
 
 
-def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
-    """Run a loop until it is over. A coroutine that raises an exit ends it too, before others are told, or stops it."""
-    while not over.is_set():
-        try:
-            loop.run_forever()
-        except (SystemExit, KeyboardInterrupt) as exit_:
-            _log.debug("an async function raised %r: the event loop goes on", exit_)
-
-
 async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
     try:
         async with asyncio.timeout(timeout) as bound:
             return await work
     except TimeoutError:
         if bound.expired():
-            raise _too_long(timeout) from None
+            raise too_long(timeout) from None
         raise
-
-
-def _too_long(timeout: float | None) -> TaskTimeout:
-    return TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds")
-
-
-def _look_after(seconds: float) -> float:
-    """When to ask next whether a task was cancelled that has run for so long."""
-    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, seconds / 20))
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 @contextmanager
 def _cancelled_is_a_failure() -> Iterator[None]:
-    """A plain function may run an event loop of its own: what is cancelled on that does not end the worker."""
+    """Make what is cancelled on an event loop that a plain function runs a failure: it does not end the worker."""
     try:
         yield
     except asyncio.CancelledError as error:
-        raise CancelledError(_OTHERS) from error
-
-
-def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
-    """What a call returns. Raises TaskTimeout when it takes longer: it is interrupted between two steps of Python.
-
-    A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
-    code of a context manager would be raised outside of its `try`.
-    """
-    outer: _Interruption | None = getattr(_own, "interruption", None)
-    before = 0 if outer is None else outer.sent
-    interruption = _own.interruption = _Interruption(threading.get_ident(), outer)
-    timer = threading.Timer(timeout, interruption.send)
-    timer.daemon = True
-    try:
-        try:
-            if outer is None:
-                timer.start()  # which may take longer than the timeout
-            else:
-                with outer.gate:
-                    timer.start()
-            return call()
-        finally:
-            timer.cancel()
-            interruption.end()
-            _own.interruption = outer
-            if outer is not None and outer.sent > before:  # in place of what this one may have caught
-                raise _Interrupted
-    except _Interrupted:
-        interruption.end()  # the outer one may have come within that
-        _own.interruption = outer
-        # The outer one was sent since the call began; or before, and is raised only now.
-        if outer is not None and (outer.sent > before or interruption.sent == before):
-            raise
-        raise _too_long(timeout) from None
-
-
-_PAUSE = 0.001  # seconds
-_PATIENCE = (
-    10.0  # seconds: a thread whose start was cut off by the handler of a signal seems to start for ever
-)
-
-_own = threading.local()
-"""The innermost ``interruption`` of each thread: a task may call another one, which has a timeout too."""
-
-
-class _Interrupted(BaseException):
-    """Raised in a thread. It is no Exception, so that a function which catches all of those is ended too."""
-
-
-def a_thread_starts() -> bool:
-    """True while any thread of this process starts another one, as a consumer may: see `_Interruption.gate`.
-
-    No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks. The
-    frames of a thread would tell what that one does, but Python 3.11 crashes now and then who reads those of another.
-    """
-    time.sleep(0)
-    return bool(threading._limbo)  # type: ignore[attr-defined]  # noqa: SLF001 - its only name
-
-
-class _Interruption:
-    """Raises it in a thread, unless what that ran has ended. ``outer`` is that of the task that called this one."""
-
-    def __init__(self, thread: int, outer: _Interruption | None) -> None:
-        self._thread, self._outer = ctypes.c_ulong(thread), outer
-        self.gate: threading.Lock = threading.Lock() if outer is None else outer.gate
-        """Held while the thread starts another one. In Python 3.11 that has the id of the first one for a moment, and
-        would be ended in its place."""
-        self._lock = threading.Lock()
-        self._ended = self._sent = False
-
-    @property
-    def sent(self) -> int:
-        """How many were sent: this one, and those around it. A call is ended by what is sent after it has begun."""
-        return self._sent + (0 if self._outer is None else self._outer.sent)
-
-    def send(self) -> None:
-        with self.gate, self._lock:
-            until = time.monotonic() + _PATIENCE
-            while not self._ended and a_thread_starts() and time.monotonic() < until:
-                time.sleep(_PAUSE)
-            if not self._ended:
-                self._sent = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
-
-    def end(self) -> None:
-        """Send nothing more, and catch what was sent and has not been raised yet. In the thread itself.
-
-        What is taken back with None in its place is looked for at every call from then on, by Python 3.11 for ever.
-        """
-        with self._lock:
-            self._ended = True
-        if self._sent:
-            try:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
-                while True:  # it takes the place of the one before
-                    pass
-            except _Interrupted:
-                pass
+        raise CancelledError(OTHERS_CANCELLED) from error

@@ -37,7 +37,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, deliveries: int, call: str = "") -> Failure:
-        """What is kept of an error. Its traceback begins with the function of the task."""
+        """Return what is kept of an error. Its traceback begins with the function of the task."""
         try:
             text = str(error)
         except Exception:  # an error whose text cannot be made is a failure like any other

@@ -17,11 +17,10 @@ from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
 
-__all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions"]
+__all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions", "make_options"]
 
 LONGEST_NAME = 200
 LONGEST_KEPT = 366 * 86_400.0
-
 Named = str | Callable[..., str]
 
 
@@ -56,7 +55,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"{name}={shown(kinds)}: give a tuple of classes of errors")
 
     def outcome(self, error: Exception, deliveries: int) -> Outcome:
-        """What becomes of a task that failed at so many deliveries."""
+        """Return what becomes of a task that failed at so many deliveries."""
         over = self.attempts is not None and deliveries >= self.attempts
         if over or not isinstance(error, self.only) or isinstance(error, self.never):
             return DeadLetter()
@@ -151,7 +150,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.retry if isinstance(self.retry, RetryPolicy) else RetryPolicy(attempts=self.retry)
 
     def change(self, changes: CallKeywords) -> TaskOptions:
-        """A checked copy with some options changed. Raises InvalidSetting."""
+        """Return a checked copy with some options changed. Raises InvalidSetting."""
         known = CallKeywords.__annotations__
         if unknown := [name for name in changes if name not in known]:
             raise InvalidSetting(f"{unknown[0]!r} is no option of a call: use one of {', '.join(known)}")

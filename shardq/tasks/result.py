@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-import shardq
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.tasks.coming import may_come
-from shardq.tasks.current import check_wait
+from shardq.tasks.arguments import Arguments
+from shardq.tasks.binding import Binding, cut
+from shardq.tasks.calling import check_wait
+from shardq.tasks.entries import Decided, Entry, split_step
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
-from shardq.tasks.results import Decided, Entry
+from shardq.tasks.plans import Plan
 
-if TYPE_CHECKING:
-    import shardq.tasks.binding
-    import shardq.tasks.task
-
-__all__ = ["LONGEST_WAIT", "Result", "TaskState", "decoded", "timed_out"]
+__all__ = ["Result", "decoded", "may_be_sent", "timed_out"]
 
 T_co = TypeVar("T_co", covariant=True)
-
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]
 
 SURE_SECONDS = 1.0
 """After which a waiter also asks whether the task is still in its queue, and between two such looks."""
+
 LONGEST_WAIT = 366 * 86_400.0
 
 
@@ -41,13 +38,13 @@ class Result(Generic[T_co]):
 
     def __init__(
         self,
-        binding: shardq.tasks.binding.Binding,
+        binding: Binding,
         identity: str,
-        task: shardq.tasks.Task[Any, Any, T_co] | None,
+        arguments: Arguments | None,
         keep: float,
     ) -> None:
         self.id = identity
-        self._binding, self._task, self._keep = binding, task, keep
+        self._binding, self._arguments, self._keep = binding, arguments, keep
 
     def get(self, *, timeout: float | None = None) -> T_co:
         """Wait for the task to end, and return what its function returned, of the type that the function declares.
@@ -76,7 +73,7 @@ class Result(Generic[T_co]):
             return entry.state
         message = self._binding.find(self.id)
         if message is None:
-            if may_come(self._binding, self.id):
+            if may_be_sent(self._binding, self.id):
                 return "waiting"
             message = self._binding.find(self.id)  # it was sent meanwhile
         if message is None:
@@ -85,8 +82,8 @@ class Result(Generic[T_co]):
         return "running" if self._binding.running([message]) else "waiting"
 
     def progress(self) -> Any:
-        """What the task noted last of how far it is; None if nothing."""
-        found = self._binding.results.told(self.id)
+        """Return what the task noted last of how far it is; None if nothing."""
+        found = self._binding.results.progress(self.id)
         return None if found is None else msgspec.msgpack.decode(found)
 
     def cancel(self) -> bool:
@@ -114,7 +111,7 @@ class Result(Generic[T_co]):
         return self._binding.remove(self.id) or bool(self._keep)
 
     def forget(self) -> None:
-        """Remove the result, and the progress, before their time is over."""
+        """Remove the result, and the progress, before they expire."""
         self._binding.results.forget(self.id)
 
     async def ended(self) -> None:
@@ -132,7 +129,7 @@ class Result(Generic[T_co]):
         return entry
 
     def _look(self, sure: bool) -> Entry | None:
-        """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
+        """Return the entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
         if not self._keep:
             raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
         entry = self._entry()
@@ -163,7 +160,7 @@ class Result(Generic[T_co]):
             raise ResultMissing(
                 f"{self.id} is a part of a large group: ask the result of its workflow for values()"
             )
-        return decoded(self._task, self._binding.results.value(self.id, entry))  # type: ignore[no-any-return]
+        return decoded(self._arguments, self._binding.results.value(self.id, entry))  # type: ignore[no-any-return]
 
     def _checked(self, entry: Entry) -> Entry:
         if entry.state == "cancelled":
@@ -177,13 +174,13 @@ class Result(Generic[T_co]):
         return f"<Result {self.id}>"
 
 
-def decoded(task: shardq.tasks.Task[Any, Any, Any] | None, value: bytes) -> Any:
-    """What a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
-    return msgspec.msgpack.decode(value) if task is None else task.arguments.decode_result(value)
+def decoded(arguments: Arguments | None, value: bytes) -> Any:
+    """Return what a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
+    return msgspec.msgpack.decode(value) if arguments is None else arguments.decode_result(value)
 
 
 def timed_out(kind: str, identity: str, timeout: float | None) -> ResultTimeout:
-    """The error of who has waited for so long."""
+    """Return the error of a caller that has waited for so long."""
     within = "" if timeout is None else f" within {timeout:g} seconds"
     return ResultTimeout(
         f"{kind} {identity} has not ended{within}: ask again later, and see that a worker runs"
@@ -231,3 +228,78 @@ class _Wait:
 
     def _bounded(self, seconds: float) -> float:
         return seconds if self._timeout is None else max(0.0, min(seconds, self._timeout - self.waited))
+
+
+def may_be_sent(binding: Binding, step: str) -> bool:
+    """Return True while a step that is not in its queue and has not ended, or the steps of a bucket, may be sent.
+
+    Also while something is under way that a task, or a step, has returned in place of a value.
+
+    The worker that ends a step sends what comes next before the message of the step leaves its queue. So a workflow
+    that goes on has a message in a queue at every moment. It is looked for in the order in which the workflow goes on:
+    what moves on meanwhile is met further on.
+
+    A caller that gets False reads the step and its entry once more.
+    """
+    if "#" not in step:  # it may have returned a workflow
+        return _has_open_steps(binding, step)
+    workflow, number = split_step(step)
+    if (plan := binding.plan(workflow)) is None:  # it has not begun, or has expired
+        return binding.find(step.partition("#")[0]) is not None or binding.plan(workflow) is not None
+    if number >= len(plan.steps):
+        return False
+    if _comes(binding, workflow, plan, plan.steps[number].after):
+        return True
+    return binding.find(step) is not None or _has_open_steps(binding, step)
+
+
+def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) -> bool:
+    """Return True while something is under way that comes before the steps of a workflow that wait for these."""
+    if "#" in workflow:
+        outer, number = split_step(workflow)
+        around = binding.plan(outer)
+        if (
+            around is not None
+            and number < len(around.steps)  # ids are forged
+            and _comes(binding, outer, around, around.steps[number].after)
+        ):
+            return True
+    return binding.find(workflow) is not None or _any_open(binding, workflow, plan, after)
+
+
+def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
+    """Return True while one of these steps is in its queue, or one before them, or one that such a step is made of.
+
+    First all are looked for together. What moves on meanwhile is met by the second look, one after the other. A step
+    that failed may end what comes after it, also where errors are collected, so that entries tell little: its message
+    is in its queue until all that follows from it is sent.
+    """
+    if not numbers:
+        return False
+    if binding.find_steps(workflow, plan, numbers):  # it is, most of the time
+        return True
+    line = _with_those_before(plan, numbers)
+    entered = binding.entered_steps(workflow, line)
+    if any(binding.find_steps(workflow, plan, some) for some in cut(line)):
+        return True
+    return any(
+        (number not in entered and binding.find_steps(workflow, plan, [number]))
+        or _has_open_steps(binding, f"{workflow}#{number}")
+        for number in line
+    )
+
+
+def _with_those_before(plan: Plan, numbers: Sequence[int]) -> list[int]:
+    """Return these steps and all that they wait for, each behind those before it."""
+    found, left = set[int](), list(numbers)
+    while left:
+        number = left.pop()
+        if number not in found:
+            found.add(number)
+            left += plan.steps[number].after
+    return sorted(found)  # a step has a higher number than those before it
+
+
+def _has_open_steps(binding: Binding, bucket: str) -> bool:
+    plan = binding.plan(bucket)
+    return plan is not None and _any_open(binding, bucket, plan, plan.ends)

@@ -5,105 +5,40 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import io
+from collections.abc import Callable, Iterable, Sequence
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Union,
-    Unpack,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
 
-import msgspec
-
-import shardq
 from shardq.base.callables import check_runs
-from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.receipt import MessageId
 from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
+from shardq.tasks.binding import Binding
+from shardq.tasks.calling import CurrentTask, run_function
+from shardq.tasks.entries import check_task_id, in_run
 from shardq.tasks.errors import ArgumentsRejected
-from shardq.tasks.ids import check_task_id
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
-from shardq.tasks.plans import KEEP, NAME, TIMEOUT
+from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_plan
+from shardq.tasks.registry import TaskDefinition, TaskRegistry
 from shardq.tasks.result import Result
+from shardq.tasks.signature import Signature, send_calls
+from shardq.tasks.threads import Loop
+from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
 
-if TYPE_CHECKING:
-    import shardq.tasks.app
-    import shardq.tasks.workflow
-
-__all__ = ["Signature", "Task", "TaskDecorator"]
+__all__ = ["Task", "store_replacement"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+
+MAX_REPLACEMENTS = 30
+"""Of a task by a call, of that by another one, and so on: each makes ids longer, and costs a request at each step."""
 
 
-class Signature(msgspec.Struct, Generic[T_co], frozen=True):
-    """A call of a task that is not sent yet: the task, its arguments as they are sent, and the options of the call.
-
-    Made by :meth:`Task.signature`; sent with others by :meth:`Tasks.send_many`.
-    """
-
-    task: Task[Any, Any, T_co]
-    body: bytes
-    options: TaskOptions
-    group: str | None
-    unique_key: str | None
-    takes: str | None = None  # the parameter that takes what the step before it returned
-
-    def send(self) -> Result[T_co]:
-        """Send it. Raises what :meth:`Task.send` raises; ArgumentsRejected for one that :meth:`Task.then` made."""
-        return self.task.app.send_many([self])[0]
-
-    def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
-        """Send it at each occurrence of a schedule, by a cron expression, every so many seconds, or once.
-
-        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
-        what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
-        """
-        return self.task.app.binding.schedule(schedule_id, self, timing)
-
-    def check_whole(self) -> None:
-        """Raise ArgumentsRejected for a call that waits for what a step before it returns."""
-        if self.takes is not None:
-            raise ArgumentsRejected(
-                f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "
-                "make it with signature()"
-            )
-
-    def message(self) -> OutgoingMessage:
-        """The message that is stored. Raises ArgumentsRejected as :meth:`check_whole`."""
-        self.check_whole()
-        options = self.options
-        headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
-        if options.timeout is not None:
-            headers[TIMEOUT] = float(options.timeout)
-        return OutgoingMessage(
-            body=self.body,
-            priority=options.priority,
-            delay=options.delay,
-            due=options.due,
-            headers=headers,
-            dedupe_key=options.dedupe_key,
-            ttl=options.ttl,
-            group=self.group,
-            unique_key=self.unique_key,
-            on_conflict=options.on_conflict,
-        )
-
-
-class Task(Generic[P, R, T]):
+class Task(TaskDefinition, Generic[P, R, T]):
     """A function that can be sent to a worker, and still be called. Made by :meth:`Tasks.task`.
 
     ``task(...)`` is the function itself. ``task.send(...)`` stores a message for a worker. Both take the arguments of
@@ -121,10 +56,12 @@ class Task(Generic[P, R, T]):
     (1, 6)
     """
 
-    def __init__(self, app: shardq.tasks.Tasks, function: Callable[P, R], options: TaskOptions) -> None:
+    function: Callable[P, R]
+
+    def __init__(self, app: TaskRegistry, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
         functools.update_wrapper(self, function)
-        self.app, self.function, self._options = app, function, options
+        self.app, self.function, self.settings = app, function, options
         self.name = options.name or function.__name__
         self.arguments = Arguments(self.name, function, _value_of)
 
@@ -132,53 +69,44 @@ class Task(Generic[P, R, T]):
         """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
-    @property
-    def settings(self) -> TaskOptions:
-        """The options of its decorator, and of :meth:`options`."""
-        return self._options
-
     def options(self, **changes: Unpack[CallKeywords]) -> Task[P, R, T]:
-        """The same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
+        """Return the same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
 
         The options are those of :class:`TaskOptions`. Raises InvalidSetting.
         """
         changed = Task.__new__(Task)
-        changed.__dict__ |= {**self.__dict__, "_options": self._options.change(changes)}
+        changed.__dict__ |= {**self.__dict__, "settings": self.settings.change(changes)}
         return changed
 
     def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
-        """A call that is not sent yet. Raises ArgumentsRejected for arguments that the function does not take."""
+        """Return a call that is not sent yet. Raises ArgumentsRejected for what the function does not take."""
         body = self.arguments.encode(args, kwargs)
-        group = self._made("group", self._options.group, args, kwargs)
-        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
+        group = self._made("group", self.settings.group, args, kwargs)
+        return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs))
 
     def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
-        """A step of a workflow whose first argument is what the step before it returned; the others are given here.
+        """Return a step of a workflow whose first argument is what the step before it returned. Give the others.
 
         Raises ArgumentsRejected for arguments that the function does not take.
         """
         takes, body = self.arguments.encode_rest(args, kwargs)
-        if callable(self._options.group) or callable(self._options.unique_key):
+        if callable(self.settings.group) or callable(self.settings.unique_key):
             raise InvalidSetting(
                 f"the group or unique_key of task {self.name!r} is made of its arguments, and the first comes later: "
                 "use options(group=..., unique_key=None).then(...)"
             )
-        group = self._made("group", self._options.group, args, kwargs)
-        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
+        group = self._made("group", self.settings.group, args, kwargs)
+        return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs), takes)
 
-    def map(
-        self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop"
-    ) -> shardq.tasks.Workflow:
-        """A workflow of one call for each value, which do not wait for each other: see :func:`group`.
+    def map(self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop") -> Workflow:
+        """Return a workflow of one call for each value, which do not wait for each other: see :func:`group`.
 
         Without values it is done at once, and its result is an empty list.
         """
-        from shardq.tasks.workflow import group_of, placed  # noqa: PLC0415 - it is built on this
-
         if not isinstance(values, Iterable):
             raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
         found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
-        return placed(found, self.app, self._options.queue, self)
+        return with_placeholder(found, self.app, self.settings.queue, self)
 
     def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
@@ -193,7 +121,7 @@ class Task(Generic[P, R, T]):
 
         Raises what :meth:`Tasks.send_many` raises.
         """
-        return self.app.send_many(calls)
+        return send_calls(self.app.binding, calls)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.
@@ -209,15 +137,15 @@ class Task(Generic[P, R, T]):
         Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected, TaskTimeout,
         or what the function raises.
         """
-        return self.app.run_here(self, self.arguments.encode(args, kwargs))
+        return _run_here(self, self.arguments.encode(args, kwargs))  # type: ignore[no-any-return]
 
     def result(self, task_id: str) -> Result[T]:
-        """The result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
+        """Return the result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
         check_task_id(task_id)
-        return Result(self.app.binding, task_id, self, self._options.keep_result)
+        return Result(self.app.binding, task_id, self.arguments, self.settings.keep_result)
 
     def _unique_key(self, body: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
-        key = self._options.unique_key
+        key = self.settings.unique_key
         if key is True:
             return f"{self.name[:100]}-{hashlib.sha256(body).hexdigest()[:40]}"
         return None if isinstance(key, bool) else self._made("unique_key", key, args, kwargs)
@@ -225,7 +153,7 @@ class Task(Generic[P, R, T]):
     def _made(
         self, what: str, name: Named | bool | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> str | None:
-        """A group or a key: as it was given, or as its function makes it of the arguments."""
+        """Return a group or a key: as it was given, or as its function makes it of the arguments."""
         try:
             found: object = name(*args, **kwargs) if callable(name) else name
         except Exception as error:
@@ -241,31 +169,29 @@ class Task(Generic[P, R, T]):
         return f"<Task {self.name}>"
 
 
-class TaskDecorator(Protocol):
-    """What :meth:`Tasks.task` returns when it is called with options."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, Signature[T]]], /
-    ) -> Task[P, Coroutine[Any, Any, Signature[T]], T]: ...
-    @overload
-    def __call__(self, function: Callable[P, Signature[T]], /) -> Task[P, Signature[T], T]: ...
-    @overload
-    def __call__(
-        self, function: Callable[P, shardq.tasks.Workflow], /
-    ) -> Task[P, shardq.tasks.Workflow, Any]: ...
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, T]], /
-    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
-    @overload
-    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+def _run_here(task: TaskDefinition, body: bytes) -> Any:
+    """Run a task in this thread, as a worker would."""
+    current, loop = CurrentTask(task.name, "", 1, 0), Loop()
+    try:
+        value = run_function(
+            task.function,
+            task.arguments.decode(body),
+            current,
+            loop=loop,
+            middleware=task.app.middleware,
+            timeout=task.settings.timeout,
+        )
+    finally:
+        loop.close()
+    if isinstance(value, Workflow):
+        raise InvalidSetting(f"task {task.name!r} returned a workflow, which call() cannot run: use drain()")
+    if isinstance(value, Signature):
+        return _run_here(value.task, value.body)
+    return task.arguments.decode_result(task.arguments.encode_result(value))
 
 
 def _value_of(kind: Any) -> Any:
-    """The type of a task's result: of a call that it returns in place of a value, that of the call's."""
-    from shardq.tasks.workflow import Workflow  # noqa: PLC0415 - it is built on this
-
+    """Return the type of a task's result: of a call that it returns in place of a value, that of the call's."""
     if get_origin(kind) in (Union, UnionType):
         values = [each for each in get_args(kind) if each not in (Signature, Signature[Any])]
         return Union[tuple(map(_value_of, values or [Any]))]  # noqa: UP007 - of a tuple
@@ -281,3 +207,44 @@ def _check_function(function: object) -> None:
         )
     if not inspect.iscoroutinefunction(function):
         check_runs("task", function)
+
+
+def store_replacement(
+    binding: Binding,
+    task: str,
+    name: str,
+    given: Signature[object] | Workflow,
+    keep: float,
+    *,
+    again: bool,
+) -> None:
+    """Store the plan of the call or workflow that a task returned in place of a value. May be repeated.
+
+    What that comes to is the result of the task. The plan is stored under the id of the task, as that of a bucket is.
+    So a task that ends so ends once, whoever dies: where a plan stands, its function is not run again. The plans of a
+    large group are several: they are stored as a whole first, and copied from there. The entry of the task is written
+    by the worker that ends the last step.
+
+    ``keep`` is for how many seconds the result of the task is kept. With ``again`` an earlier attempt may have stored
+    some of what it returned, which need not be the same. Raises what :meth:`Workflow.send` raises, and InvalidSetting
+    for one that is too deep; nothing is stored then.
+    """
+    if task.count("#") >= MAX_REPLACEMENTS:
+        raise InvalidSetting(
+            f"task {name!r} returned a call, as {MAX_REPLACEMENTS} before it did, each in place of the one before: "
+            "return a value, or send the next call by itself"
+        )
+    first = in_run(task, 0)
+    queue = MessageId.parse(first.partition("#")[0]).shard.queue
+    workflow = with_placeholder(workflow_of(given), None, queue)
+    plan = workflow.plan(keep if "#" in task else max(keep, KEEP_SECONDS), name, replaces_task=keep > 0)
+    root = check_plan(write_plan(plan))
+    if workflow.buckets or again:
+        whole = binding.results.enter_whole(first, stream(Bucket(root, workflow.buckets)).read(), plan.keep)
+        (_, plan), *inner = read_plans(io.BytesIO(whole))
+        root = write_plan(plan)
+        binding.results.enter_plans(((first + path, write_plan(each)) for path, each in inner), plan.keep)
+    if "#" in task:
+        binding.results.enter_plans([(first, root)], plan.keep)
+    else:
+        binding.results.enter_workflow(first, root, plan.keep)

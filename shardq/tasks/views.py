@@ -1,27 +1,46 @@
-"""What tasks and the steps of workflows are at, for people who look."""
+"""What tasks, workflows and their steps are at, for people who look."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+import heapq
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
+from typing import Literal, TypeVar, cast, get_args
 
 import msgspec
 
+from shardq.base.texts import kind_of, shown
 from shardq.core.settling.dead_letters import REASON, deliveries_before, origin
+from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
+from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
-from shardq.tasks.collected import goes_on
-from shardq.tasks.gathering import AT_ONCE
-from shardq.tasks.plans import NAME, STEP, Plan
+from shardq.tasks.entries import NAME, STEP, Entry, run_of
+from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.result import Result, TaskState
-from shardq.tasks.results import Entry
+from shardq.tasks.steps import AT_ONCE, unblocks
 
-__all__ = ["TaskView", "view_of_message", "view_of_task", "views_of_steps"]
+__all__ = [
+    "TaskView",
+    "WorkflowView",
+    "newest_workflows",
+    "view_of_message",
+    "view_of_task",
+    "views_of_steps",
+]
+
+T = TypeVar("T")
+
+WorkflowState = Literal["running", "done", "failed", "cancelled"]
+
+MOST_LISTED = 10_000
+_PAGE = 50  # workflows whose states are looked up together
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task, or a step of a workflow, was at when it was looked at.
+    """What a task, or a step of a workflow, was at when it was read.
 
     ``after`` are the numbers of the steps that a step waits for; a bucket of a large group has ``steps``, which can be
     looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran. A dead letter has
@@ -53,7 +72,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of_message(message: StoredMessage, queue: str, running: Container[str]) -> TaskView:
-    """A task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
+    """Return a task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
 
     ``running`` has the ids of the messages whose tasks run: see :meth:`Binding.running`.
     """
@@ -72,7 +91,7 @@ def view_of_message(message: StoredMessage, queue: str, running: Container[str])
 
 
 def view_of_task(binding: Binding, identity: str) -> TaskView | None:
-    """A task by its id; None when nothing is known of it."""
+    """Return a task by its id; None when nothing is known of it."""
     message, queue = binding.stored(identity), identity.partition(":")[0]
     if message is not None and (NAME not in message.headers or message.state is EntryState.PROCESSED):
         message = None
@@ -85,8 +104,8 @@ def view_of_task(binding: Binding, identity: str) -> TaskView | None:
 
 
 def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
-    """A task that has ended, with all that is known of its failure."""
-    view = _ended(view, entry, ended)
+    """Return a task that has ended, with all that is known of its failure."""
+    view = _with_entry(view, entry, ended)
     if (failure := entry.failure) is None:
         return view
     return msgspec.structs.replace(
@@ -99,34 +118,39 @@ def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
 
 
 def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
-    """The steps of a workflow or bucket, in their order. Empty when there is none of this id, or it has not begun."""
+    """Return the steps of a workflow or bucket, in their order; none when it does not exist."""
     plan = binding.planned(workflow)
     if plan is None:
         return []
-    views = [_step(binding, workflow, plan, number) for number in range(len(plan.steps))]
+    views = [_view_of_step(binding, workflow, plan, number) for number in range(len(plan.steps))]
     messages = (
         binding.find_steps(workflow, plan, range(len(plan.steps))) if binding.find(workflow) is None else None
     )
     ended: dict[int, Entry] = {}
-    for place in range(0, len(views), AT_ONCE):
-        entries = binding.results.dated([view.id for view in views[place : place + AT_ONCE]])
-        for number, view in enumerate(views[place : place + AT_ONCE], place):
-            if view.id in entries:
-                entry, when = entries[view.id]
-                views[number] = _ended(view, entry, when)
-                ended[number] = msgspec.structs.replace(entry, value=b"")
+    for number, found in enumerate(_ended_steps(binding, [view.id for view in views])):
+        if found is not None:
+            views[number], ended[number] = _with_entry(views[number], *found), found[0]
     if messages is None:  # it has not begun
         return views
     running = binding.running(messages.values())
     return [
         _opened(binding, view, messages.get(number), running)
-        if view.ended is None and all(goes_on(plan, each, ended.get(each)) for each in view.after)
+        if view.ended is None and all(unblocks(plan, each, ended.get(each)) for each in view.after)
         else view
         for number, view in enumerate(views)
     ]
 
 
-def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
+def _ended_steps(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[Entry, datetime] | None]:
+    """Return what became of steps, without their values, and when."""
+    for place in range(0, len(steps), AT_ONCE):
+        some = steps[place : place + AT_ONCE]
+        dated = binding.results.dated(some)
+        for found in map(dated.get, some):
+            yield None if found is None else (msgspec.structs.replace(found[0], value=b""), found[1])
+
+
+def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
     step, identity = plan.steps[number], f"{workflow}#{number}"
     inner = binding.plan(identity) if step.is_bucket else None
     return TaskView(
@@ -142,7 +166,7 @@ def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
 def _opened(
     binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
 ) -> TaskView:
-    """A step that waits for none any more and has not ended, with what it is at."""
+    """Return a step that waits for none any more and has not ended, with what it is at."""
     if message is not None:
         found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
@@ -150,11 +174,134 @@ def _opened(
     return msgspec.structs.replace(view, state="running" if view.steps and state == "waiting" else state)
 
 
-def _ended(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
+def _with_entry(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
     return msgspec.structs.replace(
         view,
         state=entry.state,
         ended=ended,
         seconds=entry.seconds,
-        failure=None if entry.failure is None else str(entry.failure),
+        failure=_failure_of(entry),
+    )
+
+
+def _failure_of(entry: Entry) -> str | None:
+    return None if entry.failure is None else str(entry.failure)
+
+
+class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workflow was at when it was read.
+
+    ``begun`` is when a worker received it, ``ended`` when it was done, or was seen to have failed, by the store's
+    clock. What is known of it is kept until ``kept_until``. ``run`` is above 0 when it was retried.
+
+    >>> from shardq.tasks import Tasks, chain
+    >>> tasks = Tasks(url)
+    >>> @tasks.task
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> result = chain(double.signature(1), double.then()).send(name="nightly")
+    >>> ran = tasks.drain()
+    >>> [(each.name, each.state) for each in tasks.workflows()]
+    [('nightly', 'done')]
+    """
+
+    id: str
+    name: str
+    state: WorkflowState
+    queue: str
+    begun: datetime
+    kept_until: datetime
+    ended: datetime | None = None
+    run: int = 0
+    failure: str | None = None
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """A workflow whose state was not looked up."""
+
+    view: WorkflowView
+    plan: Plan
+
+
+def newest_workflows(
+    binding: Binding,
+    *,
+    state: WorkflowState | None = None,
+    name: str | None = None,
+    queues: Sequence[str] | None = None,
+    limit: int = 100,
+) -> list[WorkflowView]:
+    """Return the newest workflows of a state, of a name and of queues. At most twice ``limit`` are in memory."""
+    check_number("limit", limit, 1, MOST_LISTED, whole=True)
+    if state is not None and state not in get_args(WorkflowState):
+        raise InvalidSetting(
+            f"state={shown(state)} of workflows: give one of {', '.join(get_args(WorkflowState))}"
+        )
+    if not isinstance(name, str | None):
+        raise InvalidSetting(f"name={shown(name)} of workflows is {kind_of(name)}: give a str")
+    found = (
+        each
+        for each in _begun_workflows(binding)
+        if (name is None or each.view.name == name) and (queues is None or each.view.queue in queues)
+    )
+    if state is None:
+        return list(_with_states(binding, _newest(found, limit, lambda each: each.view)))
+    looked_up = (each for each in _with_states(binding, found) if each.state == state)
+    return _newest(looked_up, limit, lambda view: view)
+
+
+def _newest(found: Iterable[T], limit: int, view_of: Callable[[T], WorkflowView]) -> list[T]:
+    """Return the newest of them, each once."""
+
+    def age(each: T) -> tuple[datetime, str]:
+        view = view_of(each)
+        return view.begun, view.id
+
+    kept: dict[str, T] = {}
+    for each in found:
+        kept[view_of(each).id] = each
+        if len(kept) >= 2 * limit:
+            kept = {view_of(one).id: one for one in heapq.nlargest(limit, kept.values(), key=age)}
+    return heapq.nlargest(limit, kept.values(), key=age)
+
+
+def _begun_workflows(binding: Binding) -> Iterator[_Begun]:
+    for workflow, message in binding.results.workflows():
+        plan = read_plan(cast("bytes", message.body))
+        view = WorkflowView(
+            id=workflow,
+            name=plan.name,
+            state="running",
+            queue=workflow.partition(":")[0],
+            begun=message.enqueued_at,
+            kept_until=message.due,
+        )
+        yield _Begun(view, plan)
+
+
+def _with_states(binding: Binding, found: Iterable[_Begun]) -> Iterator[WorkflowView]:
+    drawn = iter(found)
+    while page := list(islice(drawn, _PAGE)):
+        runs = binding.results.last_runs([each.view.id for each in page])
+        for each, run in zip(page, runs, strict=True):
+            yield _looked_up(binding, each, run)
+
+
+def _looked_up(binding: Binding, found: _Begun, run: str) -> WorkflowView:
+    """Look up a state: failed or cancelled as soon as one of the ends is, done when all are."""
+    entries = list(_ended_steps(binding, [f"{run}#{end}" for end in found.plan.ends]))
+    ended = [each for each in entries if each is not None]
+    failed = [
+        each
+        for end, each in zip(found.plan.ends, entries, strict=True)
+        if each is not None and not unblocks(found.plan, end, each[0])
+    ]
+    view = msgspec.structs.replace(found.view, run=run_of(run))
+    if failed:
+        entry, when = min(failed, key=lambda each: (each[0].state != "failed", each[1]))
+        return msgspec.structs.replace(view, state=entry.state, ended=when, failure=_failure_of(entry))
+    if len(ended) < len(entries):
+        return view
+    return msgspec.structs.replace(
+        view, state="done", ended=max((when for _, when in ended), default=view.begun)
     )

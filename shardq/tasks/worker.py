@@ -8,9 +8,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-import shardq
 from shardq.base.texts import kind_of, shown
 from shardq.batch import Batch
 from shardq.client import Client
@@ -19,26 +18,29 @@ from shardq.errors import Closed, InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.settings import check_number
-from shardq.tasks.calling import Loop
-from shardq.tasks.room import Room
-from shardq.tasks.settling import Ended, is_done, settle_all
-from shardq.tasks.threads import Threads
-from shardq.tasks.upkeep import Upkeep
-from shardq.tasks.waiting import PATIENCE_SECONDS, Waiting
-from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
+from shardq.tasks.in_flight import (
+    PATIENCE_SECONDS,
+    EndedUnits,
+    ReservedTasks,
+    Unit,
+    first_of,
+    is_done,
+    settle_all,
+    units_of,
+)
+from shardq.tasks.registry import TaskRegistry, check_app
+from shardq.tasks.result_backend import Upkeep
+from shardq.tasks.runner import Runner
+from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport, enable_loggers
 
-if TYPE_CHECKING:
-    import shardq.tasks.app
-
-__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_app", "check_names", "check_options"]
+__all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
 
 _log = logging.getLogger(__name__)
-
 MAX_THREADS = 1_000
 BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
 WAIT_SECONDS = 5.0
@@ -75,7 +77,7 @@ class TaskWorker(Worker):
 
     def __init__(
         self,
-        tasks: shardq.tasks.Tasks,
+        tasks: TaskRegistry,
         client: Client,
         *,
         queues: Sequence[str] | None = None,
@@ -102,11 +104,11 @@ class TaskWorker(Worker):
         self._threads, self._binding = threads, binding
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
-        self._waiting = Waiting(binding.results)
+        self._reserved = ReservedTasks(binding.results)
         if threads:
-            self._runner.begins = lambda message: self._waiting.end([message])
-            self._runner.ends = lambda message: self._waiting.hold([message], 0.0)
-        self._room = Room(threads, Caution(len(opened) + 2))
+            self._runner.begins = lambda message: self._reserved.remove([message])
+            self._runner.ends = lambda message: self._reserved.add([message], 0.0)
+        self._prefetch = PrefetchLimit(threads, Caution(len(opened) + 2))
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
@@ -115,7 +117,7 @@ class TaskWorker(Worker):
     @property
     def report(self) -> WorkerReport:
         """What the worker has done so far. Any thread may read it."""
-        return self._room.with_held(super().report)
+        return self._prefetch.with_held(super().report)
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
@@ -134,12 +136,12 @@ class TaskWorker(Worker):
     def _consume(self) -> None:
         self._open_gate()
         self._tell_of_pauses()
-        consumer, self._ended = self._make_consumer(), Ended()
+        consumer, self._ended = self._make_consumer(), EndedUnits()
         self._consumer = consumer
         settling = threading.Thread(target=self._settle, name="shardq-tasks-settling", daemon=True)
         if self._threads:
             settling.start()
-        threads = Threads(self._threads, self._run)
+        threads = ThreadPool(self._threads, self._run)
         try:
             self._receive(consumer, threads)
         finally:
@@ -151,21 +153,23 @@ class TaskWorker(Worker):
             with self._leaving():
                 consumer.close()
 
-    def _receive(self, consumer: Consumer, threads: Threads[Unit]) -> None:
+    def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
         """Receive as much as there is room for, until there is nothing any more."""
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
             enable_loggers(_log)
             self._upkeep.look()
-            self._waiting.write_due()
-            if (room := self._room.wait_for_room(0.5)) == 0:
+            self._reserved.write_due()
+            if (room := self._prefetch.wait_for_room(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
-            held = self._room.held  # before the look, which does not see what those send that end during it
+            held = (
+                self._prefetch.held
+            )  # before the look, which does not see what those send that end meanwhile
             try:
-                longest = PATIENCE_SECONDS if self._waiting.are_new else WAIT_SECONDS
+                longest = PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
                 # A task that dies meanwhile must not make dead letters of what is just being received.
                 receive = partial(receive_uncounted, consumer) if held else consumer.receive
                 batch = receive(min(room, self._options.batch), wait=min(left, longest))
@@ -181,7 +185,7 @@ class TaskWorker(Worker):
                 self._tally.add(batches=1)
             elif held:
                 idle_since = time.monotonic()
-                self._room.wait_for_less(held, 0.5)
+                self._prefetch.wait_for_less(held, 0.5)
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
                 if self._threads:
                     self._upkeep.finish()
@@ -200,26 +204,26 @@ class TaskWorker(Worker):
             units = units_of(kept, len(kept))
         else:
             units, rest = self._at_once(batch, last)
-        self._room.limit(None if not last else 1 if tried is not None else self._threads or 1)
+        self._prefetch.limit(None if not last else 1 if tried is not None else self._threads or 1)
         if rest is not None:
             self._give_back(rest)
         if tried is not None:
-            self._waiting.hold(kept)
+            self._reserved.add(kept)
             is_alone = self._holds_nothing()
-            self._waiting.end(kept)
+            self._reserved.remove(kept)
             if not is_alone:
                 self._give_back(kept)
                 return []
         return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
 
     def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
-        """The units to run, and the rest: of those in ``last``, as many are run as threads are free, before others."""
-        units = units_of(batch, self._room.of_a_group if self._threads else len(batch))
+        """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
+        units = units_of(batch, self._prefetch.of_a_group if self._threads else len(batch))
         if last:
             begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
             for unit in units:
                 (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
-            units = [first_of(unit) for unit in begun[: self._room.at_once]] + others
+            units = [first_of(unit) for unit in begun[: self._prefetch.at_once]] + others
         if sum(len(unit.attempt.batch) for unit in units) == len(batch):
             return units, None
         kept = {message for unit in units for message in unit.attempt.batch}
@@ -228,18 +232,18 @@ class TaskWorker(Worker):
 
     def _holds_nothing(self) -> bool:
         """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
-        while self._room.held and not self._stopping:
+        while self._prefetch.held and not self._stopping:
             self._upkeep.look()
-            self._waiting.write_due()
-            self._room.wait_for_less(1, 0.5)
-        return not self._room.held
+            self._reserved.write_due()
+            self._prefetch.wait_for_less(1, 0.5)
+        return not self._prefetch.held
 
-    def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
-        self._room.take(sum(len(unit.attempt.batch) for unit in units), len(units))
+    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
+        self._prefetch.take(sum(len(unit.attempt.batch) for unit in units), len(units))
         self._open.update(unit.attempt for unit in units)
         self._runner.look(units)
         if self._threads:
-            self._waiting.hold(message for unit in units for message in unit.attempt.batch)
+            self._reserved.add(message for unit in units for message in unit.attempt.batch)
         for unit in units:
             if self._threads:
                 threads.put(unit)
@@ -260,8 +264,8 @@ class TaskWorker(Worker):
             self._end_with(error)
         finally:
             if not self._is_forked:  # there the messages are the parent's, and others may have had the locks
-                self._waiting.end(unit.attempt.batch)
-                self._room.ran(len(unit.attempt.batch), time.monotonic() - began)
+                self._reserved.remove(unit.attempt.batch)
+                self._prefetch.ran(len(unit.attempt.batch), time.monotonic() - began)
                 self._ended.put(unit)
 
     def _settle(self) -> None:
@@ -275,7 +279,7 @@ class TaskWorker(Worker):
             self._end_with(error)
         finally:
             self._open.difference_update(unit.attempt for unit in units)
-            self._room.give(sum(len(unit.attempt.batch) for unit in units), len(units))
+            self._prefetch.give(sum(len(unit.attempt.batch) for unit in units), len(units))
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release what is not begun. What has ended is settled with its result, by the thread for that."""
@@ -289,12 +293,6 @@ class TaskWorker(Worker):
             return
         self._error = self._error or error
         self.stop()
-
-
-def check_app(tasks: object) -> None:
-    """Raise InvalidSetting for what is no app."""
-    if not isinstance(tasks, shardq.tasks.Tasks):
-        raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 
 
 def check_options(options: Mapping[str, object]) -> None:

@@ -12,26 +12,37 @@ from shardq.base.texts import shown
 from shardq.core.sending.prepared import prepare_options
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
-from shardq.tasks import buckets
-from shardq.tasks.app import Tasks
-from shardq.tasks.buckets import Bucket, bucket_of, checked, empty_bucket, is_empty, stream, tasks_in
+from shardq.tasks.arguments import Arguments
+from shardq.tasks.entries import KEEP, NAME, WORKFLOW
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
-from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
-from shardq.tasks.task import Signature, Task
+from shardq.tasks.plans import (
+    Bucket,
+    Plan,
+    Step,
+    bucket_of,
+    check_plan,
+    empty_bucket,
+    is_empty,
+    stream,
+    tasks_in,
+    write_plan,
+)
+from shardq.tasks.registry import TaskDefinition, TaskRegistry
+from shardq.tasks.signature import Signature
 from shardq.tasks.workflow_result import NothingSent, WorkflowResult
 
 __all__ = [
-    "KEEP_SECONDS",
-    "Errors",
-    "Part",
     "Workflow",
     "chain",
     "chord",
     "group",
     "group_of",
-    "placed",
+    "with_placeholder",
     "workflow_of",
 ]
+
+BUCKET_STEPS = 200  # parts of a group that are not cut further
+BUCKET_BYTES = 200_000  # of their arguments
 
 KEEP_SECONDS = 86_400.0
 MAX_NAME = 200
@@ -57,9 +68,9 @@ class Workflow(msgspec.Struct, frozen=True):
     (0, 91)
     """
 
-    app: Tasks | None  # None: nothing in it names a task
+    app: TaskRegistry | None  # None: nothing in it names a task
     steps: tuple[Step, ...]
-    tasks: Mapping[str, Task[Any, Any, Any]]  # by their names
+    arguments: Mapping[str, Arguments]  # of its tasks, by their names
     ends: tuple[int, ...]
     many: bool = False  # its result is a list, of its ends
     buckets: Mapping[int, Bucket] = {}  # the plans of those steps that are buckets of a large group
@@ -74,10 +85,10 @@ class Workflow(msgspec.Struct, frozen=True):
         which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
         :meth:`Task.send` raises; nothing is stored then.
         """
-        plan = self.plan(keep, next(iter(self.tasks), WORKFLOW) if name is None else _checked_name(name))
+        plan = self.plan(keep, next(iter(self.arguments), WORKFLOW) if name is None else _checked_name(name))
         if self.app is None:
             return NothingSent(cast("Any", None), _SOME_ID, {}, plan)
-        body = checked(write_plan(plan))
+        body = check_plan(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
         tasks = tasks_in(queue, self.steps, self.buckets)
@@ -86,18 +97,17 @@ class Workflow(msgspec.Struct, frozen=True):
             identity = binding.send_stream(queue, lambda: stream(root), message, tasks)
         else:
             (identity,) = binding.send(queue, [message], tasks)
-        return WorkflowResult(binding, identity, self.tasks, plan)
+        return WorkflowResult(binding, identity, self.arguments, plan)
 
-    def plan(self, keep: float, name: str, *, tail: bool = False) -> Plan:
-        """The plan that is stored. Raises what :meth:`send` raises."""
+    def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:
+        """Return the plan that is stored. Raises what :meth:`send` raises."""
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
-        return Plan(self.steps, keep, self.ends, self.many or not self.steps, name, tail)
+        return Plan(self.steps, keep, self.ends, self.many or not self.steps, name, replaces_task)
 
 
 Part = Signature[Any] | Workflow
-
 
 Errors = Literal["stop", "collect"]
 """What the failure of a call of a group does: it is that of all that waits for the group, or an item of its list."""
@@ -105,10 +115,14 @@ Errors = Literal["stop", "collect"]
 
 @overload
 def group(*parts: Part, errors: Errors = "stop") -> Workflow: ...
+
+
 @overload
 def group(parts: Iterable[Part], /, *, errors: Errors = "stop") -> Workflow: ...
+
+
 def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
-    """Steps that do not wait for each other: ``group(a, b)``, or of an iterable, ``group(f(each) for each in many)``.
+    """Make steps that do not wait for each other: ``group(a, b)``, or of an iterable ``group(f(x) for x in many)``.
 
     The result is a list of theirs, in this order. A large group is cut into buckets of some hundreds of steps, so it
     may have any size. An iterator is drawn at once, one part after the other; of each its bytes are kept.
@@ -123,14 +137,14 @@ def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
-    """A group of parts that are drawn one by one, and kept as they are sent. Raises what :func:`group` raises."""
+    """Return a group of parts that are drawn one by one, and kept as they are sent. Raises as :func:`group` does."""
     if errors not in get_args(Errors):
         raise InvalidSetting(f"errors={shown(errors)} of a group: give one of {', '.join(get_args(Errors))}")
     cut: list[Workflow] = []
     some: list[Workflow] = []
     steps = size = 0
     for part in parts:
-        if steps >= buckets.BUCKET_STEPS or size >= buckets.BUCKET_BYTES:
+        if steps >= BUCKET_STEPS or size >= BUCKET_BYTES:
             cut.append(_bucket(some))
             some, steps, size = [], 0, 0
         if (member := _member(part, errors)).steps:
@@ -143,8 +157,8 @@ def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def _member(part: Part, errors: Errors) -> Workflow:
-    """A part of a group; one that collects errors takes what its ends become in place of what they return."""
-    member = workflow_of(_checked(part))
+    """Return a part of a group; one that collects errors takes what its ends become in place of what they return."""
+    member = workflow_of(_checked_part(part))
     if errors == "stop":
         return member
     if any(
@@ -163,42 +177,42 @@ def _member(part: Part, errors: Errors) -> Workflow:
 
 
 def _beside(parts: Sequence[Workflow]) -> Workflow:
-    """Steps that do not wait for each other."""
+    """Return steps that do not wait for each other."""
     if not parts:
         return Workflow(None, (), {}, (), many=True)
     steps: list[Step] = []
-    tasks: dict[str, Task[Any, Any, Any]] = {}
+    arguments: dict[str, Arguments] = {}
     ends: list[int] = []
     found: dict[int, Bucket] = {}
     for each in parts:
         ends += [len(steps) + end for end in each.ends]
         found |= _buckets_moved(each, len(steps))
         steps += _moved(each, len(steps))
-        tasks |= each.tasks
-    return Workflow(parts[0].app, tuple(steps), tasks, tuple(ends), many=True, buckets=found)
+        arguments |= each.arguments
+    return Workflow(parts[0].app, tuple(steps), arguments, tuple(ends), many=True, buckets=found)
 
 
 def _bucket(parts: Sequence[Workflow]) -> Workflow:
-    """A workflow of one step, which is a bucket."""
+    """Return a workflow of one step, which is a bucket."""
     inner = _beside(parts)
     for number, step in enumerate(inner.steps):
         if not step.is_bucket:
             prepare_options(step.message(_SOME_ID, number, KEEP_SECONDS, b""), step.queue)
     step, bucket = bucket_of(Plan(inner.steps, KEEP_SECONDS, inner.ends, many=True), inner.buckets)
-    return Workflow(inner.app, (step,), inner.tasks, (0,), buckets={0: bucket})
+    return Workflow(inner.app, (step,), inner.arguments, (0,), buckets={0: bucket})
 
 
 def chain(*parts: Part) -> Workflow:
-    """Steps of which each waits for the one before. One that is made by :meth:`Task.then` takes what that returned.
+    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes what that returned.
 
     A part may be a workflow. What follows a group waits for all of it, and takes a list: an empty one after an empty
     group. An empty chain is no step of the chain that it is in.
     """
-    given = [workflow_of(_checked(part)) for part in parts]
+    given = [workflow_of(_checked_part(part)) for part in parts]
     known = next((each for each in given if each.steps), None)
     if known is not None:
         queue = known.steps[0].queue
-        given = [placed(each, known.app, queue) for each in given if each.steps or each.many]
+        given = [with_placeholder(each, known.app, queue) for each in given if each.steps or each.many]
     if known is None or not given:
         return Workflow(None, (), {}, (), many=any(each.many for each in given))
     first, *others = given
@@ -210,12 +224,12 @@ def chain(*parts: Part) -> Workflow:
         ends = tuple(len(first.steps) + end for end in each.ends)
         found = {**first.buckets, **_buckets_moved(each, len(first.steps))}
         together = (*first.steps, *steps)
-        first = Workflow(first.app, together, {**first.tasks, **each.tasks}, ends, each.many, found)
+        first = Workflow(first.app, together, {**first.arguments, **each.arguments}, ends, each.many, found)
     return first
 
 
 def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> Workflow:
-    """A group, and a step that runs once when all of it is done, and takes the list of its results.
+    """Make a group, and a step that runs once when all of it is done, and takes the list of its results.
 
     With ``errors="collect"`` it runs when all of it has ended, and takes a list of :class:`Collected`.
     """
@@ -224,15 +238,15 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
     return chain(group_of(parts, errors), callback)
 
 
-def placed(
-    workflow: Workflow, app: Tasks | None, queue: str, task: Task[Any, Any, Any] | None = None
+def with_placeholder(
+    workflow: Workflow, app: TaskRegistry | None, queue: str, task: TaskDefinition | None = None
 ) -> Workflow:
-    """The workflow, where it has steps; an empty one with a step in this queue that ends as soon as it is received."""
+    """Return the workflow. An empty one gets a step in this queue that ends as soon as it is received."""
     if workflow.steps:
         return workflow
     step, bucket = empty_bucket(queue, KEEP_SECONDS)
-    tasks = {} if task is None else {task.name: task}
-    return Workflow(app, (step,), tasks, (0,), many=True, buckets={0: bucket})
+    arguments = {} if task is None else {task.name: task.arguments}
+    return Workflow(app, (step,), arguments, (0,), many=True, buckets={0: bucket})
 
 
 def _checked_name(name: object) -> str:
@@ -243,7 +257,7 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _checked(part: Part) -> Part:
+def _checked_part(part: Part) -> Part:
     if not isinstance(part, Signature | Workflow):
         raise InvalidSetting(
             f"{shown(part)} is no step: give what signature(), then(), chain() or group() returns"
@@ -252,7 +266,7 @@ def _checked(part: Part) -> Part:
 
 
 def workflow_of(part: Part) -> Workflow:
-    """A call as a workflow of one step. Raises InvalidSetting for one with options that steps cannot have."""
+    """Return a call as a workflow of one step. Raises InvalidSetting for one with options that steps cannot have."""
     if isinstance(part, Workflow):
         return part
     options = part.options
@@ -268,7 +282,7 @@ def workflow_of(part: Part) -> Workflow:
         group=part.group,
         timeout=options.timeout,
     )
-    return Workflow(part.task.app, (step,), {part.task.name: part.task}, (0,))
+    return Workflow(part.task.app, (step,), {part.task.name: part.task.arguments}, (0,))
 
 
 def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> None:
@@ -292,7 +306,7 @@ def _check(step: Step, number: int, keep: float) -> None:
 
 
 def _moved(workflow: Workflow, by: int) -> list[Step]:
-    """The steps, when they come after so many others."""
+    """Return the steps, when they come after so many others."""
     return [
         msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
         for step in workflow.steps

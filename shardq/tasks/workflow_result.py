@@ -6,28 +6,26 @@ import asyncio
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import shardq
 from shardq.base.texts import shown
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
-from shardq.tasks.collected import Collected, goes_on, read_collected
-from shardq.tasks.current import check_wait, is_in_worker
+from shardq.tasks.arguments import Arguments
+from shardq.tasks.binding import Binding
+from shardq.tasks.calling import check_wait, is_in_worker
+from shardq.tasks.entries import MOST_RUNS, Decided, Entry, check_task_id, in_run, run_of, step_id
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
-from shardq.tasks.gathering import gather
-from shardq.tasks.ids import MOST_RUNS, check_task_id, in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
-from shardq.tasks.results import Decided, Entry
+from shardq.tasks.steps import Collected, gather, read_collected, unblocks
 from shardq.tasks.views import TaskView, views_of_steps
 
-if TYPE_CHECKING:
-    import shardq.tasks.binding
-    import shardq.tasks.task
-
 __all__ = ["NothingSent", "WorkflowResult"]
+
+_LOOK_SECONDS = 1.0
+_TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 
 
 class WorkflowResult:
@@ -39,12 +37,12 @@ class WorkflowResult:
 
     def __init__(
         self,
-        binding: shardq.tasks.binding.Binding,
+        binding: Binding,
         identity: str,
-        tasks: Mapping[str, shardq.tasks.Task[Any, Any, Any]],
+        arguments: Mapping[str, Arguments],
         plan: Plan | None = None,
     ) -> None:
-        self.id, self._binding, self._tasks, self._known = _checked(identity), binding, tasks, plan
+        self.id, self._binding, self._arguments, self._known = _checked(identity), binding, arguments, plan
 
     @property
     def results(self) -> tuple[Result[Any], ...]:
@@ -77,7 +75,7 @@ class WorkflowResult:
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
-        """What its steps are at, in their order; or those of a bucket of a large group, by its id.
+        """Return what its steps are at, in their order; or those of a bucket of a large group, by its id.
 
         Raises ResultMissing, and InvalidReceipt for what is no id.
         """
@@ -110,18 +108,18 @@ class WorkflowResult:
                 raise timed_out("workflow", self.id, timeout) from None
 
     def values(self) -> Iterator[Any]:
-        """What its ends returned, one after the other, when all of it has ended.
+        """Return what its ends returned, one after the other, when all of it has ended.
 
         Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
         """
         plan = self._plan()
         for found in gather(self._binding, self._run(), plan, plan.ends):
-            task = self._tasks.get(found.task)
+            arguments = self._arguments.get(found.task)
             if not found.collected:
-                yield decoded(task, found.value)
+                yield decoded(arguments, found.value)
                 continue
             value, failure = read_collected(found.value)
-            yield Collected(None if failure else decoded(task, value), failure)
+            yield Collected(None if failure else decoded(arguments, value), failure)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on an event loop. Errors as in :meth:`get`."""
@@ -138,7 +136,7 @@ class WorkflowResult:
         if self._is_gone(plan, run):
             return False
         results, steps = self._binding.results, [step_id(run, step).text for step in range(len(plan.steps))]
-        steps += [run] if plan.tail else []
+        steps += [run] if plan.replaces_task else []
         stands = results.read_many(steps)  # what was done in a run before has no entry of this one
         results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in stands])
         self._binding.remove(run)
@@ -147,10 +145,10 @@ class WorkflowResult:
     def retry(self) -> bool:
         """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
 
-        False when nothing has failed, or when somebody else has retried it already. It goes on as after a first send:
+        False when nothing has failed, or when another client has retried it already. It goes on as after a first send:
         ``get`` waits again, and it can be cancelled, and retried again. What still waits of the run that failed is
         dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep`` seconds
-        of its begin. Raises ResultMissing when that is over, or when it was cancelled before it began; send it again
+        of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send it again
         then; and InvalidSetting after 9,999 times. May be repeated.
         """
         run = self._run()
@@ -166,7 +164,7 @@ class WorkflowResult:
         return True
 
     def _is_gone(self, plan: Plan, run: str) -> bool:
-        """True when none of its ends is still to come, and one will not: it was purged."""
+        """Return True when none of its ends is still to come, and one will not: it was purged."""
         states = set[TaskState]()
         for end in self._ends(plan, run):
             states.add(end.state)
@@ -185,12 +183,12 @@ class WorkflowResult:
         return await asyncio.to_thread(self.get)
 
     def _run(self) -> str:
-        """The id of the run that began last."""
+        """Return the id of the run that began last."""
         return in_run(self.id, self._binding.results.last_run(self.id))
 
     def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
-        task = self._tasks.get(plan.steps[step].task)
-        return Result(self._binding, step_id(run, step).text, task, plan.keep)
+        arguments = self._arguments.get(plan.steps[step].task)
+        return Result(self._binding, step_id(run, step).text, arguments, plan.keep)
 
     def _ends(self, plan: Plan, run: str) -> list[_End]:
         return [_End(self._binding, plan, end, self._result(plan, run, end)) for end in plan.ends]
@@ -244,16 +242,10 @@ class NothingSent(WorkflowResult):
         return self.id
 
 
-_LOOK_SECONDS = 1.0
-_TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
-
-
 class _End:
     """An end of a workflow. A failure that is collected is a value."""
 
-    def __init__(
-        self, binding: shardq.tasks.binding.Binding, plan: Plan, number: int, result: Result[Any]
-    ) -> None:
+    def __init__(self, binding: Binding, plan: Plan, number: int, result: Result[Any]) -> None:
         self._binding, self._plan, self._number, self._result = binding, plan, number, result
 
     @property
@@ -268,7 +260,7 @@ class _End:
     def _is_collected(self) -> bool:
         if not self._plan.steps[self._number].collected:
             return False
-        return goes_on(self._plan, self._number, self._binding.results.read(self._result.id))
+        return unblocks(self._plan, self._number, self._binding.results.read(self._result.id))
 
     def wait(self, timeout: float | None) -> None:
         with self._as_value():

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 import shardq
-from shardq.tasks.calling import a_thread_starts
+from shardq.tasks.threads import a_thread_starts
 
 PATIENCE = 30.0  # seconds until something counts as hanging
 INTERRUPTS = 100

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.demo.flight import FLIGHTS
 from shardq.storage.bundle_data import decode_bundle
 
 
@@ -234,12 +233,9 @@ UNREADABLE: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "json": (shardq.JSON.decode, b'{"a": "\xe9"}'),
     "json key": (shardq.JSON.decode, b'{"\xe9": 1}'),
     "msgpack": (shardq.MSGPACK.decode, b"\xa1\xe9"),
-    "flight": (FLIGHTS.decode, b'{"flight": {"carrier": "\xe9"}}'),
     "bundle": (decode_bundle, b"\x92\x90\x91\x81\xa1\xe9\x01"),
     "nested json": (shardq.JSON.decode, b"[" * 100_000),
     "nested msgpack": (shardq.MSGPACK.decode, b"\x91" * 100_000),
-    "flight at no moment": (FLIGHTS.decode, b'{"sent_at": %s}' % (b"9" * 400)),
-    "nested flight": (FLIGHTS.decode, b'{"another": ' + b"[" * 100_000),
     "nested bundle": (decode_bundle, b"\x92\x90\x91\x81\xa1a" + b"\x91" * 100_000),
 }
 

@@ -25,7 +25,6 @@ OWN_CODES_OF_STORES = {  # told to users as what it is a kind of
 
 CODES = {
     "ArgumentsRejected": "arguments_rejected",
-    "BenchmarkFailed": "benchmark_failed",
     "BodyNotFound": "body_not_found",
     "Closed": "closed",
     "CommandFailed": "command_failed",
@@ -34,7 +33,6 @@ CODES = {
     "ScheduleExists": "schedule_exists",
     "ScheduleNotFound": "schedule_not_found",
     "DanglingEnd": "dangling_end",
-    "DataUnavailable": "data_unavailable",
     "DuplicateLink": "duplicate_link",
     "HandlerExited": "handler_exited",
     "InvalidCursor": "invalid_cursor",

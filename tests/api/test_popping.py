@@ -13,7 +13,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Acknowledge, Claim, Claimed, Fenced
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
-from shardq.testing.broken_claims import FinishingStore
+from tests.defective_stores.claims import FinishingStore
 
 
 class HoldingStore(WrappedStore):

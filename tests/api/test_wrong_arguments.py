@@ -58,8 +58,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 LEFT_OUT = {
     "Tasks.task(function)",  # None, where there are options
     "MessageId.parse(queue)", "Receipt.parse(queue)",  # an id is not of what is no queue
-    "Tasks.run_here(task)", "Tasks.run_here(body)", "Tasks.queue_settings(queue)", "Workflow.plan(keep)",
-    "Workflow.plan(name)", "Wanted(store)", "Batch.index(start)", "Batch.index(stop)",
+    "Workflow.plan(keep)", "Workflow.plan(name)", "Wanted(store)", "Batch.index(start)", "Batch.index(stop)",
 }  # fmt: skip
 """Arguments that take more than they say, and those of what is public for other parts of shardq."""
 

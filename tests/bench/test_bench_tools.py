@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardq.bench.wording import FIXED_RATE, LOADED
 from tools.bench.__main__ import run
 from tools.bench.comparison import Comparison
 from tools.bench.feature_times import KINDS
@@ -19,6 +18,7 @@ from tools.bench.peers.shardq_sqlite import ShardqSqlite
 from tools.bench.plots import plots_of
 from tools.bench.rounds import KINDS as RATES
 from tools.bench.rounds import Rounds
+from tools.bench.stores.wording import FIXED_RATE, LOADED
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

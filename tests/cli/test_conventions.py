@@ -17,8 +17,6 @@ from shardq.cli.printing import many
 from shardq.cli.times import coming_moment, duration, in_words, past_moment
 from shardq.worker import PoolReport, WorkerReport
 
-OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
-
 
 def test_every_command_is_in_the_help_under_a_section(shell) -> None:
     text = shell.ok("--help").stdout
@@ -28,7 +26,7 @@ def test_every_command_is_in_the_help_under_a_section(shell) -> None:
         assert entry.summary in " ".join(text.split())
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_the_summary_of_the_table_an_example_and_a_url(shell, name: str) -> None:
     text = " ".join(shell.ok(name, "--help").stdout.split())
     assert COMMANDS[name].summary in text

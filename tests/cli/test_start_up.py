@@ -62,10 +62,8 @@ SLOW = {
 }
 PARTS = {
     "shardq.api",
-    "shardq.bench",
     "shardq.client",
     "shardq.consumer",
-    "shardq.demo",
     "shardq.planning",
     "shardq.producer",
     "shardq.queue",

@@ -10,7 +10,7 @@ import pytest
 
 from shardq.client import Client
 from shardq.storage.store import Store
-from shardq.tasks import Tasks, TaskWorker, Workflow, buckets, chain, chord, group, places
+from shardq.tasks import Tasks, TaskWorker, Workflow, chain, chord, group, plans, workflow
 from tests.kills.killers import Killer
 from tests.kills.scene import TRIES, Scene
 
@@ -75,8 +75,8 @@ class KilledWorkflows:
 
     @pytest.fixture
     def flows(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-        monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-        monkeypatch.setattr(places, "FEWEST", 2)
+        monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+        monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
         scene = Scene(killer)
         yield scene
         scene.close()

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "shardq"
-OF_ONE_THREAD = {"bench", "demo", "spark"}  # their processes decode in no other
+OF_ONE_THREAD = {"spark"}  # their processes decode in no other
 UNDER_A_LOCK = {  # of types that are known when a task is defined
-    "tasks/arguments.py": ["_decoder"],
-    "tasks/models.py": ["readable"],
+    "tasks/arguments.py": ["_decoder", "readable"],
 }
 
 

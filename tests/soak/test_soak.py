@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.bench.report import this_machine
-from shardq.bench.stage import Place
+from tools.bench.stores.report import this_machine
+from tools.bench.stores.stage import Place
 from tools.soak.crew import Crew, SoakFailed
 from tools.soak.page import Soaked, page
 from tools.soak.plan import Plan

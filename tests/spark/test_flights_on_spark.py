@@ -9,19 +9,21 @@ from pathlib import Path
 import pytest
 
 import shardq
-from shardq.demo.dataset import DataUnavailable
-from shardq.demo.download import FLIGHTS_OF_2013, cached_archive, download
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flights_on_spark.py"
+FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "flights"
+FLIGHTS_OF_2013 = 336_776
 
 
 @pytest.fixture
-def flights() -> Path:
-    archive = cached_archive()
+def flights(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(FOLDER)
+    import flight_data
+
+    archive = flight_data.cached_archive()
     try:
         if not archive.exists():
-            download(archive)
-    except DataUnavailable as error:
+            flight_data.download(archive)
+    except flight_data.DataUnavailable as error:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
     return archive
 
@@ -29,7 +31,7 @@ def flights() -> Path:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_flights_come_out_of_the_pipeline_as_they_are_in_the_file(spark, url, flights, tmp_path) -> None:
-    example = runpy.run_path(str(EXAMPLE))
+    example = runpy.run_path(str(FOLDER / "flights_on_spark.py"))
     came_out, straight = example["run"](spark, url, flights, tmp_path)
     assert came_out == straight
     assert sum(row[3] for row in came_out) == 2 * FLIGHTS_OF_2013

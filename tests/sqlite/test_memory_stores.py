@@ -193,7 +193,7 @@ def test_a_pool_says_that_it_takes_a_url(given: str) -> None:
         WorkerPool(client if given == "client" else given, "orders", print)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", ["list", "work orders --exec true", "demo", "bench --quick", "doctor"])
+@pytest.mark.parametrize("command", ["list", "work orders --exec true", "bench", "doctor"])
 def test_the_command_line_refuses_it(command: str) -> None:
     done = CliRunner().invoke(main, ["--url", "memory://", *command.split()])
     assert isinstance(done.exception, shardq.InvalidSetting) or done.exit_code == 2, done.output

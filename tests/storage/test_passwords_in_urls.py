@@ -12,9 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import shardq
-from shardq.bench.stage import Place as BenchPlace
+from shardq.cli.commands.bench import Load
 from shardq.cli.main import main
-from shardq.demo.plan import Options as DemoOptions
 from shardq.errors import InvalidSetting, ShardqError, StoreUnavailable
 from shardq.spark.options import BrowseOptions
 from shardq.spark.options import parse as spark_options
@@ -158,8 +157,7 @@ def test_a_store_that_is_unreachable_tells_no_piece_of_its_password(
 def test_what_is_sent_to_other_processes_masks_the_password_in_its_text(url: str) -> None:
     given: list[Any] = [
         WorkerPlan(url=url, handlers={}, options=WorkerOptions()),
-        BenchPlace(url, "orders"),
-        DemoOptions(url=url),
+        Load(url=url, queue="orders", messages=1, size=8, producers=1, consumers=1, batch=1),
         BrowseOptions(url=url),
     ]
     for each in given:

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import TaskFailed, Tasks, binding, chain, group, places
-from shardq.tasks.ids import in_run, is_step, key_of, run_of, runs_of
+from shardq.tasks import TaskFailed, Tasks, binding, chain, group, plans
+from shardq.tasks.entries import in_run, is_step, key_of, run_of, runs_of
 
 NAMES = ["orders", "team@eu", "a@1", "mail/x@2.y-z_@3"]
 
@@ -25,7 +25,7 @@ def queue(request: pytest.FixtureRequest) -> str:
 def test_a_workflow_runs_fails_is_retried_listed_and_cancelled(
     url: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     broken = [True]
     with shardq.connect(url) as client:
         client.create_queue("tasks")

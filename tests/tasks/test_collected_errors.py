@@ -19,11 +19,11 @@ from shardq.tasks import (
     TaskWorker,
     Workflow,
     advancing,
-    buckets,
     chain,
     chord,
     group,
-    places,
+    plans,
+    workflow,
 )
 from shardq.testing import ManualClock
 from tests.dying_store import Died
@@ -68,8 +68,8 @@ def expected(count: int) -> str:
 
 @pytest.fixture
 def collecting(client: shardq.Client, monkeypatch: pytest.MonkeyPatch) -> Collecting:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     return Collecting(client)
 
 
@@ -111,7 +111,7 @@ def test_who_waits_for_such_a_group_gets_them_too(collecting: Collecting, count:
 def test_a_part_may_be_a_chain_and_a_step_behind_takes_arguments_of_its_own(
     collecting: Collecting, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", size)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", size)
     parts = [chain(collecting.even.signature(each), collecting.add.then(10)) for each in range(4)]
     result = chain(group(parts, errors="collect"), collecting.tell.then(before="told: ")).send()
     collecting.tasks.drain()

@@ -16,11 +16,10 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import TaskWorker, Workflow, buckets, chord, group
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.ids import is_step
+from shardq.tasks import TaskWorker, Workflow, chord, group, workflow
+from shardq.tasks.entries import EntryQueue, is_step
 from shardq.tasks.plans import read_plan
-from shardq.tasks.task import Signature
+from shardq.tasks.signature import Signature
 from shardq.testing import ManualClock
 from tests.tasks.sums import StopsAfterOne, Sums
 
@@ -122,7 +121,7 @@ def test_a_forged_step_of_a_real_workflow_ends_no_worker(
     name: str,
     threads: int,
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)  # so that #0 is a bucket
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)  # so that #0 is a bucket
     forgers = Forgers(client)
     flow = chord((forgers.add.signature(each, each) for each in range(5)), forgers.total.then()).send()
     bodies = {"add": ADDITION, "fail": msgspec.msgpack.encode({"number": 1})}

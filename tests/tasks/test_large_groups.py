@@ -22,13 +22,13 @@ from shardq.tasks import (
     Tasks,
     TaskWorker,
     advancing,
-    buckets,
     chain,
     chord,
     group,
-    places,
+    plans,
+    workflow,
 )
-from shardq.tasks.starting import start_workflow
+from shardq.tasks.advancing import start_workflow
 from shardq.testing import ManualClock, WrappedStore
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
@@ -38,8 +38,8 @@ from tests.tasks.sums import Sums
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of two, whose steps are sent in a bundle."""
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 17])
@@ -251,7 +251,7 @@ def test_values_that_are_too_many_for_a_list_are_refused_to_a_step_and_can_be_re
 def test_a_bucket_is_closed_early_when_its_arguments_are_large(
     sums: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 100)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 100)
 
     @sums.tasks.task
     def size(text: str) -> int:
@@ -283,7 +283,7 @@ class Counting(WrappedStore):
 def test_the_cost_of_a_group_grows_with_the_number_of_its_steps_only(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 8)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 8)
     costs: list[float] = []
     for count in (64, 256):  # a bucket of buckets, and one of these more
         store = Counting(open_store(url, clock))
@@ -366,7 +366,7 @@ def test_wherever_a_worker_dies_a_large_group_ends_and_what_follows_runs_once(
 def test_five_thousand_steps_end_and_what_follows_takes_all_of_their_values(
     sums: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 50)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 50)
     taken: list[int] = []
 
     @sums.tasks.task

@@ -17,12 +17,12 @@ from shardq.tasks import (
     TaskFailed,
     Tasks,
     TaskWorker,
-    buckets,
     chain,
     chord,
     current_task,
     group,
-    results,
+    result_backend,
+    workflow,
 )
 from shardq.testing import ManualClock, WrappedStore
 
@@ -68,10 +68,10 @@ def test_a_task_may_return_more_than_a_message_has(
     forgotten.forget()
     clock.advance(2 * 3_600)
     tasks.binding.results.remove_old()
-    client.queue(results.RESULTS).sweep()
+    client.queue(result_backend.RESULTS).sweep()
     with pytest.raises(ResultMissing):
         kept.get(timeout=0)
-    assert client.queue(results.RESULTS).peek(10) == []
+    assert client.queue(result_backend.RESULTS).peek(10) == []
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -91,7 +91,7 @@ def test_steps_take_values_and_lists_that_are_too_large_for_their_messages(
 def test_the_first_steps_of_buckets_take_a_large_value_too(
     tasks: Tasks, texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
     parts = group(chain(texts.more.then(b"x"), texts.more.then(b"y")) for _ in range(5))
     fitting = chain(texts.make.signature(600_000), group(texts.more.then(b"x" * 600_000) for _ in range(3)))
     result = chain(texts.make.signature(LARGE), parts, texts.size.then()).send()
@@ -140,7 +140,7 @@ def test_a_queue_of_small_messages_has_steps_that_take_large_values(
 def test_what_is_too_large_to_be_kept_or_taken_is_a_failure_that_names_the_remedy(
     tasks: Tasks, texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.tasks.gathering.MAX_RESULT_BYTES", 2 * LARGE)
+    monkeypatch.setattr("shardq.tasks.steps.MAX_RESULT_BYTES", 2 * LARGE)
 
     @tasks.task(retry=1)
     def told() -> None:
@@ -162,7 +162,7 @@ class LooksAway(WrappedStore):
     away = False
 
     def compare_and_set_keys(self, queue: str, *args: Any) -> Any:
-        if self.away and queue == results.RESULTS:
+        if self.away and queue == result_backend.RESULTS:
             raise StoreUnavailable("the store of this test is away")
         return super().compare_and_set_keys(queue, *args)
 

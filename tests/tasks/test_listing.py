@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.base.clock import to_datetime
-from shardq.tasks import chain, chord, group, listing
+from shardq.tasks import chain, chord, group, views
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums
 
@@ -30,7 +30,7 @@ def test_workflows_are_listed_with_state_and_times_for_as_long_as_they_are_kept(
     sums.tasks.drain()
     found = {each.id: each for each in sums.tasks.workflows()}
     assert len(found) == 4
-    assert found[done.id] == listing.WorkflowView(
+    assert found[done.id] == views.WorkflowView(
         id=done.id,
         name="sums",
         state="done",
@@ -68,7 +68,7 @@ def test_a_workflow_that_was_cancelled_or_retried_is_listed_as_it_is_now(sums: S
 def test_the_newest_workflows_are_listed_page_by_page(
     sums: Sums, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_PAGE", 2)
+    monkeypatch.setattr(views, "_PAGE", 2)
     sent: list[str] = []
     for number in range(7):
         sent.append(chain(sums.add.signature(1, number), sums.add.then(1)).send(name=f"{number % 2}").id)

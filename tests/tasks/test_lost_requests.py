@@ -11,7 +11,7 @@ import shardq
 from shardq.base.clock import Clock
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.opening import open_store
-from shardq.tasks import TaskWorker, buckets, chord, places
+from shardq.tasks import TaskWorker, chord, plans, workflow
 from shardq.testing import ManualClock, WrappedStore
 from tests.tasks.sums import Sums
 
@@ -45,8 +45,8 @@ class Failing(WrappedStore):
 @pytest.fixture
 def failing(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Failing:
     """A store, and workers that try again at once."""
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     monkeypatch.setattr("shardq.worker.worker.Backoff.delay", lambda *_: 0.0)
     return Failing(open_store(url, clock))
 

@@ -7,7 +7,7 @@ import pytest
 import shardq
 from shardq.base.receipt import MessageId
 from shardq.tasks import TaskFailed, Tasks, WorkflowResult, group
-from shardq.tasks.starting import start_workflow
+from shardq.tasks.advancing import start_workflow
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums
 

@@ -11,7 +11,7 @@ import shardq
 from shardq.base.clock import Clock
 from shardq.storage.opening import open_store
 from shardq.tasks import Tasks, TaskWorker, Workflow, chain, chord, group
-from shardq.tasks.starting import start_workflow
+from shardq.tasks.advancing import start_workflow
 from shardq.testing import WrappedStore
 from tests.tasks.sums import Sums
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.tasks import Signature, bulk
+from shardq.tasks import Signature, signature
 from tests.tasks.sums import Sums
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four calls at a time."""
-    monkeypatch.setattr(bulk, "CALLS_AT_ONCE", 4)
+    monkeypatch.setattr(signature, "CALLS_AT_ONCE", 4)
 
 
 def test_calls_are_stored_while_others_are_still_to_be_drawn(sums: Sums, client: shardq.Client) -> None:

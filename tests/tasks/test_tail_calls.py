@@ -22,15 +22,14 @@ from shardq.tasks import (
     TaskWorker,
     Workflow,
     WorkflowResult,
-    buckets,
     chain,
     chord,
     group,
-    places,
+    plans,
+    workflow,
 )
-from shardq.tasks.entries import EntryQueue
-from shardq.tasks.ids import key_of
-from shardq.tasks.results import RESULTS
+from shardq.tasks.entries import EntryQueue, key_of
+from shardq.tasks.result_backend import RESULTS
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
@@ -85,8 +84,8 @@ class Tails(Sums):
 
 @pytest.fixture
 def tails(client: shardq.Client, monkeypatch: pytest.MonkeyPatch) -> Tails:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     return Tails(client)
 
 
@@ -160,7 +159,7 @@ def test_wherever_a_worker_dies_it_comes_to_the_same_and_ends_once(
 def test_of_a_large_group_that_is_another_one_when_its_worker_has_died_one_is_run_as_a_whole(
     url: str, clock: ManualClock, tails: Tails, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 3)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 3)
     for step in range(400):
         tails.attempt, result = 2, tails.listed.send()
         died = ends_after_a_death(url, clock, tails, step, after=after)
@@ -175,7 +174,7 @@ def test_of_a_large_group_that_is_another_one_when_its_worker_has_died_one_is_ru
 def test_of_a_large_group_that_is_another_one_when_the_store_was_away_one_is_run_as_a_whole(
     url: str, clock: ManualClock, tails: Tails, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 3)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 3)
     tails.attempt, result = 0, tails.listed.send()
     plan = FaultPlan(faults=(Fault("append", nth, FaultKind.UNAVAILABLE),))
     with shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=0) as client:

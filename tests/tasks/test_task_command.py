@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import Result, ResultMissing, RetryPolicy, WorkflowResult, buckets, chain, chord, group
-from shardq.tasks.drawing import as_text
+from shardq.cli.task_drawing import as_text
+from shardq.tasks import Result, ResultMissing, RetryPolicy, WorkflowResult, chain, chord, group, workflow
 from shardq.tasks.views import TaskView
 from tests.tasks.sums import Sums
 
@@ -160,7 +160,7 @@ def test_the_dead_letter_of_a_task_whose_result_is_kept_no_longer_is_shown(run: 
 def test_the_steps_of_a_large_group_are_shown_bucket_by_bucket(
     run: Run, sums: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
     start = sums.add.signature(1, 1)
     parts = [sums.add.then(number) for number in range(3)] + [sums.fail.then()]
     result = chain(start, group(*parts), group(sums.total.then(), sums.total.then())).send()

@@ -25,10 +25,9 @@ from shardq.consumer import Consumer
 from shardq.queue_internals import one_by_one
 from shardq.storage.opening import open_store
 from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
-from shardq.tasks.pool import tasks_named
-from shardq.tasks.results import MAX_RESULT_BYTES
-from shardq.tasks.settling import Ended
-from shardq.tasks.work_unit import Unit
+from shardq.tasks.entries import MAX_RESULT_BYTES
+from shardq.tasks.in_flight import EndedUnits, Unit
+from shardq.tasks.registry import tasks_named
 from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from shardq.worker import PoolReport
@@ -407,14 +406,14 @@ def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_b
     gone = client.create_queue("gone", max_deliveries=1)
     begun = threading.Event()
     ended_units, both_ended = itertools.count(1), threading.Event()
-    put, take = Ended.put, Ended.take
+    put, take = EndedUnits.put, EndedUnits.take
 
-    def put_and_count(ended: Ended, unit: Unit) -> None:
+    def put_and_count(ended: EndedUnits, unit: Unit) -> None:
         put(ended, unit)
         if next(ended_units) == 2:
             both_ended.set()
 
-    def take_both(ended: Ended, *, wait: bool = True) -> list[Unit]:
+    def take_both(ended: EndedUnits, *, wait: bool = True) -> list[Unit]:
         assert both_ended.wait(60)
         return take(ended, wait=wait)
 
@@ -430,8 +429,8 @@ def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_b
         begun.set()
         return 7
 
-    monkeypatch.setattr(Ended, "put", put_and_count)
-    monkeypatch.setattr(Ended, "take", take_both)
+    monkeypatch.setattr(EndedUnits, "put", put_and_count)
+    monkeypatch.setattr(EndedUnits, "take", take_both)
     failed, result = fail.send(), sound.send()
     worker = TaskWorker(tasks, client, threads=2, idle_exit=0)
     with pytest.raises(shardq.QueueNotFound, match="'gone'"):

@@ -19,11 +19,11 @@ from shardq.tasks import (
     TaskFailed,
     Tasks,
     TaskWorker,
-    buckets,
     chain,
     chord,
     current_task,
-    places,
+    plans,
+    workflow,
 )
 from tests.any_store import any_url
 from tests.dying_store import Died
@@ -159,8 +159,8 @@ def test_as_many_groups_run_at_a_time_as_there_are_threads_however_many_tasks_ea
 def test_a_large_group_whose_workers_die_again_and_again_ends_once(
     any_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     totals: list[list[int]] = []
 
     def square(number: int) -> int:

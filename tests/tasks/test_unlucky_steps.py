@@ -19,9 +19,9 @@ from shardq.tasks import (
     calling,
     chain,
     chord,
-    current,
     current_task,
     group,
+    threads,
 )
 from shardq.tasks.views import view_of_message
 from shardq.testing import ManualClock
@@ -217,8 +217,8 @@ def test_a_task_goes_on_while_the_store_is_away(
         raise shardq.StoreUnavailable("it is away")
 
     result = work.send()
-    monkeypatch.setattr(current, "LOOK_SECONDS", 0.0)
-    for asked in ("standing", "tell"):
+    monkeypatch.setattr(calling, "LOOK_SECONDS", 0.0)
+    for asked in ("standing", "write_progress"):
         monkeypatch.setattr(tasks.binding.results, asked, fail)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()
@@ -242,7 +242,7 @@ def test_an_async_task_goes_on_while_the_store_is_away(
         raise shardq.StoreUnavailable("it is away")
 
     result = wait.send(7)
-    monkeypatch.setattr(calling, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(tasks.binding.results, "standing", look)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()

@@ -14,7 +14,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.tasks import TaskFailed, TaskWorker, Workflow, chain, chord, group, places
+from shardq.tasks import TaskFailed, TaskWorker, Workflow, chain, chord, group, plans
 from tests.tasks.sums import Sums
 
 
@@ -87,7 +87,7 @@ def test_whoever_waits_is_told_why_and_other_tasks_go_on(
     text: str,
     threads: int,
 ) -> None:
-    monkeypatch.setattr(places, "FEWEST", 2)
+    monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
     with shardq.Client(WithoutGroups(open_store(url, clock))) as client:
         small = client.create_queue("small", max_message_bytes=1_000)
         sums = Echoing(client)

@@ -12,8 +12,8 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.tasks import Result, Tasks, TaskWorker, current_task, upkeep
-from shardq.tasks.results import Decided, Entry
+from shardq.tasks import Result, Tasks, TaskWorker, current_task, result_backend
+from shardq.tasks.entries import Decided, Entry
 from shardq.testing import ManualClock
 from shardq.worker import worker
 from tests.tasks.sums import Sums
@@ -42,7 +42,7 @@ def test_tasks_that_were_just_received_run_at_their_first_delivery_when_the_upke
         tried.append(1)
         raise error
 
-    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
     monkeypatch.setattr(sums.tasks.binding.results, "remove_old", fail)
     deliveries = _noting_deliveries(sums.tasks)
     result = deliveries()
@@ -64,7 +64,7 @@ def test_tasks_do_not_wait_for_an_upkeep_that_takes_long(
         ended.set()
         return 0
 
-    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
     monkeypatch.setattr(sums.tasks.binding.results, "remove_old", dawdle)
     worker = TaskWorker(sums.tasks, client, threads=2)
     working = threading.Thread(target=worker.run)
@@ -92,7 +92,7 @@ def test_a_worker_that_is_told_to_stop_removes_no_more_results(
         told.append(stopped())
         return 0
 
-    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", every)
+    monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", every)
     monkeypatch.setattr(sums.tasks.binding.results, "remove_old", remove)
     working = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0)
     working.run()
@@ -119,7 +119,7 @@ class LeftAlone(WrappedStore):
 def test_a_worker_leaves_soon_while_the_store_is_away_for_its_upkeep(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
     monkeypatch.setattr(worker, "LEAVE_SECONDS", -1.0)
     store = LeftAlone(url, clock)
     with shardq.Client(store, retry_seconds=3_600.0) as client:

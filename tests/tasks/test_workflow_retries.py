@@ -13,10 +13,10 @@ from shardq.tasks import (
     TaskFailed,
     TaskWorker,
     Workflow,
-    buckets,
     chain,
     chord,
     group,
+    workflow,
     workflow_result,
 )
 from shardq.tasks.workflow import Part
@@ -57,7 +57,7 @@ class Fragile(Sums):
 
 @pytest.fixture
 def fragile(client: shardq.Client, monkeypatch: pytest.MonkeyPatch) -> Fragile:
-    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
     return Fragile(client)
 
 

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing.broken_leases import DropsAcks
-from shardq.testing.broken_stores import DuplicatesAppends, TakesMoreThanAsked
 from shardq.testing.state_machine import state_machine_for
+from tests.defective_stores.leases import DropsAcks
+from tests.defective_stores.stores import DuplicatesAppends, TakesMoreThanAsked
 
 SAMPLE = (DropsAcks, DuplicatesAppends, TakesMoreThanAsked)
 """Found within seconds. Searches for others are of random length, up to minutes; the contracts catch all of them."""

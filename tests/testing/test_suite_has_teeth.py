@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shardq.testing.broken_applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
-from shardq.testing.broken_claims import BROKEN_CLAIMS
-from shardq.testing.broken_hints import BROKEN_HINTS
-from shardq.testing.broken_keys import BROKEN_KEYS
-from shardq.testing.broken_limits import BROKEN_LIMITS
-from shardq.testing.broken_stores import BROKEN_STORES
-from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
+from tests.defective_stores.applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
+from tests.defective_stores.claims import BROKEN_CLAIMS
+from tests.defective_stores.hints import BROKEN_HINTS
+from tests.defective_stores.keys import BROKEN_KEYS
+from tests.defective_stores.limits import BROKEN_LIMITS
+from tests.defective_stores.stores import BROKEN_STORES
+from tests.defective_stores.transactions import BROKEN_TRANSACTIONS
 
 pytestmark = pytest.mark.timeout(900)  # 20 seconds on an idle machine
 
@@ -112,9 +112,9 @@ import pytest
 
 sys.path.insert(0, {conformance!r})
 
-from shardq.testing.broken_claims import FinishingStore
-from shardq.testing.broken_hints import BROKEN_HINTS, HintedStore
-from shardq.testing.broken_stores import BROKEN_STORES
+from tests.defective_stores.claims import FinishingStore
+from tests.defective_stores.hints import BROKEN_HINTS, HintedStore
+from tests.defective_stores.stores import BROKEN_STORES
 from shardq.testing import conformance
 from shardq.storage.wrapped_store import WrappedStore
 from tests.conformance.test_sqlite import SqliteHarness

@@ -16,7 +16,7 @@ from shardq import Queue
 from shardq.cli.main import main
 from shardq.pipelines import Pipeline
 from shardq.pipelines.worker import PipelinePlan
-from shardq.tasks.pool import TaskPlan
+from shardq.tasks.app import TaskPlan
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, pool, scaling
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import DOWN_SECONDS, LOOK_SECONDS, UP_SECONDS, Backlog, Scaling

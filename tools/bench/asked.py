@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from shardq.bench.wording import IDLE, IDLE_WITH_SERVER
-
 from .rounds import BULK_SEND, PROCESSOR, RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
 from .singles import ACKS, ONE_AT_A_TIME, POP, SEND_THREADS
+from .stores.wording import IDLE, IDLE_WITH_SERVER
 
 ACKED, FIFO, HUEY = "persist-queue, SQLiteAckQueue", "persist-queue, FIFOSQLiteQueue", "huey, SqliteHuey"
 POSTGRES, RABBITMQ, REDIS = "PostgreSQL, SKIP LOCKED", "RabbitMQ, confirms", "Redis streams, hiredis"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shardq.bench.load import Load
+from .stores.load import Load
 
 CLAIMS = 40
 BODIES_BYTES = 64_000_000  # of all messages with large bodies

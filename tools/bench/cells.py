@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardq.bench.result import Result
-from shardq.bench.wording import figure, spread
+from .stores.result import Result
+from .stores.wording import figure, spread
 
 
 def with_spread(result: Result | None) -> str:

@@ -6,10 +6,9 @@ from statistics import median
 
 import msgspec
 
-from shardq.bench.report import Report
-from shardq.bench.result import Result
-
 from .peer import Peer
+from .stores.report import Report
+from .stores.result import Result
 
 
 class Promise(msgspec.Struct, frozen=True):

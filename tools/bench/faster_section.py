@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardq.bench.result import Result
-from shardq.bench.wording import FIXED_RATE, figure
-
 from .cells import table, times
 from .comparison import Comparison
 from .rounds import KINDS
 from .singles import SINGLE_KINDS
+from .stores.result import Result
+from .stores.wording import FIXED_RATE, figure
 
 SECTION = """\
 ## Where another is faster

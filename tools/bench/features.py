@@ -30,7 +30,7 @@ from zlib import crc32
 import msgspec
 
 import shardq
-from tools.bench import feature_times
+from tools.bench import cells, feature_times
 from tools.bench.feature_times import GROUPS, KINDS, PLAIN, Times, measure
 
 NOW = "plain, now"
@@ -92,9 +92,8 @@ def table(stores: Sequence[Measured], options: argparse.Namespace) -> list[str]:
     """A row for each kind that was measured, and two columns for each store."""
     columns = [(store, name, how) for store in stores for name, how in WAYS.items()]
     measured = [kind for kind in KINDS if any(kind in store.times for store in stores) and kind != PLAIN]
+    headings = ["", *(f"{store.store}, {name}" for store, name, _ in columns)]
     rows = [
-        ["", *(f"{store.store}, {name}" for store, name, _ in columns)],
-        ["---", *["---:"] * len(columns)],
         [PLAIN, *(store.rate(how) for store, _, how in columns)],
         *([kind, *(store.cost(kind, how) for store, _, how in columns)] for kind in measured),
         *(
@@ -102,7 +101,7 @@ def table(stores: Sequence[Measured], options: argparse.Namespace) -> list[str]:
             for old, _ in options.before
         ),
     ]
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return cells.table(headings, rows).splitlines()
 
 
 def completed(text: str, rows: Sequence[str], options: argparse.Namespace) -> str:

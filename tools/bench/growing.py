@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import shardq
-from shardq.bench.claims import time_claims
-from shardq.bench.load import Load
-from shardq.bench.processes import Job, rate, run_together
-from shardq.bench.result import Figure, Sample
-from shardq.bench.stage import Stage
-from shardq.bench.throughput import check_all_received, receiving, sending
+
+from .stores.claims import time_claims
+from .stores.load import Load
+from .stores.processes import Job, rate, run_together
+from .stores.result import Figure, Sample
+from .stores.stage import Stage
+from .stores.throughput import check_all_received, receiving, sending
 
 CALL = 100_000  # messages of a call, so that no list of ids grows with the load
 CLAIM, RECEIVE, SEND = "claim, ms", "receive and ack, messages/s", "send, messages/s"

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shardq.bench.load import Load
-from shardq.bench.result import Result, Sample, summarize
-from shardq.bench.stage import Stage
-
 from .axis import Axis
 from .growing import MICROSECONDS
+from .stores.load import Load
+from .stores.result import Result, Sample, summarize
+from .stores.stage import Stage
 
 ROUNDS = 3
 UNIT = "us a message"

@@ -6,12 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from shardq.bench.result import Result
-from shardq.bench.wording import figure as words
-
 from .axis import Axis
 from .growing import CLAIM, RECEIVE, SEND
 from .palette import ACCENTS, COUNT
+from .stores.result import Result
+from .stores.wording import figure as words
 
 ROOM = 2  # above and below the figures, so that small differences look small
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from shardq.bench.load import Load
-from shardq.bench.result import Result
-from shardq.bench.wording import figure
-
 from .axis import Axis, axes
 from .cells import table, with_spread
 from .comparison import Comparison
 from .growing import FIGURES
 from .growth import PREFIX
+from .stores.load import Load
+from .stores.result import Result
+from .stores.wording import figure
 
 INTRODUCTION = """\
 ## Growth

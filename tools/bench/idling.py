@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from shardq.bench.consumers import SETTLING_SECONDS, idling
-from shardq.bench.load import FULL, QUICK, Load
-from shardq.bench.processes import Job, run_alone, run_together
-from shardq.bench.result import Figure, Result, Sample, summarize
-from shardq.bench.stage import Stage
-from shardq.bench.wording import IDLE_WITH_SERVER
 from shardq.settings import QueueSettings
 
+from .stores.consumers import SETTLING_SECONDS, idling
+from .stores.load import FULL, QUICK, Load
+from .stores.processes import Job, run_alone, run_together
+from .stores.result import Figure, Result, Sample, summarize
+from .stores.stage import Stage
+from .stores.wording import IDLE_WITH_SERVER
 from .usage import Usage
 
 UNIT = "% of a core"

@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardq.bench.latency import LONGEST_SILENCE, count_at_rate, latencies, moment_of, send_at_rate, stamped
-from shardq.bench.load import Load
-from shardq.bench.processes import BenchmarkFailed, Job, run_together
-from shardq.bench.result import Result, Sample, summarize
-from shardq.bench.wording import FIXED_RATE
-
 from .peer import Peer
 from .rounds import BODY_BYTES, Rounds, in_turn
 from .starting import Entry
+from .stores.latency import LONGEST_SILENCE, count_at_rate, latencies, moment_of, send_at_rate, stamped
+from .stores.load import Load
+from .stores.processes import BenchmarkFailed, Job, run_together
+from .stores.result import Result, Sample, summarize
+from .stores.wording import FIXED_RATE
 
 PeerKind = type[Peer]
 

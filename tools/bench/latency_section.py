@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from shardq.bench.latency import count_at_rate
-from shardq.bench.result import Result
-from shardq.bench.wording import FIXED_RATE, LOADED, figure, load_in_words
-
 from .cells import table, with_spread
 from .comparison import Comparison
 from .load_latency import KEEPS_UP
+from .stores.latency import count_at_rate
+from .stores.result import Result
+from .stores.wording import FIXED_RATE, LOADED, figure, load_in_words
 
 PLOT = "waiting"
 SECTION = """\

@@ -12,17 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
-from shardq.bench.latency import latencies, send_at_rate
-from shardq.bench.load import Load
-from shardq.bench.processes import Job, run_together
-from shardq.bench.result import Figure, Result, Sample, summarize
-from shardq.bench.wording import LOADED
-
 from .latency import PeerKind, collect, send_first
 from .peer import last_words
 from .rounds import BODY_BYTES, Rounds
 from .singles import SENDERS, senders
 from .starting import Entry
+from .stores.latency import latencies, send_at_rate
+from .stores.load import Load
+from .stores.processes import Job, run_together
+from .stores.result import Figure, Result, Sample, summarize
+from .stores.wording import LOADED
 
 FIRST_RATE, LAST_RATE = 125.0, 64_000.0
 LATE = 0.1  # of the time that the load lasts: where the last messages take longer, a queue does not keep up

@@ -6,12 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from shardq.bench.result import Result
-
 from .comparison import Comparison
 from .latency_section import loaded_results
 from .load_latency import KEEPS_UP
 from .palette import ACCENTS, COUNT
+from .stores.result import Result
 
 OTHERS = ("#64748b", "#0f766e", "#a16207", "#be185d", "#1d4ed8")  # other queues, dashed
 

@@ -6,13 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from shardq.bench.cases import cases_of, run_cases
-from shardq.bench.command import measure
-from shardq.bench.load import FULL, QUICK
-from shardq.bench.report import Report, this_machine
-from shardq.bench.result import Result
-from shardq.bench.stage import Stage
-from shardq.bench.wording import IDLE, IDLE_WITH_SERVER
 from shardq.errors import ShardqError
 
 from .axis import axes
@@ -23,6 +16,12 @@ from .growth import Growth, measure_growth
 from .idling import measure_idle
 from .peer import last_words
 from .starting import Servers
+from .stores.cases import cases_of, run_cases
+from .stores.load import FULL, QUICK
+from .stores.report import Report, this_machine
+from .stores.result import Result
+from .stores.stage import Stage
+from .stores.wording import IDLE, IDLE_WITH_SERVER
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -58,7 +57,8 @@ def _measure(
     results = _idle(field, running, quick=quick and not field.short, say=say)
     if field.short:
         return results, Growth((), ())
-    results += measure(url, field.measured, None, quick=quick).results
+    size = QUICK if quick else FULL
+    results += run_cases(cases_of(size, field.measured), Stage(url), size.rounds, say)
     measure_one = counted(grow, running.counts) if running is not None else grow
     return results, measure_growth(Stage(url), axes(quick=quick), measure_one, say)
 

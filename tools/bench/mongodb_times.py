@@ -18,7 +18,8 @@ from typing import Any
 from pymongo import MongoClient, WriteConcern, monitoring
 
 import shardq
-from shardq.bench.stage import Stage
+
+from .stores.stage import Stage
 
 BODY = b"x" * 512
 MESSAGES, SINGLES, ROUNDS = 200_000, 3_000, 3

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardq.bench.result import Result
-from shardq.bench.wording import load_in_words
-
 from .cells import table, with_spread
 from .comparison import Comparison
 from .faster_section import faster_section
 from .growth_section import growth_section
 from .latency_section import latency_section, loaded_section
 from .peer_section import peer_section
+from .stores.result import Result
+from .stores.wording import load_in_words
 from .targets import targets
 
 INTRODUCTION = """\

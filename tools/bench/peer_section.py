@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from shardq.bench.result import Result
-
 from .cells import table, times, with_spread
 from .comparison import Comparison
 from .rounds import DISK, KINDS, PROCESSOR, RECEIVE, RECEIVE_SINGLES
 from .singles import SENDERS, SINGLE_KINDS
+from .stores.result import Result
 
 SECTION = """\
 ## Beside other queues

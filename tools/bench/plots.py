@@ -11,9 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from shardq.bench.result import Result
-from shardq.bench.wording import figure as words
-
 from .axis import Axis
 from .comparison import Comparison
 from .growth_plots import growth
@@ -22,6 +19,8 @@ from .latency_section import PLOT, UNDER_LOAD, latency_results, loaded_results
 from .load_plot import under_load
 from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
+from .stores.result import Result
+from .stores.wording import figure as words
 
 USUAL_BYTES = 512
 LEFT_OF_IT: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8.5}

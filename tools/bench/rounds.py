@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shardq.bench.load import Load, bodies
-from shardq.bench.result import Figure, Result, Sample, summarize
-
 from .peer import Peer, last_words
 from .singles import SINGLE_KINDS, measure_singles
 from .starting import Entry
+from .stores.load import Load, bodies
+from .stores.result import Figure, Result, Sample, summarize
 from .usage import Usage
 
 BULK_SEND, RECEIVE = "bulk send", "receive and ack"

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from shardq.bench.result import Sample
-
 from .peer import SHARED, HoldsMessages, Peer, PopsMessages
+from .stores.result import Sample
 
 SENDERS = 16
 DRAINED = 500  # at a time

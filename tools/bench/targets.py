@@ -7,14 +7,13 @@ from itertools import pairwise
 
 import msgspec
 
-from shardq.bench.load import Load
-from shardq.bench.result import Result
-from shardq.bench.wording import FIXED_RATE, figure
-
 from .asked import ASKED, Limit, Times
 from .cells import times
 from .comparison import Comparison
 from .rounds import UNITS
+from .stores.load import Load
+from .stores.result import Result
+from .stores.wording import FIXED_RATE, figure
 
 MORE_CONSUMERS = 4
 GROWN = 1.3  # times as long a claim may take with much more waiting

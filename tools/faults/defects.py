@@ -14,9 +14,9 @@ from shardq.core.large.layout import BODIES, is_owner
 from shardq.storage.abilities import SavedFile
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
-from shardq.tasks.results import RESULTS
+from shardq.tasks.result_backend import RESULTS
 from shardq.testing import WrappedStore
-from shardq.testing.broken_stores import BROKEN_STORES
+from tests.defective_stores.stores import BROKEN_STORES
 
 __all__ = ["DEFECTS", "with_defect"]
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import shardq
 from shardq.base.clock import from_datetime
-from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, places
-from shardq.tasks.threads import Threads
-from shardq.tasks.work_unit import Unit, ledger_id
+from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, plans, workflow
+from shardq.tasks.entries import result_id
+from shardq.tasks.in_flight import Unit
+from shardq.tasks.threads import ThreadPool
 
 from .flows import KINDS, make_tasks, make_workflow
 from .history import Delivery, Phase
@@ -29,7 +30,7 @@ class Ordering(Role):
     """Sends one workflow after the other, and looks at one of those before."""
 
     def run(self) -> None:
-        buckets.BUCKET_STEPS = places.FEWEST = SMALL_BUCKET
+        workflow.BUCKET_STEPS = plans.MIN_ASSIGNED = SMALL_BUCKET
         self._app, self._open = make_tasks(), list[WorkflowResult]()
         self._app.bind(self.client)
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
@@ -70,7 +71,7 @@ class Running(Role):
     """A worker of tasks. One that a full disk has ended is started again, as whoever supervises it does."""
 
     def run(self) -> None:
-        places.FEWEST = SMALL_BUCKET
+        plans.MIN_ASSIGNED = SMALL_BUCKET
         self.record.invoke("seek-step")
         app = make_tasks([_Noted(self.record, self.dice)])
         self.patiently(lambda: self._work(app))
@@ -93,10 +94,10 @@ class _NotedWorker(TaskWorker):
 
     record: Recorder
 
-    def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
+    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
         messages = [message for unit in units for message in unit.attempt.batch]
         taken = [
-            Delivery(ledger_id(each), each.id, each.priority, from_datetime(each.due), each.deliveries)
+            Delivery(result_id(each), each.id, each.priority, from_datetime(each.due), each.deliveries)
             for each in messages
         ]
         self.record.outcome("take-step", Phase.OK, deliveries=taken)

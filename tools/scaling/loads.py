@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 import shardq
-from shardq.bench.processes import Job, Ready, run_together
+from tools.bench.stores.processes import Job, Ready, run_together
 
 __all__ = ["Meter", "Paced", "Taken", "run_paced", "run_waiting"]
 

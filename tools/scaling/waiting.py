@@ -22,7 +22,7 @@ from statistics import median
 from many_groups import Meter
 
 import shardq
-from shardq.bench.latency import moment_of, stamped
+from tools.bench.stores.latency import moment_of, stamped
 
 NUMBERS = (1, 5, 20)  # queues of a consumer
 GAPS = (0.02, 0.12)  # seconds between two messages, at least and at most

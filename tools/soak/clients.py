@@ -10,10 +10,10 @@ import time
 
 import msgspec
 
-from shardq.bench.latency import moment_of, stamped
-from shardq.bench.stage import Place
 from shardq.worker.child_processes import Parent
 
+from ..bench.stores.latency import moment_of, stamped
+from ..bench.stores.stage import Place
 from .plan import Plan
 
 __all__ = ["Received", "Sent", "consume", "produce"]

@@ -9,9 +9,9 @@ from typing import Self
 
 import psutil
 
-from shardq.bench.stage import Place
 from shardq.worker.child_processes import ChildProcesses, ProcessFailed
 
+from ..bench.stores.stage import Place
 from .clients import Received, Sent, consume, produce
 from .plan import Plan
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shardq.bench.wording import figure
-
 from ..bench.cells import table
+from ..bench.stores.wording import figure
 from .plots import PLOTS, series_of
 from .record import Record
 from .sample import Sample

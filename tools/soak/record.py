@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shardq.bench.report import Machine
-
+from ..bench.stores.report import Machine
 from .plan import Plan
 
 __all__ = ["Record"]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import shardq
-from shardq.bench.latency import latencies
-from shardq.bench.report import this_machine
-from shardq.bench.stage import Place
 
+from ..bench.stores.latency import latencies
+from ..bench.stores.report import this_machine
+from ..bench.stores.stage import Place
 from .crew import Crew, SoakFailed
 from .plan import Plan
 from .record import Record

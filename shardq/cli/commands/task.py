@@ -12,18 +12,24 @@ from shardq.base.receipt import MessageId
 from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.task_drawing import as_mermaid, as_svg, as_text
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.queue import Queue
 from shardq.queue_internals import stored_in
 from shardq.tasks.binding import Binding
-from shardq.tasks.drawing import as_mermaid, as_svg, as_text
-from shardq.tasks.ids import around, check_task_id, in_run, is_step, run_of
-from shardq.tasks.listing import MOST_LISTED, WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.plans import NAME
+from shardq.tasks.entries import NAME, ancestors_of, check_task_id, in_run, is_step, kept_seconds, run_of
 from shardq.tasks.result import Result
-from shardq.tasks.views import TaskView, view_of_message, view_of_task, views_of_steps
-from shardq.tasks.work_unit import kept
+from shardq.tasks.views import (
+    MOST_LISTED,
+    TaskView,
+    WorkflowState,
+    WorkflowView,
+    newest_workflows,
+    view_of_message,
+    view_of_task,
+    views_of_steps,
+)
 from shardq.tasks.workflow_result import WorkflowResult
 
 __all__ = ["task"]
@@ -232,7 +238,7 @@ def _cancelled(binding: Binding, identity: str, view: TaskView) -> bool:
     if view.sent_as is not None or view.state == "failed":
         return view.state == "cancelled"
     message = binding.find(identity)
-    keep = 0.0 if message is None else kept(message)
+    keep = 0.0 if message is None else kept_seconds(message)
     return Result[object](binding, identity, None, keep).cancel() or view.state == "cancelled"
 
 
@@ -253,8 +259,8 @@ def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
             _end_unknown(ctx, identity)
         if is_step(view.id):
             raise InvalidSetting(
-                f"{identity} is the dead letter of a step: `shardq task retry '{around(view.id)[-1]}'` retries its "
-                "workflow"
+                f"{identity} is the dead letter of a step: `shardq task retry '{ancestors_of(view.id)[-1]}'` retries "
+                "its workflow"
             )
         queue = MessageId.parse(view.sent_as or flow.id).shard.queue
         raise InvalidSetting(

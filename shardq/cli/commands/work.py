@@ -18,7 +18,7 @@ from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
-from shardq.tasks.pool import tasks_named
+from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 

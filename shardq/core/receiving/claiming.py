@@ -24,7 +24,8 @@ from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Claim, Claimed, Finish, Registration
+from shardq.storage.records import Registration
+from shardq.storage.requests import Claim, Claimed, Finish
 from shardq.storage.writing import telling_done
 
 __all__ = ["QueueClaims"]
@@ -69,7 +70,7 @@ class QueueClaims:
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = -(10**18)
         self._nothing_due_until = (
-            0  # microseconds; until then no enlisting, duty or sweep is due; 0: claim nothing at once
+            0  # microseconds; until then no job or sweep is due; 0: claim nothing at once
         )
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
@@ -118,7 +119,7 @@ class QueueClaims:
     def seconds_until_due(self) -> float | None:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
-        moments = (messages, self.upkeep.seconds_until_duty())
+        moments = (messages, self.upkeep.seconds_until_job())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:

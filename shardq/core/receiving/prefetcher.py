@@ -14,8 +14,8 @@ from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.core.receiving.several_queues import QueueScheduler
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
-from shardq.core.settling.settlement import Settlement
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
 
@@ -32,7 +32,7 @@ class _Ahead:
     """What is claimed ahead from one queue."""
 
     def __init__(
-        self, context: QueueContext, receiving: Receiving, settlement: Settlement, size: int
+        self, context: QueueContext, receiving: Receiving, settlement: SettleEngine, size: int
     ) -> None:
         self.name, self.context, self.settlement = context.name, context, settlement
         self.buffer = PrefetchBuffer(size)
@@ -76,7 +76,7 @@ class Prefetcher:
         self,
         contexts: Sequence[QueueContext],
         receiving: Receiving,
-        settlement: Callable[[QueueContext], Settlement],
+        settlement: Callable[[QueueContext], SettleEngine],
         size: int,
         turns: QueueScheduler,
         timer: Callable[[], float] = time.monotonic,

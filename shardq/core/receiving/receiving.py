@@ -24,7 +24,7 @@ from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
-from shardq.storage.requests import Registration
+from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
 
@@ -162,7 +162,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`Settlement.start` counts it."""
+        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield

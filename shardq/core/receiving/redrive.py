@@ -18,10 +18,10 @@ from shardq.core.receiving.receiving import Receiving
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import give_back_unseen
-from shardq.core.settling.settlement import Settlement
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import ClaimedSlice, StoredSlice
@@ -38,7 +38,7 @@ def unblock(context: QueueContext, limit: int) -> int:
     Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
     held behind it. A group in which something is damaged in the store blocks on, until that is removed.
     """
-    settlement = Settlement(context, BYTES, by_receipt=True)
+    settlement = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
@@ -102,7 +102,7 @@ def redrive(target: QueueContext, limit: int) -> int:
         source = existing_dead_letters(target)
         if source is None:
             return moved
-        settlement = Settlement(source, BYTES)
+        settlement = SettleEngine(source, BYTES)
         with _holding(source, settlement) as hold:
             while moved < limit and (held := hold()):
                 letters = list(_readable(target, held))
@@ -119,7 +119,7 @@ def redrive(target: QueueContext, limit: int) -> int:
 
 
 @contextmanager
-def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[[], list[HeldSlice]]]:
+def _holding(source: QueueContext, settlement: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
     """What claims dead letters, the next ones at each call, and holds them until the end. Gives back what is open."""
     receiving = Receiving(
         [source],

@@ -118,10 +118,7 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
 def store_sends(
     context: QueueContext, bundles: Sequence[PlannedBundle], policy: AppendPolicy = SEND
 ) -> Written:
-    """Store all that was planned together; returns when the store has confirmed it, or could not.
-
-    An error is in the answer, not raised, whatever its kind.
-    """
+    """Store all that was planned together, and return when the store has confirmed it, or with the error."""
     first = bundles[0]
     if any(map(_UNIQUE_KEY, bundles)):
         return _store_unique(context, bundles, policy)

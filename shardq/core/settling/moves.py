@@ -20,7 +20,7 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.core.context.unique_keys import Holder, UniqueKeys
-from shardq.core.sending.appending import AppendPolicy, admit, admitted, moved_bundle, room_for
+from shardq.core.sending.appending import admit, admitted, moved_bundle, room_for
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.core.settling.dead_letters import (
     dead_letter_context,
@@ -89,11 +89,8 @@ class Move:
         self._source, self._target, self.operation, self._changes = source, target, operation, changes
         self._lanes = target.settings.group_concurrency  # the same for all, whoever changes it meanwhile
         self.details = EventDetails(source=source, target=target)
-
-    @property
-    def _policy(self) -> AppendPolicy:
-        assert self.operation.policy is not None
-        return self.operation.policy
+        assert operation.policy is not None
+        self._policy = operation.policy
 
     def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
         """The steps for each shard of groups in the target, and for what has no group. They follow each other."""

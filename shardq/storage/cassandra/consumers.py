@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
-from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Registration
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
 
-__all__ = ["deregister_consumer", "drop", "register_consumer", "seen"]
+__all__ = ["deregister", "drop", "register", "seen"]
 
 _ENLIST = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
 _LIVE = "SELECT queue, name, expires_at FROM consumer WHERE queue IN ?"
@@ -21,9 +20,9 @@ _DROP = "DELETE FROM consumer USING TIMESTAMP ? WHERE queue = ?"
 _GRACE = 60
 
 
-def register_consumer(
+def register(
     session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Registration | None, ...]:
+) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
     Three reads tell everything of all queues, and one write enters the consumer in ten of them.
@@ -51,7 +50,7 @@ def register_consumer(
     return tuple(told.get(name) for name in names)
 
 
-def deregister_consumer(session: Session, queue: str, name: str) -> None:
+def deregister(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     session.write([(_RESIGN, (queue, name))])
 

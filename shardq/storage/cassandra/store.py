@@ -29,7 +29,7 @@ from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.cassandra.shards import Shards
 from shardq.storage.clocks import ServerClock
 from shardq.storage.listening import Listener, of_process
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -43,7 +43,6 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
-    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -264,18 +263,14 @@ class CassandraStore(KeyMethods):
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of each of these queues, all at the same time."""
         self._check_schema()
-        return consumers.register_consumer(
-            self.session, self.incarnations, queues, consumer, lifetime, self.now()
-        )
+        return consumers.register(self.session, self.incarnations, queues, consumer, lifetime, self.now())
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.deregister_consumer(self.session, self.incarnations.of(self.session, queue), consumer)
+        consumers.deregister(self.session, self.incarnations.of(self.session, queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

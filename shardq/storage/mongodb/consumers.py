@@ -15,10 +15,10 @@ from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
-from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import QueueRecord, Registration
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
+from shardq.storage.requests import QueueRecord
 
-__all__ = ["CONSUMERS", "deregister_consumer", "drop", "expire", "register_consumer", "seen"]
+__all__ = ["CONSUMERS", "deregister", "drop", "expire", "register", "seen"]
 
 CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,9 +28,9 @@ _RECORD, _VERSION, _CONSUMER, _SHARD = "record", "version", "consumer", "shard"
 _MOST = 1_000
 
 
-def register_consumer(
+def register(
     session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Registration | None, ...]:
+) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
     These are two requests, a write and a read, where this client knows what the queues are called in the database.
@@ -122,7 +122,7 @@ def _beside(collection: str, wanted: Document, shown: Document) -> Document:
     return {"$unionWith": {"coll": collection, "pipeline": stages}}
 
 
-def deregister_consumer(session: Session, queue: str, name: str) -> None:
+def deregister(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     _uncount(session, [queue], name)
 

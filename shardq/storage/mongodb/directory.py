@@ -30,7 +30,7 @@ __all__ = [
     "SHARDS",
     "Open",
     "drop",
-    "drop_if_empty",
+    "drop_empty",
     "enter",
     "enter_again",
     "key",
@@ -146,7 +146,7 @@ def _list(database: Database[Document], shard: Shard) -> None:
     database[SHARDS].update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
 
 
-def drop_if_empty(session: Session, opened: Open, shard: Shard) -> bool:
+def drop_empty(session: Session, opened: Open, shard: Shard) -> bool:
     """Take the shard out of the directory if it holds nothing; True when it is no longer listed.
 
     One that holds something stays closed until the next append to it.

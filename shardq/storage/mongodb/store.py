@@ -35,7 +35,7 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.slicing import finds_nothing
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -49,7 +49,6 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
-    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -182,9 +181,7 @@ class MongoStore(KeyMethods):
 
     def drop_if_empty(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
-        return self._within(
-            shard, partial(directory.drop_if_empty, self.session, self.client.collections), bool
-        )
+        return self._within(shard, partial(directory.drop_empty, self.session, self.client.collections), bool)
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
@@ -272,17 +269,13 @@ class MongoStore(KeyMethods):
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of all these queues, in two requests once they are known."""
-        return consumers.register_consumer(
-            self.session, self.incarnations, queues, consumer, lifetime, self.now()
-        )
+        return consumers.register(self.session, self.incarnations, queues, consumer, lifetime, self.now())
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.deregister_consumer(self.session, self.incarnations.of(queue), consumer)
+        consumers.deregister(self.session, self.incarnations.of(queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from shardq.storage.records import REMEMBERED, SeenConsumer
-from shardq.storage.requests import Registration
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["deregister_consumer", "expire", "register_consumer", "seen"]
+__all__ = ["deregister", "expire", "register", "seen"]
 
 _ENLIST = """
     INSERT INTO consumer (queue, name, expires_at) VALUES (?1, ?2, ?3)
@@ -21,9 +20,9 @@ _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
 _EXPIRE = "DELETE FROM consumer WHERE queue = ? AND expires_at <= ?"
 
 
-def register_consumer(
+def register(
     sql: sqlite3.Connection, names: Sequence[str], consumer: str, lifetime: int, now: int
-) -> tuple[Registration | None, ...]:
+) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist."""
     return tuple(_enlist(sql, name, consumer, lifetime, now) for name in names)
 
@@ -39,7 +38,7 @@ def _enlist(
     return Registration(record, live, directory.listing(sql, queue))
 
 
-def deregister_consumer(sql: sqlite3.Connection, queue: str, name: str) -> None:
+def deregister(sql: sqlite3.Connection, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     sql.execute(_RESIGN, (queue, name))
 

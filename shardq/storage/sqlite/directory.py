@@ -6,7 +6,7 @@ import sqlite3
 
 from shardq.base.shard import Shard
 
-__all__ = ["SQL_KEY", "drop_if_empty", "enter", "key_of", "keys_of", "listing"]
+__all__ = ["SQL_KEY", "drop_empty", "enter", "key_of", "keys_of", "listing"]
 
 SQL_KEY = "SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?"
 _INSERT = "INSERT INTO shard (queue, time_shard, number) VALUES (?, ?, ?)"
@@ -42,6 +42,6 @@ def keys_of(sql: sqlite3.Connection, queue: str) -> tuple[int, ...]:
     return tuple(key for (key,) in sql.execute(_KEYS, (queue,)))
 
 
-def drop_if_empty(sql: sqlite3.Connection, shard: Shard) -> bool:
+def drop_empty(sql: sqlite3.Connection, shard: Shard) -> bool:
     """Take the shard out of the directory; False when it holds something or is not there."""
     return sql.execute(_FORGET, (key_of(sql, shard),)).rowcount == 1

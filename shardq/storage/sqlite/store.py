@@ -12,7 +12,7 @@ from shardq.base.shard import Shard
 from shardq.storage.abilities import SavedFile, Settle
 from shardq.storage.listening import Listener
 from shardq.storage.per_process import PerProcess
-from shardq.storage.records import SeenConsumer
+from shardq.storage.records import Registrations, SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -26,7 +26,6 @@ from shardq.storage.requests import (
     PeekPage,
     Probe,
     QueueRecord,
-    Registration,
     Release,
     ShardCounts,
     StoredSlice,
@@ -185,7 +184,7 @@ class SqliteStore(KeyMethods):
 
     def drop_if_empty(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
-        return self.session.write(lambda sql, _: directory.drop_if_empty(sql, shard), durable=False)
+        return self.session.write(lambda sql, _: directory.drop_empty(sql, shard), durable=False)
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
@@ -261,17 +260,15 @@ class SqliteStore(KeyMethods):
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
-    def register_consumer(
-        self, queues: Sequence[str], consumer: str, lifetime: int
-    ) -> tuple[Registration | None, ...]:
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of all these queues, in one transaction."""
         if self.session.identity() is None:
             return (None,) * len(queues)
-        return self.session.write(consumers.register_consumer, queues, consumer, lifetime, durable=False)
+        return self.session.write(consumers.register, queues, consumer, lifetime, durable=False)
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        self.session.write(lambda sql, _: consumers.deregister_consumer(sql, queue, consumer), durable=False)
+        self.session.write(lambda sql, _: consumers.deregister(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Tell of the live consumers, and of those that were live not long ago."""

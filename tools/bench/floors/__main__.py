@@ -22,17 +22,17 @@ from urllib.parse import urlsplit
 import click
 import psutil
 
-from shardq.bench.report import this_machine
 from shardq.storage.sqlite.url import path_in
 
 from ..database import Running
 from ..group import CASSANDRA, FILES, MONGODB, Group
 from ..software import software
+from ..stores.report import this_machine
 from ..usage import Usage
 from . import waiting
 from .floor import FULL, QUICK, Measured, Size, measure
 from .queues import floors
-from .table import EXPLAINED, table
+from .table import EXPLAINED, floors_table
 
 GROUPS = {"sqlite": FILES, "mongodb": MONGODB, "cassandra": CASSANDRA}
 ROUNDS = 5
@@ -53,8 +53,7 @@ def run(store: str, url: str | None, rounds: int, quick: bool, only: str) -> Non
     click.echo(
         f"{versions}, {this_machine()}, {rounds} round{'s' if rounds > 1 else ''}, messages of 512 B.\n{EXPLAINED}\n"
     )
-    for line in table(group.store, found):
-        click.echo(line)
+    click.echo(floors_table(group.store, found), nl=False)
 
 
 def measure_store(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from cassandra.cluster import Session
 
-from shardq.bench.processes import Job, Ready
-
 from ..cassandra_server import connect
+from ..stores.processes import Job, Ready
 from .cassandra import CONTROL, KEYSPACE, READY
 from .floor import Size
 from .waiting import polling

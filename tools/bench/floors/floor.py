@@ -9,10 +9,9 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from shardq.bench.load import bodies
-
 from ..rounds import BODY_BYTES
 from ..singles import SENDERS
+from ..stores.load import bodies
 from ..usage import Usage
 
 BODY = next(bodies(1, BODY_BYTES))

@@ -13,11 +13,11 @@ from pymongo import CursorType, MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from shardq.bench.processes import Job, Ready
 from shardq.storage.mongodb.documents import CLAIM_ORDER
 from shardq.storage.mongodb.schema import shard_collection
 
 from ..mongodb_server import url
+from ..stores.processes import Job, Ready
 from .floor import Size
 from .mongodb import DATABASE, DURABLE
 from .waiting import polling

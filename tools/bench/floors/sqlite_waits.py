@@ -10,10 +10,10 @@ from pathlib import Path
 
 from inotify_simple import INotify, flags
 
-from shardq.bench.processes import Job, Ready
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.log import log_of
 
+from ..stores.processes import Job, Ready
 from .floor import Size
 from .waiting import polling
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
-from shardq.bench.wording import figure
-
 from ..asked import ASKED
+from ..cells import table
+from ..stores.wording import figure
 from .floor import Measured, Taken
 
-HEADINGS = ("what", "asked", "shardq", "bare statements", "shardq / bare statements")
+HEADINGS = ["what", "asked", "shardq", "bare statements", "shardq / bare statements"]
 EXPLAINED = (
     "Medians of the rounds, with the lowest and the highest; after the rate the microseconds of processor for each "
     "message, of the client and, where there is one, of the server. The ratios are those of the rates and of the "
@@ -18,17 +18,18 @@ EXPLAINED = (
 )
 
 
-def table(store: str, found: Sequence[Measured]) -> Iterator[str]:
-    """Its lines: one for each floor and what it is compared with; the first one of a floor has what is common."""
-    yield from (_line(HEADINGS), _line(["---"] * len(HEADINGS)))
+def floors_table(store: str, found: Sequence[Measured]) -> str:
+    """A line for each floor and what it is compared with; the first one of a floor has what is common."""
+    rows: list[list[str]] = []
     others = {each.peer for each in ASKED[store].times}
     for each in found:
         kind, is_rate = each.floor.kind, each.floor.is_rate
         common = (kind, asked(store, kind), _cell(each.own, is_rate))
         for name, bare in each.bare.items():
             title = f"*{name}*" if name in others else name
-            yield _line((*common, f"{title}: {_cell(bare, is_rate)}", _ratios(each.own, bare, is_rate)))
+            rows.append([*common, f"{title}: {_cell(bare, is_rate)}", _ratios(each.own, bare, is_rate)])
             common = ("", "", "")
+    return table(HEADINGS, rows, numbers_from=len(HEADINGS))
 
 
 def asked(store: str, kind: str) -> str:
@@ -70,7 +71,3 @@ def _used(taken: Taken) -> float:
 
 def _median(rounds: Sequence[Taken], value: Callable[[Taken], float]) -> float:
     return median(value(each) for each in rounds)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

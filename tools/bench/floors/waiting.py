@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from shardq.bench.consumers import SETTLING_SECONDS
-from shardq.bench.load import Load
-from shardq.bench.processes import Job, Ready
-from shardq.bench.result import Sample
-from shardq.bench.stage import Stage
-from shardq.bench.wording import IDLE, IDLE_WITH_SERVER
-
 from ..database import Running
 from ..idling import beside_server, idle_with_server
+from ..stores.consumers import SETTLING_SECONDS
+from ..stores.load import Load
+from ..stores.processes import Job, Ready
+from ..stores.result import Sample
+from ..stores.stage import Stage
+from ..stores.wording import IDLE, IDLE_WITH_SERVER
 from ..usage import Usage
 from .floor import Floor, Measure, Size, Taken
 

@@ -1,0 +1,176 @@
+"""A call of a task, and sending calls: alone, by a schedule, or many in bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar, Unpack
+
+import msgspec
+
+from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.texts import kind_of, shown
+from shardq.errors import InvalidSetting, PartialSend
+from shardq.schedules.schedule import Schedule
+from shardq.tasks.binding import Binding
+from shardq.tasks.entries import KEEP, NAME, TIMEOUT
+from shardq.tasks.errors import ArgumentsRejected
+from shardq.tasks.options import ScheduleKeywords, TaskOptions
+from shardq.tasks.registry import TaskDefinition
+from shardq.tasks.result import Result
+
+__all__ = ["Signature", "send_calls"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+CALLS_AT_ONCE = 2_000
+
+
+class Signature(msgspec.Struct, Generic[T_co], frozen=True):
+    """A call of a task that is not sent yet: the task, its arguments as they are sent, and the options of the call.
+
+    Made by :meth:`Task.signature`; sent with others by :meth:`Tasks.send_many`.
+    """
+
+    task: TaskDefinition
+    body: bytes
+    options: TaskOptions
+    group: str | None
+    unique_key: str | None
+    takes: str | None = None  # the parameter that takes what the step before it returned
+
+    def send(self) -> Result[T_co]:
+        """Send it. Raises what :meth:`Task.send` raises; ArgumentsRejected for one that :meth:`Task.then` made."""
+        return send_calls(self.task.app.binding, [self])[0]
+
+    def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
+        """Send it at each occurrence of a schedule, by a cron expression, every so many seconds, or once.
+
+        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
+        what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
+        """
+        message, options, binding = self.message(), self.options, self.task.app.binding
+        wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
+        if given := [each for each, value in wrong.items() if value]:
+            raise InvalidSetting(
+                f"{given[0]}={shown(wrong[given[0]])} of task {self.task.name!r}: a schedule says when its task is "
+                "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
+                f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
+            )
+        binding.settings(options.queue, [self.task.name])  # a queue that is missing is created
+        return binding.client.schedules.create(
+            schedule_id,
+            queue=options.queue,
+            body=message.body,
+            headers=message.headers,
+            priority=message.priority,
+            group=message.group,
+            ttl=message.ttl,
+            **timing,
+        )
+
+    def check_whole(self) -> None:
+        """Raise ArgumentsRejected for a call that waits for what a step before it returns."""
+        if self.takes is not None:
+            raise ArgumentsRejected(
+                f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "
+                "make it with signature()"
+            )
+
+    def message(self) -> OutgoingMessage:
+        """Return the message that is stored. Raises ArgumentsRejected as :meth:`check_whole`."""
+        self.check_whole()
+        options = self.options
+        headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
+        if options.timeout is not None:
+            headers[TIMEOUT] = float(options.timeout)
+        return OutgoingMessage(
+            body=self.body,
+            priority=options.priority,
+            delay=options.delay,
+            due=options.due,
+            headers=headers,
+            dedupe_key=options.dedupe_key,
+            ttl=options.ttl,
+            group=self.group,
+            unique_key=self.unique_key,
+            on_conflict=options.on_conflict,
+        )
+
+
+def send_calls(binding: Binding, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+    """Send calls of any tasks; returns their results in order. Raises as :meth:`Tasks.send_many` says."""
+    drawn, results = _checked_calls(calls), list[Result[T]]()
+    while some := _draw(drawn, results):
+        ids = _send_some(binding, some, results)
+        results += [
+            Result(binding, identity, call.task.arguments, call.options.keep_result)
+            for identity, call in zip(ids, some, strict=True)
+        ]
+    return results
+
+
+def _checked_calls(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
+    if isinstance(calls, Signature) or not isinstance(calls, Iterable):
+        raise InvalidSetting(f"{kind_of(calls)} is no list of calls: give several, or an iterator of them")
+    for call in calls:
+        if not isinstance(call, Signature):
+            raise InvalidSetting(f"{shown(call)} is no call: give what task.signature(...) returns")
+        call.check_whole()
+        yield call
+
+
+def _draw(calls: Iterator[Signature[T]], sent: Sequence[Result[T]]) -> list[Signature[T]]:
+    some: list[Signature[T]] = []
+    try:
+        for call in calls:
+            some.append(call)
+            if len(some) >= CALLS_AT_ONCE:
+                break
+    except Exception as error:
+        if not sent:
+            raise
+        raise _partial(error, _ids(sent), [call.message() for call in some]) from error
+    return some
+
+
+def _send_some(binding: Binding, calls: Sequence[Signature[T]], sent: Sequence[Result[T]]) -> list[str]:
+    """Store the calls, those of one queue together; returns their ids in order."""
+    by_queue: dict[str, list[int]] = {}
+    for place, call in enumerate(calls):
+        by_queue.setdefault(call.options.queue, []).append(place)
+    found: dict[int, str] = {}
+    messages = [call.message() for call in calls]
+    for queue, places in by_queue.items():
+        try:
+            ids = binding.send(queue, [messages[place] for place in places])
+        except Exception as error:
+            if not (sent or found):
+                raise
+            stored = [*_ids(sent), *(found[place] for place in sorted(found))]
+            others = [each for place, each in enumerate(messages) if place not in {*found, *places}]
+            raise _partial(error, stored, others, [messages[place] for place in places]) from error
+        found |= zip(places, ids, strict=True)
+    return [found[place] for place in range(len(calls))]
+
+
+def _ids(sent: Sequence[Result[T]]) -> list[str]:
+    return [result.id for result in sent]
+
+
+def _partial(
+    error: Exception,
+    stored: Sequence[str],
+    others: Sequence[OutgoingMessage],
+    tried: Sequence[OutgoingMessage] = (),
+) -> PartialSend:
+    """Return the error that names all calls that are stored, and those that were drawn and are not."""
+    stopped = error.__cause__ if isinstance(error, PartialSend) else error
+    if isinstance(error, PartialSend):
+        stored, tried = [*stored, *error.stored], error.unsent
+    else:
+        left = getattr(error, "unsent", None)
+        tried = [left] if isinstance(left, OutgoingMessage) else tried
+    unsent = [*tried, *others]
+    text = f"{len(stored)} calls are stored, and {len(unsent)} that were drawn are not: {stopped}"
+    return PartialSend(f"{text}; give `error.unsent` to producers of their queues", stored, unsent)
