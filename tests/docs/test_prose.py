@@ -11,7 +11,18 @@ from markdown_it import MarkdownIt
 
 from tests.docs.pages import DOCS, ROOT, name
 
-TOPICS = ("concepts", "faq", "index", "large-bodies", "schedules", "tasks", "testing", "topics", "tutorial")
+TOPICS = (
+    "concepts",
+    "faq",
+    "index",
+    "large-bodies",
+    "operations",
+    "schedules",
+    "tasks",
+    "testing",
+    "topics",
+    "tutorial",
+)
 REWRITTEN = [
     ROOT / "README.md",
     *(DOCS / f"{topic}.md" for topic in TOPICS),
