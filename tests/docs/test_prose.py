@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-coming-from comparison concepts faq index large-bodies operations pipelines schedules spark tasks testing topics
-tutorial
+coming-from comparison concepts faq index large-bodies operations pipelines scaling schedules spark tasks testing
+topics tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",
@@ -24,7 +24,7 @@ REWRITTEN = [
 
 MOST_WORDS = 35
 PARSER = MarkdownIt().enable("table")
-END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z`(\"]|shardq\b)")
+END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
 CLAUSE = re.compile(r"(What|Who|Whoever|Whatever|Nobody|Somebody|Everybody)\b")
 REPLACED = re.compile(
     r"\b("
