@@ -183,7 +183,7 @@ class QueueContext(msgspec.Struct, frozen=True):
 
     name: str
     store: Store
-    joiner: SettleGroupCommit  # for what is settled, in place of the store
+    settle_commit: SettleGroupCommit  # for what is settled, in place of the store
     retry: Retry
     live: LiveSettings
     placement: Placement
@@ -192,7 +192,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     counters: Counters
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
-    fullness: QueueUsage
+    usage: QueueUsage
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
     events: EventWriter[QueueContext]
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
@@ -236,7 +236,7 @@ class QueueContexts:
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
         self.store = store
-        self.joiner = SettleGroupCommit(store, self.retry.check_open)
+        self.settle_commit = SettleGroupCommit(store, self.retry.check_open)
         self.events = EventWriter(write_events)
         self._logs: dict[tuple[str, str], Log] = {}
         self._ids = BundleIds()
@@ -262,7 +262,7 @@ class QueueContexts:
         context = QueueContext(
             name=name,
             store=self.store,
-            joiner=self.joiner,
+            settle_commit=self.settle_commit,
             retry=self.retry,
             live=LiveSettings(self.store, self.retry, name),
             placement=Placement(name),
@@ -271,7 +271,7 @@ class QueueContexts:
             counters=self.counters,
             hooks=self._hooks,
             sibling=self.of,
-            fullness=QueueUsage(self.store, self.retry, name),
+            usage=QueueUsage(self.store, self.retry, name),
             make_room=self._make_room,
             events=self.events,
             logs=self._logs,

@@ -4,8 +4,9 @@ The consumers of the queue run its background jobs. A job is the name of a sched
 relayed. A queue without jobs pays nothing for that: its consumers read the record anyway. Nothing here knows what a
 job does.
 
-Whoever stores settings stores them without the mark. So every change of a queue's settings is a use of it, and the mark
-is a part of what a sweep has to find unchanged when it deletes the queue.
+A queue that is found unused is marked with the moment. Whoever stores settings stores them without the mark. So every
+change of a queue's settings is a use of it, and the mark is a part of what a sweep has to find unchanged when it
+deletes the queue.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from shardq.storage.requests import QueueRecord
 
 __all__ = ["jobs_of", "marked", "unused_since", "with_jobs"]
 
-_FIELD = "duties"
+_FIELD = "duties"  # the name of jobs in stored records
 
 
 class _BackgroundJobs(msgspec.Struct, frozen=True):
-    jobs: tuple[str, ...] = msgspec.field(default=(), name="duties")
+    jobs: tuple[str, ...] = msgspec.field(default=(), name=_FIELD)
 
 
 _background_jobs = msgspec.json.Decoder(_BackgroundJobs)
@@ -30,7 +31,7 @@ _background_jobs = msgspec.json.Decoder(_BackgroundJobs)
 
 def jobs_of(record: QueueRecord) -> tuple[str, ...]:
     """The names of the jobs that the queue's consumers run."""
-    return _background_jobs.decode(record.settings).jobs if b'"duties"' in record.settings else ()
+    return _background_jobs.decode(record.settings).jobs if f'"{_FIELD}"'.encode() in record.settings else ()
 
 
 def with_jobs(settings: bytes, jobs: Sequence[str]) -> bytes:

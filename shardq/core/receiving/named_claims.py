@@ -41,7 +41,7 @@ from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.operations import KEEP
-from shardq.core.settling.settle import give_back_selected, settle
+from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, ClaimedSlice, Span
@@ -198,7 +198,7 @@ class NamedClaims:
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = places_of(map(Taken.of, kept))
-        give_back_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
+        release_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
 
 
 def _is_readable(piece: HeldSlice) -> bool:

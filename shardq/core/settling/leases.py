@@ -101,8 +101,8 @@ class LeaseKeeper:
     ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
-    def __init__(self, settlement: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
-        self._settlement, self._retry, self._lease = settlement, retry, lease
+    def __init__(self, engine: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
+        self._engine, self._retry, self._lease = engine, retry, lease
         self._paced_by = lease()
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
@@ -159,7 +159,7 @@ class LeaseKeeper:
             ]
         try:
             with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
-                self._settlement.keep([selection for selection in selections if selection.positions], lease)
+                self._engine.keep([selection for selection in selections if selection.positions], lease)
         except Closed:  # the client is, so nobody can settle them any more
             self._stopped.set()
         except ShardqError as error:

@@ -49,12 +49,12 @@ def ack_receipts(
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
     """Give messages back, deliverable again after so many seconds."""
-    _settlement(context).release(_unread(_parsed(context, receipts)), delay)
+    _engine(context).release(_unread(_parsed(context, receipts)), delay)
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
     """Hold messages for so many seconds from now on."""
-    _settlement(context).extend(_unread(_parsed(context, receipts)), seconds)
+    _engine(context).extend(_unread(_parsed(context, receipts)), seconds)
 
 
 def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
@@ -65,10 +65,10 @@ def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason:
     found, failures = _read(context, _parsed(context, receipts))
     known = [each.selection for each in found if each.selection.held.known]
     with _telling_unread(failures, context, "dead-lettered"):
-        _settlement(context).dead_letter(known, reason)
+        _engine(context).dead_letter(known, reason)
 
 
-def _settlement(context: QueueContext) -> SettleEngine:
+def _engine(context: QueueContext) -> SettleEngine:
     return SettleEngine(context, BYTES, by_receipt=True)
 
 

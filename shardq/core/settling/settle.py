@@ -36,8 +36,8 @@ from shardq.storage.requests import (
 __all__ = [
     "SettleRun",
     "by_shard",
-    "give_back_selected",
-    "give_back_unseen",
+    "release_selected",
+    "release_uncounted",
     "settle",
     "spans_of",
 ]
@@ -68,7 +68,7 @@ def settle(
             blocks=operation.blocks,
         )
     elif operation.state is SettleState.RELEASED and operation.policy is None:
-        request = Release(shard, spans, duration, started=not operation.unseen)
+        request = Release(shard, spans, duration, started=not operation.uncounted)
     else:
         live = context.live
         if operation.keeps and live.timer() > live.read_again_at:
@@ -77,7 +77,7 @@ def settle(
         request = Acknowledge(shard, spans, keep, moved=operation.policy is not None and append is None)
         if append is not None:
             request = Forward(request, append, in_place=operation.in_place)
-    return context.retry.ask(context.joiner.settle, request)
+    return context.retry.ask(context.settle_commit.settle, request)
 
 
 def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
@@ -332,16 +332,16 @@ class SettleRun(msgspec.Struct, eq=False):
                 selection.held.failed = selection.held.failed.union(selection.positions)
 
 
-def give_back_unseen(context: QueueContext, held: Iterable[HeldSlice]) -> None:
+def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
     """Give back messages that were handed to nobody, in their places and without a delivery. Lost ones are ignored.
 
     Raises the errors of shards that failed.
     """
-    give_back_selected(context, [piece.select() for piece in held])
+    release_selected(context, [piece.select() for piece in held])
 
 
-def give_back_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
-    """Like :func:`give_back_unseen`, for some of the messages of slices."""
+def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
+    """Like :func:`release_uncounted`, for some of the messages of slices."""
     settling = SettleRun(context, GIVE_BACK).run(selections)
     if settling.failures:
         raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
