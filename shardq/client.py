@@ -256,7 +256,8 @@ class Client(Closing):
         """A client whose every request is part of the application's own transaction, on the application's connection.
 
         On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
-        has begun; on a MongoDB replica set the pymongo ``ClientSession`` on which it was started. What is sent, acked
+        has begun; on PostgreSQL the :class:`psycopg.Connection`, or that of SQLAlchemy or Django above it; on a MongoDB
+        replica set the pymongo ``ClientSession`` on which it was started. What is sent, acked
         or moved by the answer is done when the application commits, and never when it rolls back. Messages that another
         client has received are acked and released by their receipts. The block does not end the transaction. It is used
         by one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
@@ -266,7 +267,8 @@ class Client(Closing):
         No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
         connection has no transaction or is to another storage, and SchemaMismatch. On MongoDB it raises
         UnsupportedByStore for keys, groups, large bodies and receiving too; and errors after which all is to be done
-        again carry the driver's labels, so that ``with_transaction()`` does it again.
+        again carry the driver's labels, so that ``with_transaction()`` does it again. On PostgreSQL
+        receiving is refused.
 
         >>> import sqlite3
         >>> client = shardq.connect(url)
@@ -285,8 +287,8 @@ class Client(Closing):
         if not self._store.capabilities.transactions:
             raise UnsupportedByStore(
                 f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
-                "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, or a "
-                "MongoDB replica set (of one member at least), beside the application's own data"
+                "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, "
+                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)
@@ -340,20 +342,20 @@ def check_client(client: object) -> None:
         )
 
 
-def _attend(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
-    """Attend to a duty of a queue: a topic that is to be relayed, or a schedule."""
-    if duty.startswith(_TOPICS):
-        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a duty
+def _attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
+    """Attend to a background job of a queue: a topic that is to be relayed, or a schedule."""
+    if job.startswith(_TOPICS):
+        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a background job
 
-        return relay_beside(contexts, context, duty)
+        return relay_beside(contexts, context, job)
     from shardq.schedules import keep_going  # noqa: PLC0415 - as above
 
-    return keep_going(context, duty)
+    return keep_going(context, job)
 
 
-def _dismiss(contexts: QueueContexts, duty: str) -> None:
-    """Remove what a duty of a queue that is gone stands for: a schedule."""
-    if not duty.startswith(_TOPICS):
+def _dismiss(contexts: QueueContexts, job: str) -> None:
+    """Remove what a background job of a queue that is gone stands for: a schedule."""
+    if not job.startswith(_TOPICS):
         from shardq.schedules import forget  # noqa: PLC0415 - as above
 
-        forget(contexts, duty)
+        forget(contexts, job)

@@ -19,8 +19,8 @@ from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.receiving.several_queues import QueueScheduler, StrictOrder
+from shardq.core.settling.engine import MAX_LEASE_SECONDS, SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
-from shardq.core.settling.settlement import MAX_LEASE_SECONDS, Settlement
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import COUNT, HeldSlice, first_of
 from shardq.message import Message
@@ -57,7 +57,7 @@ class Consumer(Closing):
         self,
         contexts: Sequence[QueueContext],
         *,
-        turns: Callable[[], QueueScheduler] | None = None,
+        scheduler: Callable[[], QueueScheduler] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -72,12 +72,16 @@ class Consumer(Closing):
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
         self._context = first = contexts[0]
-        turns = turns or partial(StrictOrder, [first.name])
+        scheduler = scheduler or partial(StrictOrder, [first.name])
         self._receiving = Receiving(
-            contexts, identity, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns()
+            contexts,
+            identity,
+            visibility_timeout=visibility_timeout,
+            ahead=prefetch > 0,
+            scheduler=scheduler(),
         )
         self._codec, self._contexts = codec, {context.name: context for context in contexts}
-        self._settlements = {context.name: self._settlement(context) for context in contexts}
+        self._engines = {context.name: self._engine(context) for context in contexts}
         self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
@@ -86,7 +90,7 @@ class Consumer(Closing):
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
             Prefetcher(
-                contexts, self._receiving, self._settlement, prefetch, turns(), leaves=lambda: self._stopped
+                contexts, self._receiving, self._engine, prefetch, scheduler(), leaves=lambda: self._stopped
             )
             if prefetch
             else None
@@ -139,7 +143,7 @@ class Consumer(Closing):
         """
         held = self._receive_to_pop(1, wait)
         if held and held[0].finished:
-            return Message(held[0], 0, self._codec, self._settlements[held[0].shard.queue])
+            return Message(held[0], 0, self._codec, self._engines[held[0].shard.queue])
         batch = self._acked(held)
         return batch[0] if batch else None
 
@@ -219,17 +223,17 @@ class Consumer(Closing):
     def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] | None = None) -> Batch:
         """What was received as a batch; all of it is of one queue."""
         queue = held[0].shard.queue if held else self._context.name
-        return Batch(held, self._settlements[queue], acking)
+        return Batch(held, self._engines[queue], acking)
 
-    def _settlement(self, context: QueueContext) -> Settlement:
-        return Settlement(context, self._codec, self._receiving.queues[context.name].reader.changed)
+    def _engine(self, context: QueueContext) -> SettleEngine:
+        return SettleEngine(context, self._codec, self._receiving.queues[context.name].reader.changed)
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
-        settlement, claims = Settlement(self._contexts[queue], self._codec), self._receiving.queues[queue]
-        return LeaseKeeper(settlement, self._context.retry, lambda: claims.known_lease)
+        engine, claims = SettleEngine(self._contexts[queue], self._codec), self._receiving.queues[queue]
+        return LeaseKeeper(engine, self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
-        self._settlements[held[0].shard.queue].give_back([piece.select() for piece in held])
+        self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None] | None:
         """What an ack of the batch begins: only a full one says that more is due."""

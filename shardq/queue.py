@@ -161,7 +161,7 @@ class Queue:
     def trace(self, message_id: str) -> list[Event]:
         """What became of a message, as far as its queue has kept it: the events, in order. Raises InvalidReceipt.
 
-        The queue keeps them for the time of its setting ``events``. Events of before and after a move are one story,
+        The queue keeps them for the time of its setting ``events``. Events of before and after a move are one trace,
         by whichever id it is asked for. They are written a moment after what they tell of, which this waits for only if
         it was done by the same client. What a process had not written when it died is missing.
         """

@@ -69,8 +69,8 @@ def consumer_of(
 ) -> Consumer:
     """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
     contexts = [queue._context for queue in queues]
-    turns = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
-    turns()  # which checks them
+    scheduler = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
+    scheduler()  # which checks them
     for context in contexts:
         if context.store is not contexts[0].store:
             raise InvalidSetting(
@@ -78,7 +78,7 @@ def consumer_of(
             )
     return Consumer(
         contexts,
-        turns=turns,
+        scheduler=scheduler,
         codec=codec,
         name=name,
         visibility_timeout=visibility_timeout,
@@ -164,7 +164,7 @@ def count_deliveries(consumer: Consumer, batch: Batch) -> None:
     held = [each for each in in_states(batch._selections, SettleState.OPEN) if not each.held.started]
     if held:
         lease = consumer._receiving.lease_of([each.held for each in held])
-        consumer._settlements[held[0].held.shard.queue].start(held, lease)
+        consumer._engines[held[0].held.shard.queue].start(held, lease)
 
 
 def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:

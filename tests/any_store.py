@@ -17,6 +17,7 @@ __all__ = ["any_url", "connect_any", "name"]
         "url",
         pytest.param("cassandra_url", marks=pytest.mark.server),
         pytest.param("replica_set_url", marks=pytest.mark.server),
+        pytest.param("postgresql_url", marks=pytest.mark.server),
     ]
 )
 def any_url(request: pytest.FixtureRequest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.alike_appends import alike_appends
 from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
+from tests.postgresql_server import postgresql_url
 from tests.redis_server import guarded_redis, own_redis, redis_url
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
@@ -31,6 +32,7 @@ __all__ = [
     "mongodb_url",
     "narrow_cassandra_url",
     "own_redis",
+    "postgresql_url",
     "redis_url",
     "replica_set_url",
 ]
@@ -104,7 +106,9 @@ for number, handler in (
 def pytest_configure(config: pytest.Config) -> None:
     """Let the processes of this run share servers that end with it. CI leaves no store out."""
     config.pluginmanager.register(tests.gate)
-    missing = [name for name in ("cassandra", "pymongo", "pyspark", "redis") if find_spec(name) is None]
+    missing = [
+        name for name in ("cassandra", "psycopg", "pymongo", "pyspark", "redis") if find_spec(name) is None
+    ]
     if missing and os.environ.get("CI"):
         raise pytest.UsageError(f"CI tests every store: install {', '.join(missing)}")
     folder = begin_lasting_servers()
@@ -135,12 +139,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     in_docker = docker_answers()
     contracts: set[tuple[object, ...]] = set()
+    spared: list[pytest.Item] = []
     for item in items:
         if item.get_closest_marker("server"):
             item.add_marker(
                 pytest.mark.no_cover
             )  # it runs what those on SQLite run, and a store that is not measured
-        if _is_long(item) or _is_further_variant(item, contracts):
+        is_further = _is_further_variant(item, contracts)
+        if is_further and "[standalone" in item.name:
+            spared.append(item)  # the replica set runs each variant
+        if is_further or _is_long(item):
             item.add_marker(pytest.mark.long)
         if item.name.startswith(HISTORIES):
             item.add_marker(pytest.mark.timeout(900))
@@ -149,6 +157,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(f"spark {half}"))
         elif in_docker and item.get_closest_marker("server") and "cassandra" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cassandra"))
+    _deselect(config, items, spared)
     _without_other_parts(config, items)
     # What has a time limit of its own takes longest. What waits for servers comes before what keeps a core busy, so
     # that these go on beside each other.
@@ -165,9 +174,14 @@ def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> Non
     if part is not None:
         long = [item for item in items if item.get_closest_marker("long")]
         long.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-        others = set(long) - set(long[part::PARTS])
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
+        _deselect(config, items, set(long) - set(long[part::PARTS]))
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], others: Collection[pytest.Item]) -> None:
+    """Leave out tests, and let pytest count them."""
+    left_out = set(others)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def _is_long(item: pytest.Item) -> bool:
@@ -184,7 +198,8 @@ def _is_further_variant(item: pytest.Item, contracts: set[tuple[object, ...]]) -
     """Tell whether a contract comes again on a server, with other parameters. Notes the first of each."""
     if item.path.parent.name != "conformance" or item.get_closest_marker("server") is None:
         return False
-    contract = (item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name))
+    name, server = getattr(item, "originalname", item.name), "[standalone" in item.name
+    contract = (item.path, getattr(item, "cls", None), name, server)
     is_further = contract in contracts
     contracts.add(contract)
     return is_further

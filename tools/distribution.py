@@ -29,7 +29,7 @@ print("shardq", shardq.__file__)
 NEEDED_BY_TESTS = (
     "tests/conftest.py",
     "tools/servers/mongodb.py",
-    "docs/guide.md",
+    "docs/guide/index.md",
     "Makefile",
     "CONTRIBUTING.md",
     "budgets.toml",

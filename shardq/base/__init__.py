@@ -1,1 +1,1 @@
-"""What every layer uses: names of shards and messages, clocks, locks, and texts for people."""
+"""Small parts that every layer may use: names of shards and messages, clocks, locks, and texts for people."""

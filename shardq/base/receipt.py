@@ -50,6 +50,10 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
             raise InvalidReceipt(f"message {text} is of queue {name!r}, not of {queue!r}: ask that queue")
         return cls(Shard(name, int(time_shard), int(number)), bytes.fromhex(bundle_id), int(position))
 
+    def after(self, number: int) -> MessageId:
+        """The id of the message so many positions behind this one in its bundle."""
+        return MessageId(self.shard, self.bundle_id, self.position + number)
+
 
 class Receipt(msgspec.Struct, frozen=True, order=True):
     """A message id, and the token of the claim that holds the message. As text it can be sent to another process."""

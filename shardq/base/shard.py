@@ -1,4 +1,4 @@
-"""The name of a shard: ``<queue>:<time shard>:<shard>``."""
+"""Shards: their names, the shards of groups, and which names a queue may have."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The engine: sending, receiving, settling, limits, sharding, large bodies, logs and what they share."""
+"""The policy, once for all stores: sending, receiving, settling, limits, sharding, large bodies and logs."""

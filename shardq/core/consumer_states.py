@@ -12,13 +12,13 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.shard import Shard
 from shardq.base.texts import shown
 from shardq.core.browsing import PAGE_MESSAGES, slices
-from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity, holder_id
+from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
-from shardq.core.settling.settle import Settling
+from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
@@ -118,7 +118,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
                 for piece in pieces
                 if piece.started is started
             ]
-            settling = Settling(context, operation, details=EventDetails("evicted")).run(wanted)
+            settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
                 raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
@@ -143,7 +143,7 @@ def _selection(shard: Shard, piece: StoredSlice) -> Selection:
 
 
 def _known_as(name: str, identity: str = "") -> ConsumerIdentity:
-    """A consumer of which no more is known: an older client enlisted it, or it was closed and still holds something."""
+    """A consumer of which no more is known: of an older client, or closed while it holds something."""
     return ConsumerIdentity(name, identity, "", 0, 0)
 
 
@@ -153,7 +153,7 @@ def _state(
     lease = identity.lease or microseconds(context.settings.visibility_timeout)
     now = context.store.now()
     renewed = min(now, held.until - lease) if held.messages else 0
-    last_seen = max(enlisted_until - ENLIST_LIFETIME, renewed)
+    last_seen = max(enlisted_until - REGISTRATION_LIFETIME, renewed)
     alive = now < enlisted_until or (bool(held.messages) and now < renewed + max(lease // 2, 1))
     return ConsumerState(
         id=identity.id,

@@ -121,7 +121,7 @@ class Schedules:
             ),
         )
         _check(context, name, plan)
-        if len(context.live.duties) >= _MOST and name not in context.live.duties:
+        if len(context.live.jobs) >= _MOST and name not in context.live.jobs:
             raise InvalidSetting(
                 f"queue {queue!r} has {_MOST} schedules: delete some, or send to another queue"
             )
@@ -146,7 +146,7 @@ class Schedules:
         if queue is None:
             names = self._plans.names()
         else:
-            names = tuple(name for name in self._contexts.of(queue).live.duties if name.startswith(FOLDER))
+            names = tuple(name for name in self._contexts.of(queue).live.jobs if name.startswith(FOLDER))
         found = [seen for name in sorted(names) if (seen := self._plans.load(name)) is not None]
         chosen = [seen for seen in found if queue in (None, seen.plan.queue) and self._lives(seen)]
         return tuple(seen.plan.shown(id_of(seen.record.name)) for seen in chosen)
@@ -221,7 +221,7 @@ class Schedules:
     def _lives(self, seen: Seen) -> bool:
         """True when the queue of the schedule is there and names it."""
         try:
-            return seen.record.name in self._contexts.of(seen.plan.queue).live.duties
+            return seen.record.name in self._contexts.of(seen.plan.queue).live.jobs
         except QueueNotFound:
             return False
 

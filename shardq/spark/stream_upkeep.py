@@ -1,4 +1,4 @@
-"""What a stream does beside its messages: leases, duties, its backlog, and its checkpoint.
+"""What a stream does beside its messages: leases, background jobs, its backlog, and its checkpoint.
 
 Spark writes ``offsets/N`` before batch N begins, with a line for the end of each source, and ``commits/N`` when the
 batch is done. It tells a source of a commit only when it plans the batch after it.

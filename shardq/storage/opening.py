@@ -45,6 +45,8 @@ _OWN = {
         "memory": "shardq.storage.sqlite.memory:open_memory",
         "mongodb": "shardq.storage.mongodb.url:open_mongodb",
         "mongodb+srv": "shardq.storage.mongodb.url:open_mongodb",
+        "postgres": "shardq.storage.postgresql.url:open_postgresql",
+        "postgresql": "shardq.storage.postgresql.url:open_postgresql",
         "sqlite": "shardq.storage.sqlite.url:open_sqlite",
     },
     _LINES: {
@@ -53,7 +55,7 @@ _OWN = {
     },
 }
 _OF_ONE_PROCESS = {"memory"}
-_ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv"}
+_ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv", "postgres", "postgresql"}
 _OPTION = "signals="
 _LEAST_TO_CONNECT, _MOST_TO_CONNECT = 2.0, 10.0  # seconds; a busy server needs the least, too
 

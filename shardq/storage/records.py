@@ -12,11 +12,11 @@ from shardq.base.shard import Shard
 __all__ = ["REMEMBERED", "QueueRecord", "Registration", "Registrations", "SeenConsumer"]
 
 REMEMBERED = 12 * 3600 * 1_000_000
-"""For how long a consumer is known that is live no longer and did not resign: it may still hold messages."""
+"""For how long a consumer is known that is live no longer and did not deregister: it may still hold messages."""
 
 
 class SeenConsumer(msgspec.Struct, frozen=True, order=True):
-    """A consumer of a queue that did not resign."""
+    """A consumer of a queue that did not deregister."""
 
     consumer: str
     until: int  # it is live before this moment
@@ -37,12 +37,12 @@ class QueueRecord(msgspec.Struct, frozen=True):
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
+    """What a consumer has to know of a queue, as the store has it when the consumer is registered there."""
 
     record: QueueRecord
     consumers: tuple[str, ...]  # the live ones, sorted
     shards: tuple[Shard, ...]  # the shard directory
 
 
-Registrations: TypeAlias = "tuple[Registration | None, ...]"
+Registrations: TypeAlias = tuple[Registration | None, ...]
 """Of a consumer in several queues, in their order: None for a queue that does not exist."""

@@ -282,9 +282,9 @@ class Store(KeyRegister, Protocol):
         """Count the consumer no longer among the live ones, and forget it."""
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Every consumer of the queue that is enlisted, sorted; none for a queue that does not exist.
+        """Every consumer of the queue that is registered, sorted; none for a queue that does not exist.
 
-        It MUST tell of one that is live no longer for `REMEMBERED` from then on, unless it resigned.
+        It MUST tell of one that is live no longer for `REMEMBERED` from then on, unless it deregistered.
         """
 
     def listen(self, wake: Callable[[], None]) -> Listener:

@@ -99,7 +99,7 @@ def expire_caches(*opened: Opened) -> None:
     """
     for context in _all_contexts(opened):
         context.live.accept(None)
-        context.fullness.forget()
+        context.usage.forget()
 
 
 def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
@@ -110,12 +110,12 @@ def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
     one that tells less than time.monotonic() keeps what is cached by now.
     """
     for context in _all_contexts(opened):
-        context.live.timer = context.fullness.timer = timer
+        context.live.timer = context.usage.timer = timer
     for each in opened:
         if isinstance(each, Consumer):
             receiving = each._receiving
             receiving.timer = receiving._probing.timer = timer
-            receiving._left_out.timer = receiving._sweeping.timer = timer
+            receiving._failed.timer = receiving._sweeping.timer = timer
             for queue in receiving.queues.values():
                 queue.upkeep.timer = timer
             if each._prefetcher is not None:
@@ -130,7 +130,7 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
     joining: GroupCommit[Any, Any] = (
-        opened._contexts.joiner.joining if isinstance(opened, Client) else opened._joining
+        opened._contexts.settle_commit.joining if isinstance(opened, Client) else opened._joining
     )
     return joining.waiting()
 
@@ -177,15 +177,15 @@ def claims_of(held: Batch | Message | Permit) -> list[HeldSlice]:
 
 def settle_through(batch: Batch, queue: Queue) -> None:
     """Let a batch be settled by the client of another view of its queue, such as one whose store fails."""
-    settlement: Any = batch._settler
-    settlement._context = queue._context
+    engine: Any = batch._settler
+    engine._context = queue._context
 
 
 def keep_lease(held: Batch | Message, seconds: float) -> None:
     """Extend leases as the thread of ``keep_leases`` does: a lost one is noted, and not raised."""
-    settlement: Any = held._settler
+    engine: Any = held._settler
     selections = held._open if isinstance(held, Batch) else [held._selection]
-    settlement.keep(selections, microseconds(seconds))
+    engine.keep(selections, microseconds(seconds))
 
 
 def claim_thread(consumer: Consumer) -> Thread | None:

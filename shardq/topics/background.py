@@ -1,7 +1,8 @@
 """Relaying beside consumers and publishers: one thread for each topic that a client has opened.
 
-The record of the queue names this as a duty of its consumers (:mod:`shardq.core.context.queue_records`). So workers
-of a pool, and consumers of several queues, which know of no topic, have it relayed by a thread of their process.
+The record of the queue names this as a background job of its consumers (:mod:`shardq.core.context.queue_records`). So
+workers of a pool, and consumers of several queues, which know of no topic, have it relayed by a thread of their
+process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shardq.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
-from shardq.topics.names import topic_of_duty
+from shardq.topics.names import topic_of_job
 from shardq.topics.relay import Relay
 
 __all__ = ["Background", "background_of", "relay_beside"]
@@ -170,9 +171,9 @@ _AGAIN_SECONDS = 30.0
 _SERVED_SECONDS = 90.0
 
 
-def relay_beside(contexts: QueueContexts, context: QueueContext, duty: str) -> int:
+def relay_beside(contexts: QueueContexts, context: QueueContext, job: str) -> int:
     """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
-    name = topic_of_duty(duty)
+    name = topic_of_job(job)
     if name is not None and contexts.outside is None:
         background_of(contexts, name).get().serve_for(_SERVED_SECONDS)
     return context.store.now() + microseconds(_AGAIN_SECONDS)

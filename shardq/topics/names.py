@@ -19,14 +19,14 @@ __all__ = [
     "TopicExists",
     "TopicNotFound",
     "check_name",
-    "duty_of",
     "folder_of",
     "is_of_subscription",
+    "job_of",
     "log_of",
     "queue_of",
     "state_of",
     "topic_in",
-    "topic_of_duty",
+    "topic_of_job",
 ]
 
 
@@ -98,12 +98,12 @@ def topic_in(queue: str) -> str | None:
     return found.group(1) if found else None
 
 
-def duty_of(topic: str) -> str:
+def job_of(topic: str) -> str:
     """What the consumers of a subscription look after: that the topic is relayed. No record has this name."""
     return f"{folder_of(topic)}relay"
 
 
-def topic_of_duty(duty: str) -> str | None:
-    """The topic that is to be relayed; None where the duty is another one."""
-    found = _DUTY.fullmatch(duty)
+def topic_of_job(job: str) -> str | None:
+    """The topic that is to be relayed; None where the background job is another one."""
+    found = _DUTY.fullmatch(job)
     return found.group(1) if found else None

@@ -12,7 +12,7 @@ from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_lifecycle import create_queue
-from shardq.core.settling.settlement import MAX_LEASE_SECONDS
+from shardq.core.settling.engine import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
@@ -27,8 +27,8 @@ from shardq.topics.names import (
     SubscriptionNotFound,
     TopicNotFound,
     check_name,
-    duty_of,
     folder_of,
+    job_of,
     log_of,
     queue_of,
 )
@@ -266,7 +266,7 @@ class Topic:
         """A new queue, for a subscription; None when it was dropped at once, as the state does not name it yet."""
         try:
             context = create_queue(self._contexts, queue, settings, exist_ok=False)
-            context.live.assign(duty_of(self.name))
+            context.live.assign(job_of(self.name))
         except QueueNotFound:
             return None
         return context

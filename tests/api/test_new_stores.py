@@ -19,7 +19,10 @@ __all__ = ["any_url"]
 def new(any_url: str) -> Iterator[Client]:
     """A client of a store that nobody has used."""
     path = urlsplit(any_url).path
-    with shardq.connect(any_url.replace(path, f"{path}_nobody_uses")) as client:
+    new = any_url.replace(path, f"{path}_nobody_uses")
+    if any_url.startswith("postgresql:"):  # which makes no database
+        new = f"{any_url}?schema=nobody_uses"
+    with shardq.connect(new) as client:
         yield client
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, get_args
 
 import pytest
 
 import shardq
 from shardq.base.clock import SystemClock
+from shardq.core.logs.event_log import SETTLES, EventKind
+from shardq.core.settling import operations
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Fenced, Forward
 from shardq.storage.store import Store
@@ -538,3 +540,11 @@ def test_a_client_remembers_few_logs_and_writes_on_to_all(
     assert len(context_of(queues[0]).logs) <= 3
     for queue in queues:
         assert kinds(queue.trace(send(queue))) == ["sent"]
+
+
+def test_traces_know_the_event_of_every_settle_operation() -> None:
+    all_of_them = [each for each in vars(operations).values() if isinstance(each, operations.SettleOperation)]
+    assert len(all_of_them) > 10
+    told = {event: each for each in all_of_them for event in (each.event, each.event_if_delayed) if event}
+    assert told.keys() <= set(get_args(EventKind))
+    assert {event for event, each in told.items() if not each.keeps_open} <= SETTLES

@@ -11,7 +11,7 @@ from msgspec import structs
 
 import shardq
 from shardq.base.clock import to_datetime
-from shardq.core.settling.settlement import Settlement
+from shardq.core.settling.engine import SettleEngine
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from tests.defective_stores.claims import FinishingStore
@@ -236,7 +236,7 @@ def test_a_dead_letter_tells_how_often_it_was_delivered_however_often_it_was_tri
         clock.advance(6)
         for _ in range(3):
             with monkeypatch.context() as patch, pytest.raises(shardq.QueueNotFound):
-                patch.setattr(Settlement, "move", _without_a_target)
+                patch.setattr(SettleEngine, "move", _without_a_target)
                 consumer.receive(10)
         # When they can be
         assert len(consumer.receive(10)) == 0

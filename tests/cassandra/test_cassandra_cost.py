@@ -197,15 +197,15 @@ def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: Cassan
             store.incarnations.forget(name)
 
     register_consumer()
-    # When it enlists, glances and looks
+    # When it registers, glances and looks
     forget()
     assert requests_of(store, register_consumer) == 3 + 2
     assert requests_of(store, look(glance=True)) == 1
     forget()
     assert requests_of(store, look(glance=False)) <= 1 + 4 * 4 + 3  # ready rows of some priorities apart
     # Then it is told of each
-    *_, enlisted, glanced, looked = told
-    assert [each and (each.record.name, each.consumers, each.shards) for each in enlisted] == [
+    *_, registered, glanced, looked = told
+    assert [each and (each.record.name, each.consumers, each.shards) for each in registered] == [
         *((name, ("me",), (Shard(name, 0, 3),)) for name in names),
         None,
     ]

@@ -54,7 +54,7 @@ class MongoTransaction(ApplicationTransaction):
 class MongoHarness(StoreHarness):
     real_time = True
     time_scale = 0.05
-    examples = 13  # on each of a single server and a replica set
+    examples = 7  # on each of a single server and a replica set
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)

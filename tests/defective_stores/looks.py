@@ -163,7 +163,7 @@ class ForgetsTheDead(WrappedStore):
 
 
 class RemembersForEver(WrappedStore):
-    """Tells of all consumers that there ever were, those that resigned too."""
+    """Tells of all consumers that there ever were, those that deregistered too."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

@@ -17,8 +17,8 @@ from shardq.base.shard import group_shard
 from shardq.codec import BYTES
 from shardq.core.receiving.claim_entries import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.receipts import dead_letter_receipts
-from shardq.core.settling.settlement import Settlement
 from shardq.settings import OnDeadLetter
 from shardq.storage.abilities import Settle
 from shardq.storage.bundle_id import made_at
@@ -255,7 +255,7 @@ def test_what_blocks_is_neither_acked_nor_delivered_again_by_its_named_claim(
 
     def take() -> dict[bytes, shardq.Message]:
         held = claims().take(claim, 10, owner="test", strict=False).held
-        settlement = Settlement(context_of(queue), BYTES)
+        settlement = SettleEngine(context_of(queue), BYTES)
         messages = [message for piece in held for message in settlement.messages(piece.select())]
         return {message.body: message for message in messages if message.group == "a"}
 

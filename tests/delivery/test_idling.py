@@ -14,7 +14,7 @@ from msgspec import structs
 
 import shardq
 from shardq.base.shard import Shard
-from shardq.core.context.identity import ENLIST_LIFETIME
+from shardq.core.context.identity import REGISTRATION_LIFETIME
 from shardq.core.context.queue_context import REFRESH_SECONDS
 from shardq.core.context.retry import Retry
 from shardq.core.receiving import idling
@@ -96,7 +96,7 @@ def test_a_due_time_that_is_known_is_not_slept_through(due: float) -> None:
 
 
 def test_a_consumer_that_sleeps_its_longest_still_counts_as_live() -> None:
-    assert LONGEST_POLL_SECONDS * 1_000_000 * 1.5 <= ENLIST_LIFETIME
+    assert LONGEST_POLL_SECONDS * 1_000_000 * 1.5 <= REGISTRATION_LIFETIME
 
 
 def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_may_tell_of_other_shards() -> (

@@ -172,6 +172,7 @@ def test_a_message_that_is_larger_than_a_request_moves_alone(client: shardq.Clie
 
 STORES = [
     pytest.param(("replica_set_url", 40), marks=pytest.mark.server),
+    pytest.param(("postgresql_url", 40), marks=pytest.mark.server),
     pytest.param(("cassandra_url", 12), marks=pytest.mark.server),
 ]
 

@@ -447,7 +447,7 @@ def test_a_queue_that_cannot_be_read_costs_the_others_nothing(bench: Bench, meth
             assert method in (
                 "register_consumer",
                 "load_queue",
-            )  # messages come first, and enlisting tells of the settings too
+            )  # messages come first, and registering tells of the settings too
         others = [body for body in bodies if body[:1] != b"a"]
         assert sorted(others) == sorted(f"{queue}{number}".encode() for queue in "bc" for number in range(4))
         # And when it can be read again, it is

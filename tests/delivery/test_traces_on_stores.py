@@ -12,6 +12,7 @@ import shardq
 STORES = [
     "url",
     pytest.param("replica_set_url", marks=pytest.mark.server),
+    pytest.param("postgresql_url", marks=pytest.mark.server),
     pytest.param("cassandra_url", marks=pytest.mark.server),
 ]
 

@@ -36,7 +36,7 @@ class KilledQueues:
         self, scene: Scene, act: Callable[[Store, int], object], turn: int = 0
     ) -> Iterator[tuple[int, bool, Store]]:
         """Let clients die after more and more requests; gives the number of each, whether it died, and its heir."""
-        for each, requests in enumerate(scene.killer.every_third(MOST)):
+        for each, requests in enumerate(scene.killer.every_ninth(MOST)):
             killed = scene.killer.run(lambda store, each=each: act(store, each), requests)  # type: ignore[misc]
             heir = scene.harness.open()
             yield each, killed, heir

@@ -16,7 +16,7 @@ from typing import Any
 from shardq.storage.store import Store
 from shardq.testing import ApplicationTransaction
 
-__all__ = ["CassandraKiller", "Killer", "MongoKiller", "SqliteKiller"]
+__all__ = ["CassandraKiller", "Killer", "MongoKiller", "PostgresKiller", "SqliteKiller"]
 
 READING = frozenset(
     {"find", "getMore", "aggregate", "count", "listCollections", "listIndexes", "serverStatus"}
@@ -104,8 +104,64 @@ class SqliteKiller(Killer):
         act(self.harness.open())
 
 
-class MongoKiller(Killer):
-    """SIGKILL while the answer to a command that writes is on its way back."""
+class ServerKiller(Killer):
+    """SIGKILL while the answer to a request that writes is on its way back through a proxy."""
+
+    _proxy: Any
+
+    def run(self, act: Act, requests: int) -> bool:
+        if not requests:
+            return True
+        ready, go = os.pipe()
+        child = _start(lambda: (os.read(ready, 1), act(self._open())))
+        self._proxy.arm(requests - 1, carried_out=True, kill=child)
+        os.write(go, b"!")
+        killed = _was_killed(child)
+        os.close(ready)
+        os.close(go)
+        self._proxy.arm(-1)
+        return killed
+
+    @abstractmethod
+    def _open(self) -> Store:
+        """Open a store through the proxy."""
+
+    def close(self) -> None:
+        self._proxy.close()
+        self.harness.close()
+
+
+class PostgresKiller(ServerKiller):
+    """Kills clients of PostgreSQL."""
+
+    turn = 1
+
+    def __init__(self, url: str) -> None:
+        from shardq.storage.postgresql.url import parse
+        from tests.conformance.test_postgresql import PostgresHarness
+        from tests.postgresql.lossy_proxy import READING, PostgresProxy
+
+        self.harness = PostgresHarness(url)
+        server = self.harness.address.hosts[0]
+        host, port = server.split(":")
+        self._proxy = PostgresProxy(host, int(port), uncounted=READING)
+        proxied = url.replace(server, f"127.0.0.1:{self._proxy.port}")
+        options = f"schema={self.harness.schema}&prepare=false&sslmode=disable&gssencmode=disable"
+        self._address, _ = parse(f"{proxied}?{options}")
+
+    def _open(self) -> Store:
+        from shardq.storage.postgresql.store import PostgresStore
+
+        return PostgresStore(self._address, clock=self.harness.clock)
+
+    def _begin(self) -> Any:
+        from tests.conformance.test_postgresql import PostgresTransaction
+
+        return PostgresTransaction(self._address.conninfo, self.harness.schema)
+
+
+class MongoKiller(ServerKiller):
+    """Kills clients of MongoDB."""
 
     turn = 1
 
@@ -122,21 +178,11 @@ class MongoKiller(Killer):
         # A transaction of a client that is gone stands in the way of others until the server gives it up.
         self._lifetime = self._end_transactions_after(3)
 
-    def run(self, act: Act, requests: int) -> bool:
+    def _open(self) -> Store:
         from shardq.storage.mongodb.store import MongoStore
         from shardq.storage.mongodb.url import parse
 
-        if not requests:
-            return True
-        ready, go = os.pipe()
-        child = _start(lambda: (os.read(ready, 1), act(MongoStore(parse(self._proxied)))))
-        self._proxy.arm(requests - 1, carried_out=True, kill=child)
-        os.write(go, b"!")
-        killed = _was_killed(child)
-        os.close(ready)
-        os.close(go)
-        self._proxy.arm(-1)
-        return killed
+        return MongoStore(parse(self._proxied))
 
     def _begin(self) -> Any:
         from pymongo import MongoClient
@@ -147,8 +193,7 @@ class MongoKiller(Killer):
 
     def close(self) -> None:
         self._end_transactions_after(self._lifetime)
-        self._proxy.close()
-        self.harness.close()
+        super().close()
 
     def _end_transactions_after(self, seconds: int) -> int:
         """Set it for the whole server, and return what held before: other tests share the server."""

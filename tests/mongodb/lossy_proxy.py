@@ -105,7 +105,7 @@ class LossyProxy:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _requests(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
-        while message := _message(client):
+        while message := self.read_request(client):
             if self._is_the_one(message):
                 if not self.carried_out:
                     self._fail()
@@ -114,21 +114,31 @@ class LossyProxy:
             server.sendall(message)
 
     def _responses(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
-        while message := _message(server):
+        while message := self.read_response(server):
             if lost.is_set():
                 self._fail()
                 return
             client.sendall(message)
 
     def _is_the_one(self, message: bytes) -> bool:
-        name = _command(message)
-        if (
-            name in self._uncounted or struct.unpack_from("<I", message, 16)[0] & 2
-        ):  # nobody waits for an answer
+        name = self.name_of(message)
+        if name is None or name in self._uncounted:
             return False
         with self._lock:
             self.commands.append(name)
             return len(self.commands) - 1 == self.fail_at
+
+    def read_request(self, client: socket.socket) -> bytes:
+        """Return the next request; empty at the end."""
+        return _message(client)
+
+    def read_response(self, server: socket.socket) -> bytes:
+        """Return the next answer, or a part of it; empty at the end."""
+        return _message(server)
+
+    def name_of(self, message: bytes) -> str | None:
+        """Return the name of a request's command; None where nobody waits for an answer."""
+        return None if struct.unpack_from("<I", message, 16)[0] & 2 else _command(message)
 
     def _fail(self) -> None:
         if self.kill is not None:
@@ -136,11 +146,12 @@ class LossyProxy:
 
 
 def _message(source: socket.socket) -> bytes:
-    head = _exactly(source, 16)
-    return head and head + _exactly(source, struct.unpack_from("<i", head)[0] - 16)
+    head = exactly(source, 16)
+    return head and head + exactly(source, struct.unpack_from("<i", head)[0] - 16)
 
 
-def _exactly(source: socket.socket, size: int) -> bytes:
+def exactly(source: socket.socket, size: int) -> bytes:
+    """Read so many bytes; empty where the other side has ended before."""
     parts = []
     while size:
         part = source.recv(min(size, 1 << 20))

@@ -340,7 +340,7 @@ def test_a_queue_that_is_created_again_twice_during_a_look_hides_nothing(
     client.close()
 
 
-def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request_of_its_enlistment(
+def test_a_consumer_counts_in_the_queue_that_is_created_again_before_any_request_of_its_registerment(
     store: MongoStore, mongodb_url: str, monkeypatch: pytest.MonkeyPatch, fresh: Shard, database: Database
 ) -> None:
     client, interruption = interrupted_client(mongodb_url, monkeypatch)

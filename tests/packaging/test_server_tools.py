@@ -11,7 +11,7 @@ import pytest
 TOOLS = Path(__file__).parents[2] / "tools" / "servers"
 
 
-@pytest.mark.parametrize("tool", ["cassandra", "elasticmq", "kafka", "mongodb", "redis_server"])
+@pytest.mark.parametrize("tool", ["cassandra", "elasticmq", "kafka", "mongodb", "postgresql", "redis_server"])
 def test_a_tool_has_help_without_any_package(tool: str) -> None:
     command = [sys.executable, "-S", str(TOOLS / f"{tool}.py"), "--help"]
     assert "usage:" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

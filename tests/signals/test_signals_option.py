@@ -53,11 +53,19 @@ def test_special_characters_of_a_password_arrive(url: str, login: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme", ["cassandra://127.0.0.1/shardq", "mongodb://127.0.0.1/shardq", "sqlite:///queue.db"]
+    "scheme",
+    [
+        "cassandra://127.0.0.1/shardq",
+        "mongodb://127.0.0.1/shardq",
+        "postgresql://127.0.0.1/db",
+        "sqlite:///queue.db",
+    ],
 )
 def test_every_store_has_signals_then(scheme: str) -> None:
     pytest.importorskip(
-        {"cassandra": "cassandra.query", "mongodb": "pymongo", "sqlite": "sqlite3"}[scheme.split(":")[0]]
+        {"cassandra": "cassandra.query", "mongodb": "pymongo", "postgresql": "psycopg", "sqlite": "sqlite3"}[
+            scheme.split(":")[0]
+        ]
     )
     assert store_of(f"{scheme}?signals=redis://localhost:1").capabilities.signals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
+SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url", "postgresql": "postgresql_url"}
 """Their fixtures."""
 
 on_every_store = pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Bench:
     def __init__(self, url: str, clock: ManualClock, *, across: bool) -> None:
         self.clock = clock
         self.gated = Gated(open_store(url, clock), across=across)
-        self.joiner = SettleGroupCommit(self.gated)
+        self.settle_commit = SettleGroupCommit(self.gated)
         self.gated.create_queue(QueueRecord("q", b"", 1))
         self.make = BundleFactory(self.gated.now)
         self.threads = ThreadPoolExecutor(16)
@@ -113,10 +113,10 @@ class Bench:
             "release": lambda: Release(shard, spans),
             "extend": lambda: Extend(shard, spans, 60_000_000),
         }
-        return self.joiner.settle(requests[verb]())
+        return self.settle_commit.settle(requests[verb]())
 
     def forward(self, span: Span, new: Bundle, to: Shard = OTHER) -> Fenced:
-        return self.joiner.settle(Forward(Acknowledge(SHARD, (span,)), Append(to, (new,))))
+        return self.settle_commit.settle(Forward(Acknowledge(SHARD, (span,)), Append(to, (new,))))
 
     def behind_another(self, verb: str, calls: Sequence[Callable[[], Fenced]]) -> list[Future[Fenced]]:
         """The calls, each in a thread, all of which wait while a first request of that verb is under way."""
@@ -133,7 +133,7 @@ class Bench:
     def wait_for(self, count: int) -> None:
         """Until so many callers wait, or have been through."""
         until = time.monotonic() + PATIENCE
-        while self.joiner.joining.waiting() < count:
+        while self.settle_commit.joining.waiting() < count:
             assert time.monotonic() < until
             time.sleep(0.001)
 
@@ -203,7 +203,7 @@ def test_other_shards_verbs_and_leases_go_by_themselves(bench: Bench) -> None:
     assert bench.settle("acknowledge", elsewhere, shard=OTHER) == Fenced()
     assert bench.settle("extend", held) == Fenced()
     assert bench.settle("release", held) == Fenced()
-    assert bench.joiner.settle(Acknowledge(SHARD, (other,), keep=True)) == Fenced()
+    assert bench.settle_commit.settle(Acknowledge(SHARD, (other,), keep=True)) == Fenced()
     assert not leader.done()
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
@@ -319,7 +319,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
         patched.setattr("shardq.core.context.group_commit.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
-    assert bench.joiner.joining.waiting() == 0
+    assert bench.settle_commit.joining.waiting() == 0
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
     assert bench.settle("acknowledge", bench.held()) == Fenced()

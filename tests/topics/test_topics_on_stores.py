@@ -19,6 +19,7 @@ from tests.topics.receiving import received
         "url",
         pytest.param("cassandra_url", marks=pytest.mark.server),
         pytest.param("replica_set_url", marks=pytest.mark.server),
+        pytest.param("postgresql_url", marks=pytest.mark.server),
     ]
 )
 def any_client(request: pytest.FixtureRequest, nobody_relays: None) -> Iterator[shardq.Client]:

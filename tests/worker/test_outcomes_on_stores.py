@@ -16,6 +16,7 @@ from shardq.worker import Worker, WorkerReport
 STORES = [
     "url",
     pytest.param("replica_set_url", marks=pytest.mark.server),
+    pytest.param("postgresql_url", marks=pytest.mark.server),
     pytest.param("cassandra_url", marks=pytest.mark.server),
 ]
 

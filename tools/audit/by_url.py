@@ -18,7 +18,8 @@ __all__ = ["read_by_url"]
 
 def read_by_url(url: str, queue: str) -> RawQueue:
     """Read everything of the queue. Nobody may be at work meanwhile."""
-    return {"sqlite": _sqlite, "mongodb": _mongodb, "cassandra": _cassandra}[urlsplit(url).scheme](url, queue)
+    readers = {"sqlite": _sqlite, "mongodb": _mongodb, "cassandra": _cassandra, "postgresql": _postgresql}
+    return readers[urlsplit(url).scheme](url, queue)
 
 
 def _sqlite(url: str, queue: str) -> RawQueue:
@@ -41,3 +42,12 @@ def _cassandra(url: str, queue: str) -> RawQueue:
     address = parse(url)
     with Cluster(address.hosts, port=address.port) as cluster:
         return read_cassandra(cluster.connect(), address.keyspace, queue)
+
+
+def _postgresql(url: str, queue: str) -> RawQueue:
+    from shardq.storage.postgresql.url import parse  # noqa: PLC0415 -- as above
+
+    from .postgresql_rows import read_postgresql  # noqa: PLC0415
+
+    address, _ = parse(url)
+    return read_postgresql(address.conninfo, address.schema, queue)

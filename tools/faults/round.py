@@ -147,7 +147,7 @@ def _template(target: Target, plan: Plan) -> Assignment:
         seed=0,
         log="",
         dial="",
-        url=target.url,
+        url=target.clients_url,
         queue=plan.queue,
         rate=plan.messages / PRODUCERS / plan.seconds,
         lease=target.lease,

@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 from shardq.testing import RawQueue
 from tools.audit.cassandra_rows import read_cassandra
 from tools.audit.mongodb_documents import read_mongodb
+from tools.audit.postgresql_rows import read_postgresql
 
 from .disk import Disk
 from .proxy import Proxy
 from .target import Target
 
-__all__ = ["CassandraTarget", "MongodbTarget"]
+__all__ = ["CassandraTarget", "MongodbTarget", "PostgresqlTarget"]
 
 ATTEMPTS = 3
 SERVERS = Path(__file__).parents[1] / "servers"
@@ -45,6 +46,10 @@ class _ServerTarget:
         self.url = ""
         self.proxies: list[Proxy] = []
         self.detours: dict[str, tuple[str, int]] = {}
+
+    @property
+    def clients_url(self) -> str:
+        return self.url
 
     def start(self) -> None:
         url = self._tool("start", *self.options)
@@ -156,3 +161,27 @@ class MongodbTarget(_ServerTarget):
         client: MongoClient[dict[str, Any]] = MongoClient(self.url)
         with client:
             return read_mongodb(client[self._database], queue)
+
+
+class PostgresqlTarget(_ServerTarget):
+    """One server, with fsync. While it is ended, paused or cut off nobody can do anything."""
+
+    name = "postgresql"
+    options = ("--set", "log_min_messages=fatal")
+    query = "connect_timeout=4&timeout=4&tcp_user_timeout=4000&schema=shardq"
+    nodes = 1
+    fault_seconds = 30.0
+    gap = 1.0
+    rest = 4.0
+
+    @property
+    def clients_url(self) -> str:
+        """Its driver connects by a library in C, which no detour reaches."""
+        ((host, (address, port)),) = self.detours.items()
+        return self.url.replace(host, f"{address}:{port}")
+
+    def _folder_of(self, host: str) -> str:
+        return host.partition(":")[2]
+
+    def read(self, queue: str) -> RawQueue:
+        return read_postgresql(self.url.partition("?")[0], "shardq", queue)

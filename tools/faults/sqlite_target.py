@@ -48,6 +48,10 @@ class SqliteTarget:
         self.detours: dict[str, tuple[str, int]] = {}
         self.url = f"sqlite:///{self._folder}/queue.db"
 
+    @property
+    def clients_url(self) -> str:
+        return self.url
+
     def start(self) -> None:
         if self._disk.mount():
             self.disk = self._disk

@@ -33,6 +33,11 @@ class Target(Protocol):
     detours: dict[str, tuple[str, int]]  # the nodes' addresses, and those of their proxies
 
     @property
+    def clients_url(self) -> str:
+        """The URL for clients that are to meet faults; by `detours` it may lead to the proxies by itself."""
+        ...
+
+    @property
     def proxies(self) -> Sequence[Proxy]:
         """One for each node."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -28,6 +29,10 @@ class ServerProcess:
     def _pid_file(self) -> Path:
         return self.folder / "pid"
 
+    @property
+    def _signal_file(self) -> Path:
+        return self.folder / "signal"
+
     def pid(self) -> int | None:
         """The process while it runs; its command line has to name the folder."""
         try:
@@ -37,13 +42,32 @@ class ServerProcess:
             return None
         return pid if str(self.folder).encode() in command else None
 
-    def start(self, command: Sequence[str], answers: Callable[[], bool], *, patience: float) -> None:
-        """Start it and return when it answers; raises RuntimeError when it does not."""
+    def start(
+        self,
+        command: Sequence[str],
+        answers: Callable[[], bool],
+        *,
+        patience: float,
+        user: str | None = None,
+        ends_by: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Start it and return when it answers; raises RuntimeError when it does not.
+
+        It runs as another ``user`` if one is given, and ``ends_by`` is what :meth:`stop` sends it.
+        """
         if self.pid() is not None:
             return
+        self._signal_file.write_text(str(int(ends_by)))
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                user=user,
+                group=user and pwd.getpwnam(user).pw_gid,
+                extra_groups=[] if user else None,
             )
         self._pid_file.write_text(str(process.pid))
         deadline = time.monotonic() + patience
@@ -54,12 +78,12 @@ class ServerProcess:
                 raise RuntimeError(f"{Path(command[0]).name} did not start: {words}")
             time.sleep(0.05)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, *, patience: float = 20) -> None:
+    def stop(self, how: signal.Signals | None = None, *, patience: float = 20) -> None:
         """End the process and wait for its end; it is killed after ``patience`` seconds."""
         pid = self.pid()
         if pid is None:
             return
-        os.kill(pid, how)
+        os.kill(pid, how or signal.Signals(int(self._signal_file.read_text())))
         deadline = time.monotonic() + patience
         while self._runs(pid):
             if time.monotonic() > deadline:

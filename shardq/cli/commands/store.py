@@ -55,7 +55,8 @@ def statements(store: str) -> tuple[Migration, ...]:
         found = ()
     if not found:
         raise click.BadParameter(
-            f"there is no schema for {store!r}: give cassandra, mongodb or sqlite.", param_hint="--store"
+            f"there is no schema for {store!r}: give cassandra, mongodb, postgresql or sqlite.",
+            param_hint="--store",
         )
     return found
 
@@ -69,7 +70,7 @@ def backup(session: Session, file: str, overwrite: bool, as_json: bool) -> None:
     """Save all queues of an SQLite file, beside running clients.
 
     Writes one state of the queues to FILE. FILE appears when the copy has passed an integrity check and is on the disk;
-    a file of that name is kept until then. For Cassandra and MongoDB use the tools of the server.
+    a file of that name is kept until then. For Cassandra, MongoDB and PostgreSQL use the tools of the server.
     """
     store = _savable(session.store)
     try:
@@ -90,7 +91,7 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
 
     Replaces all queues of the store by those of FILE, which `shardq backup` has written. End all workers and producers
     first: it refuses while any is connected. The backup is checked before anything is changed. After a crash run it
-    again. For Cassandra and MongoDB use the tools of the server.
+    again. For Cassandra, MongoDB and PostgreSQL use the tools of the server.
     """
     store = _savable(session.quiet_store())
     if not yes:

@@ -1,4 +1,4 @@
-"""Who a consumer is, as it is enlisted in the store, and what its claims have in common.
+"""Who a consumer is, as it is registered in the store, and what its claims have in common.
 
 The first half of the token of each of its claims is the consumer's id. So who holds a message follows from what every
 store keeps of a message in flight, and costs nothing more.
@@ -17,9 +17,9 @@ from shardq.base.texts import plain, shown
 from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidSetting
 
-__all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id", "moment_in"]
+__all__ = ["REGISTRATION_LIFETIME", "ConsumerIdentity", "holder_id", "moment_in"]
 
-ENLIST_LIFETIME = 16_000_000
+REGISTRATION_LIFETIME = 16_000_000
 """For how long a consumer counts as live after it was seen, in microseconds."""
 
 _ID_BYTES = 8
@@ -48,7 +48,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def read(cls, text: str) -> ConsumerIdentity | None:
-        """The consumer that is enlisted so; None for one of an older client, which tells its name only."""
+        """The consumer that is registered so; None for one of an older client, which tells its name only."""
         try:
             return _decode(text.encode())
         except UNREADABLE:
@@ -56,7 +56,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """What it is enlisted as: the same for all of its life, and for no other one."""
+        """What it is registered as: the same for all of its life, and for no other one."""
         return msgspec.json.encode(self).decode()
 
     def token(self, moment: int | None = None) -> bytes:

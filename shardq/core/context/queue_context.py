@@ -14,7 +14,7 @@ from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
 from shardq.base.texts import kind_of, shown
 from shardq.core.context.counters import Counters
 from shardq.core.context.events import EventWriter, Write
-from shardq.core.context.queue_records import duties_of, unused_since, with_duties
+from shardq.core.context.queue_records import jobs_of, unused_since, with_jobs
 from shardq.core.context.queue_usage import QueueUsage
 from shardq.core.context.retry import Retry
 from shardq.core.context.settle_group_commit import SettleGroupCommit
@@ -88,7 +88,7 @@ class LiveSettings:
             check_store(settings, self._store.capabilities)
             if settings.layout != known.layout:
                 self._retry(self._store.create_shards, settings.layout.all_shards(self._name))
-            encoded = with_duties(settings.encode(), duties_of(seen))
+            encoded = with_jobs(settings.encode(), jobs_of(seen))
             record = QueueRecord(self._name, encoded, seen.version + 1)
             if self._retry.surely(partial(self._are, settings), self._store.update_queue, record):
                 self._made(record, settings)
@@ -99,18 +99,18 @@ class LiveSettings:
         """The version of the record as it was read last."""
         return self._record.version
 
-    def assign(self, duty: str, *, to_consumers: bool = True) -> None:
-        """Give the queue's consumers a duty, or take it from them; nothing is changed where that is so already."""
+    def assign(self, job: str, *, to_consumers: bool = True) -> None:
+        """Give the queue's consumers a background job, or take it from them. Nothing changes where it is so."""
         while True:
             seen, settings = self._refreshed()
-            known = duties_of(seen)
-            if (duty in known) is to_consumers:
+            known = jobs_of(seen)
+            if (job in known) is to_consumers:
                 return
-            others = tuple(each for each in known if each != duty)
-            encoded = with_duties(settings.encode(), (*others, duty) if to_consumers else others)
+            others = tuple(each for each in known if each != job)
+            encoded = with_jobs(settings.encode(), (*others, job) if to_consumers else others)
             record = QueueRecord(self._name, encoded, seen.version + 1)
             if self._retry.surely(
-                lambda: (duty in duties_of(self._refreshed()[0])) is to_consumers,
+                lambda: (job in jobs_of(self._refreshed()[0])) is to_consumers,
                 self._store.update_queue,
                 record,
             ):
@@ -137,7 +137,7 @@ class LiveSettings:
         """What the ``timer`` says when they are to be read again. Public, so that sends need no call."""
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
-        self._record, self.duties = record, duties_of(record)
+        self._record, self.jobs = record, jobs_of(record)
         self.layout, self.is_bounded = settings.layout, settings.is_bounded
         self.keeps_events = settings.events is not None
         is_looked_at = settings.sends_paused or settings.expires is not None
@@ -183,7 +183,7 @@ class QueueContext(msgspec.Struct, frozen=True):
 
     name: str
     store: Store
-    joiner: SettleGroupCommit  # for what is settled, in place of the store
+    settle_commit: SettleGroupCommit  # for what is settled, in place of the store
     retry: Retry
     live: LiveSettings
     placement: Placement
@@ -192,14 +192,14 @@ class QueueContext(msgspec.Struct, frozen=True):
     counters: Counters
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
-    fullness: QueueUsage
+    usage: QueueUsage
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
     events: EventWriter[QueueContext]
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
     attend: Callable[
         [QueueContext, str], int
-    ]  # attends to a duty of the queue; returns when it has something to do again
-    dismiss: Callable[[str], None]  # removes what a duty stands for, when its queue is gone
+    ]  # runs a background job; returns when it has something to do again
+    dismiss: Callable[[str], None]  # removes what a background job stands for, when its queue is gone
     joined: bool = False  # all that is done is part of a transaction of the application
 
     @property
@@ -236,7 +236,7 @@ class QueueContexts:
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
         self.store = store
-        self.joiner = SettleGroupCommit(store, self.retry.check_open)
+        self.settle_commit = SettleGroupCommit(store, self.retry.check_open)
         self.events = EventWriter(write_events)
         self._logs: dict[tuple[str, str], Log] = {}
         self._ids = BundleIds()
@@ -262,7 +262,7 @@ class QueueContexts:
         context = QueueContext(
             name=name,
             store=self.store,
-            joiner=self.joiner,
+            settle_commit=self.settle_commit,
             retry=self.retry,
             live=LiveSettings(self.store, self.retry, name),
             placement=Placement(name),
@@ -271,7 +271,7 @@ class QueueContexts:
             counters=self.counters,
             hooks=self._hooks,
             sibling=self.of,
-            fullness=QueueUsage(self.store, self.retry, name),
+            usage=QueueUsage(self.store, self.retry, name),
             make_room=self._make_room,
             events=self.events,
             logs=self._logs,
@@ -306,13 +306,13 @@ class QueueContexts:
             )
         return self.retry(self.store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 
-    def attend(self, context: QueueContext, duty: str) -> int:
-        """Attend to a duty of a queue; returns when it has something to do again, in microseconds."""
-        return self._attend(self, context, duty)
+    def attend(self, context: QueueContext, job: str) -> int:
+        """Attend to a background job of a queue; returns when it has something to do again, in microseconds."""
+        return self._attend(self, context, job)
 
-    def dismiss(self, duty: str) -> None:
-        """Remove what a duty of a queue that is gone stands for."""
-        self._dismiss(self, duty)
+    def dismiss(self, job: str) -> None:
+        """Remove what a background job of a queue that is gone stands for."""
+        self._dismiss(self, job)
 
     def close(self) -> None:
         """End what works in the background, write the events that wait, and close the store."""

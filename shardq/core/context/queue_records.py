@@ -1,10 +1,12 @@
-"""What stands beside the settings in a queue's record: the duties of its consumers, and since when it is unused.
+"""The entries beside the settings in a queue's record: its background jobs, and since when it is unused.
 
-A duty is the name of a schedule's record, or says which topic is to be relayed. A queue that has none pays nothing for
-that: its consumers read the record anyway. Nothing here knows what a duty is.
+The consumers of the queue run its background jobs. A job is the name of a schedule's record, or names a topic to be
+relayed. A queue without jobs pays nothing for that: its consumers read the record anyway. Nothing here knows what a
+job does.
 
-Whoever stores settings stores them without the mark. So every change of a queue's settings is a use of it, and the mark
-is a part of what a sweep has to find unchanged when it deletes the queue.
+A queue that is found unused is marked with the moment. Whoever stores settings stores them without the mark. So every
+change of a queue's settings is a use of it, and the mark is a part of what a sweep has to find unchanged when it
+deletes the queue.
 """
 
 from __future__ import annotations
@@ -15,28 +17,28 @@ import msgspec
 
 from shardq.storage.requests import QueueRecord
 
-__all__ = ["duties_of", "marked", "unused_since", "with_duties"]
+__all__ = ["jobs_of", "marked", "unused_since", "with_jobs"]
 
-_FIELD = "duties"
-
-
-class _Duties(msgspec.Struct, frozen=True):
-    duties: tuple[str, ...] = ()
+_FIELD = "duties"  # the name of jobs in stored records
 
 
-_duties_of = msgspec.json.Decoder(_Duties)
+class _BackgroundJobs(msgspec.Struct, frozen=True):
+    jobs: tuple[str, ...] = msgspec.field(default=(), name=_FIELD)
 
 
-def duties_of(record: QueueRecord) -> tuple[str, ...]:
-    """The names of what the queue's consumers look after."""
-    return _duties_of.decode(record.settings).duties if b'"duties"' in record.settings else ()
+_background_jobs = msgspec.json.Decoder(_BackgroundJobs)
 
 
-def with_duties(settings: bytes, duties: Sequence[str]) -> bytes:
-    """Encoded settings, with duties beside them if there are any."""
-    if not duties:
+def jobs_of(record: QueueRecord) -> tuple[str, ...]:
+    """The names of the jobs that the queue's consumers run."""
+    return _background_jobs.decode(record.settings).jobs if f'"{_FIELD}"'.encode() in record.settings else ()
+
+
+def with_jobs(settings: bytes, jobs: Sequence[str]) -> bytes:
+    """Encoded settings, with background jobs beside them if there are any."""
+    if not jobs:
         return settings
-    return msgspec.json.encode(msgspec.json.decode(settings) | {_FIELD: list(duties)})
+    return msgspec.json.encode(msgspec.json.decode(settings) | {_FIELD: list(jobs)})
 
 
 class _Mark(msgspec.Struct, frozen=True):

@@ -296,7 +296,7 @@ def claim_patiently(retry: Retry, store: Store, request: Claim) -> Claimed:
 
 
 def patiently(claim: Callable[[], T], is_contended: Callable[[T], bool]) -> T:
-    """The same for claims of any kind."""
+    """Claim in any way, and again while others were quicker; after about 0.8 seconds the last answer counts."""
     for pause in _PAUSES:
         claimed = claim()
         if not is_contended(claimed):

@@ -34,7 +34,7 @@ from shardq.core.sending.appending import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settling.leases import JUMP, shorten_leases
 from shardq.core.settling.operations import EXTEND, GIVE_BACK, HOLD
-from shardq.core.settling.settle import Settling
+from shardq.core.settling.settle import SettleRun
 from shardq.held import HeldSlice, count_of, first_of
 from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -182,7 +182,7 @@ class Permits:
         What cannot be given back comes back when its lease is over.
         """
         with self._context.retry.within(_PATIENCE):
-            settling = Settling(self._context, GIVE_BACK, duration=delay).run(
+            settling = SettleRun(self._context, GIVE_BACK, duration=delay).run(
                 [piece.select() for piece in held]
             )
         if settling.failures:
@@ -197,7 +197,7 @@ class Permits:
         """
         until = self._context.store.now() + period
         with self._context.retry.within(_PATIENCE):
-            settling = Settling(self._context, EXTEND, duration=period).run(
+            settling = SettleRun(self._context, EXTEND, duration=period).run(
                 [piece.select() for piece in held]
             )
         if not settling.failures:
@@ -212,7 +212,7 @@ class Permits:
         Raises the error of the store.
         """
         until = self._context.store.now() + lease
-        settling = Settling(self._context, HOLD, duration=lease).run([piece.select() for piece in held])
+        settling = SettleRun(self._context, HOLD, duration=lease).run([piece.select() for piece in held])
         for selection in settling.done:
             selection.held.lease_until = max(until, selection.held.lease_until)
         if settling.failures:

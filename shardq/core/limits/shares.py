@@ -14,7 +14,7 @@ import msgspec
 from shardq.base.rate import Rate
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.permits import MOST_PERMITS, Permits
-from shardq.core.settling.settle import give_back_unseen
+from shardq.core.settling.settle import release_uncounted
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of, first_of
 
@@ -168,7 +168,7 @@ class _Taken:
         kept, others = first_of([piece for piece in held if not piece.finished], max(0, room))
         if others:
             with suppress(ShardqError):  # they come back when their lease is over
-                give_back_unseen(context, others)
+                release_uncounted(context, others)
         return done + kept
 
 

@@ -1,4 +1,4 @@
-"""Events in the logs of queues that keep them, and the story of a message that they tell."""
+"""Events in the logs of queues that keep them, and the trace of a message that they tell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ from shardq.errors import InvalidReceipt, QueueNotFound
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.bundle_id import BUNDLE_ID_BYTES
 
-__all__ = ["Event", "EventKind", "read_entries", "read_purges", "tell_purged", "trace", "write_entries"]
+__all__ = [
+    "SETTLES",
+    "Event",
+    "EventKind",
+    "read_entries",
+    "read_purges",
+    "tell_purged",
+    "trace",
+    "write_entries",
+]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
@@ -66,7 +75,8 @@ EventKind: TypeAlias = Literal[
 
 _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
-_SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
+SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
+"""What ends a delivery: a claim after one of these is no sign that a lease has expired."""
 
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
@@ -92,17 +102,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 def trace(context: QueueContext, identity: MessageId) -> list[Event]:
     """The events of a message in order, as far as they are kept."""
     context.events.flush(_FLUSH)
-    story = _Story(context)
-    story.follow(identity)
-    if not story.entries and (before := _came_from(context, identity)) is not None:
-        story.follow(before)
-        if identity not in story.ids:
+    trace = _Trace(context)
+    trace.follow(identity)
+    if not trace.entries and (before := _came_from(context, identity)) is not None:
+        trace.follow(before)
+        if identity not in trace.ids:
             return []
-    events = story.events()
+    events = trace.events()
     return [*events, *_purged(context, events)]
 
 
-class _Story:
+class _Trace:
     """The entries about a message, under all the ids that it has had."""
 
     def __init__(self, context: QueueContext) -> None:
@@ -145,7 +155,7 @@ class _Story:
         for start in (first, to):
             number = -1 if start is None else _distance(start, identity)
             if 0 <= number < entry.count:
-                places = _after(first, number), None if to is None else _after(to, number)
+                places = first.after(number), None if to is None else to.after(number)
                 self.entries[entry] = places
                 for each in places:
                     if each is not None:
@@ -170,7 +180,7 @@ def _with_lease_ends(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
 
 def _settles(entry: Entry, claim: Entry) -> bool:
     """True when it tells what became of the messages of a claim; by receipt the delivery is not known."""
-    return entry.kind in _SETTLES and entry.holder == claim.holder and entry.delivery in (0, claim.delivery)
+    return entry.kind in SETTLES and entry.holder == claim.holder and entry.delivery in (0, claim.delivery)
 
 
 def _purged(context: QueueContext, events: Sequence[Event]) -> Iterator[Event]:
@@ -202,10 +212,6 @@ def _came_from(context: QueueContext, identity: MessageId) -> MessageId | None:
 def _distance(first: MessageId, identity: MessageId) -> int:
     same = (first.shard, first.bundle_id) == (identity.shard, identity.bundle_id)
     return identity.position - first.position if same else -1
-
-
-def _after(first: MessageId, number: int) -> MessageId:
-    return MessageId(first.shard, first.bundle_id, first.position + number)
 
 
 def _event(entry: Entry, first: MessageId, to: MessageId | None, names: dict[str, str]) -> Event:

@@ -20,7 +20,7 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
 from shardq.core.settling.operations import ACK, KEEP, SettleOperation
-from shardq.core.settling.settle import Settling, by_shard, spans_of
+from shardq.core.settling.settle import SettleRun, by_shard, spans_of
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import EntryState, Span
 
@@ -217,7 +217,7 @@ class NamedSettling:
         return lost
 
     def _settle_group(self, operation: SettleOperation, duration: int, claims: _Group) -> _Settled:
-        settling = Settling(self._context, operation, duration=duration, by_receipt=True)
+        settling = SettleRun(self._context, operation, duration=duration, by_receipt=True)
         settling.run(self._got(claims))
         return settling.lost, settling.failures
 

@@ -17,7 +17,7 @@ from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settling.events import record_claimed
-from shardq.core.settling.settle import give_back_unseen
+from shardq.core.settling.settle import release_uncounted
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import SURVEY_INTERVAL, ShardReader
 from shardq.core.sharding.surveying import Probing
@@ -54,11 +54,11 @@ class QueueClaims:
     ) -> None:
         self.name = context.name
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
-        self._enlisted_as = consumer.text
+        self._registered_as = consumer.text
         self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
         self.counts = True  # False: no claim counts a delivery, whatever the settings are
-        self.ownership = Ownership(self._enlisted_as)
+        self.ownership = Ownership(self._registered_as)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, polled=polled)
         self.filter = DeliveryFilter(context)
         self._limits = QueueLimits(context, consumer, lambda: self.known_lease)
@@ -68,9 +68,9 @@ class QueueClaims:
         self._lease: int
         self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
-        self._enlisted_at = -(10**18)
+        self._registered_at = -(10**18)
         self._nothing_due_until = (
-            0  # microseconds; until then no enlisting, duty or sweep is due; 0: claim nothing at once
+            0  # microseconds; until then no job or sweep is due; 0: claim nothing at once
         )
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
@@ -119,7 +119,7 @@ class QueueClaims:
     def seconds_until_due(self) -> float | None:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
-        moments = (messages, self.upkeep.seconds_until_duty())
+        moments = (messages, self.upkeep.seconds_until_job())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:
@@ -136,7 +136,7 @@ class QueueClaims:
         self._nothing_due_until = (
             0
             if settings.delivery_paused or self._is_limited
-            else min(self._enlisted_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
+            else min(self._registered_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
         )
         return not settings.delivery_paused
 
@@ -145,19 +145,19 @@ class QueueClaims:
         self._settings, self.layout, self._lease = settings, settings.layout, self.known_lease
         self._is_limited = self._limited and settings.is_limited
 
-    def has_to_enlist(self, now: int) -> bool:
+    def has_to_register(self, now: int) -> bool:
         """True every five seconds: then this consumer is to be counted among the live ones of the queue."""
-        if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
+        if self._registered_at <= now < self._registered_at + ENLIST_INTERVAL:
             return False
-        self._enlisted_at = now
+        self._registered_at = now
         return True
 
-    def enlisted(self, told: Registration | None) -> None:
+    def registered(self, told: Registration | None) -> None:
         """Take over what was told when it was counted; None: there is no such queue."""
         self._context.live.accept(told.record if told else None)
         if told is not None:
             self.ownership.update(told.consumers)
-            self._is_first = told.consumers[:1] == (self._enlisted_as,)
+            self._is_first = told.consumers[:1] == (self._registered_as,)
             self.reader.listed(told.shards)
 
     def has_to_sweep(self, now: int) -> bool:
@@ -168,7 +168,7 @@ class QueueClaims:
         """Count as a live consumer no longer."""
         retry, store = self._context.retry, self._context.store
         with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
-            retry(store.deregister_consumer, self._context.name, self._enlisted_as)
+            retry(store.deregister_consumer, self._context.name, self._registered_as)
 
     def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim what the last survey has found, for up to half a second after it, while nothing else is due.
@@ -256,7 +256,7 @@ class QueueClaims:
         wanted, surplus = (rest, []) if count <= limit else first_of(rest, limit - sum(map(COUNT, done)))
         try:
             if surplus:
-                give_back_unseen(self._context, surplus)
+                release_uncounted(self._context, surplus)
             delivered = done + self.filter.deliverable(wanted, settings)
         except ShardqError as error:
             self.reader.changed(shard)

@@ -21,10 +21,10 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.sending.dedupe_keys import place_of
 from shardq.core.settling.dead_letters import EXHAUSTED, EXPIRED
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOperation
-from shardq.core.settling.settle import Settling, give_back_unseen
-from shardq.core.settling.settlement import Settlement
+from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.core.settling.stepwise import entry_of_copy
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
@@ -50,7 +50,7 @@ class DeliveryFilter:
 
     def __init__(self, context: QueueContext, *, by_name: bool = False) -> None:
         self._context, self._by_name = context, by_name
-        self._settlement = Settlement(context, BYTES)
+        self._engine = SettleEngine(context, BYTES)
         self.seen_large = False  # a message with a large body was among those that were claimed
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
@@ -90,7 +90,7 @@ class DeliveryFilter:
         except ShardqError:
             if not self._by_name:
                 with suppress(ShardqError):  # it comes back by itself when its lease is over
-                    give_back_unseen(self._context, held)
+                    release_uncounted(self._context, held)
             raise
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
@@ -112,7 +112,7 @@ class DeliveryFilter:
                 stuck.add(group)
         if behind:
             with suppress(ShardqError):  # they come back by themselves when their lease is over
-                give_back_unseen(self._context, behind)
+                release_uncounted(self._context, behind)
         return kept
 
     def _confirm_keys(self, keyed: Sequence[tuple[HeldSlice, BundleKeys]]) -> set[HeldSlice]:
@@ -162,10 +162,10 @@ class DeliveryFilter:
         if self._context.store.now() - made_at(piece.bundle.id) > REMEMBERED:
             self._drop(piece, SUPERSEDE)
         else:
-            Settling(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
+            SettleRun(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
 
     def _drop(self, piece: HeldSlice, operation: SettleOperation) -> None:
-        settling = Settling(self._context, operation).run([piece.select()])
+        settling = SettleRun(self._context, operation).run([piece.select()])
         if settling.failures:
             raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
 
@@ -173,9 +173,9 @@ class DeliveryFilter:
         piece.deliveries -= 1  # this delivery does not take place
         try:
             if reason == EXPIRED or self._by_name:
-                self._settlement.move([piece.select()], DeadLetters(self._context, reason))
+                self._engine.move([piece.select()], DeadLetters(self._context, reason))
             else:
-                self._settlement.dead_letter([piece.select()], reason)
+                self._engine.dead_letter([piece.select()], reason)
         except LeaseLost:  # whoever has it now will do the same
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at

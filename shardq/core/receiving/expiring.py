@@ -20,7 +20,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.operations import OVERFLOW
-from shardq.core.settling.settle import Settling, give_back_unseen
+from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
@@ -107,7 +107,7 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
             let_go += claimed - count_of(delivered)
             count -= claimed
     finally:
-        give_back_unseen(context, kept)
+        release_uncounted(context, kept)
     return let_go
 
 
@@ -175,7 +175,7 @@ def drop_oldest(context: QueueContext, count: int) -> int:
     dropped because the store fails is dropped another time.
     """
     try:
-        mine = context.fullness.owner.get()
+        mine = context.usage.owner.get()
         if DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
             return 0
         chosen = _chosen(context, count)
@@ -233,7 +233,7 @@ def _drop(context: QueueContext, shard: Shard, count: int) -> int:
     dropped = 0
     while dropped < count:
         held = claim_unseen(context, shard, min(count - dropped, PAGE_MESSAGES))
-        settling = Settling(context, OVERFLOW).run([piece.select() for piece in held])
+        settling = SettleRun(context, OVERFLOW).run([piece.select() for piece in held])
         done = sum(len(selection.positions) for selection in settling.done)
         if settling.failures:
             raise settling.failures.error(f"messages of queue {context.name!r} were not dropped")

@@ -37,11 +37,11 @@ from shardq.core.receiving.claim_entries import (
 )
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.dead_letters import EXHAUSTED
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.operations import KEEP
-from shardq.core.settling.settle import give_back_selected, settle
-from shardq.core.settling.settlement import Settlement
+from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, ClaimedSlice, Span
@@ -175,7 +175,7 @@ class NamedClaims:
         if given_up:
             over = [among(piece, given_up) for piece in held]
             with suppress(LeaseLost):  # whoever has it now will do the same
-                Settlement(self.context, BYTES).move(over, DeadLetters(self.context, EXHAUSTED))
+                SettleEngine(self.context, BYTES).move(over, DeadLetters(self.context, EXHAUSTED))
         left = [part for piece in held for part in piece.held_parts]
         for piece in left:
             piece.deliveries += 1
@@ -198,7 +198,7 @@ class NamedClaims:
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = places_of(map(Taken.of, kept))
-        give_back_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
+        release_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
 
 
 def _is_readable(piece: HeldSlice) -> bool:

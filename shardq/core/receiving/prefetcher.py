@@ -14,8 +14,8 @@ from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.core.receiving.several_queues import QueueScheduler
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
-from shardq.core.settling.settlement import Settlement
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, count_of
 
@@ -31,10 +31,8 @@ HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 class _Ahead:
     """What is claimed ahead from one queue."""
 
-    def __init__(
-        self, context: QueueContext, receiving: Receiving, settlement: Settlement, size: int
-    ) -> None:
-        self.name, self.context, self.settlement = context.name, context, settlement
+    def __init__(self, context: QueueContext, receiving: Receiving, engine: SettleEngine, size: int) -> None:
+        self.name, self.context, self.engine = context.name, context, engine
         self.buffer = PrefetchBuffer(size)
         self._claims = receiving.queues[context.name]
 
@@ -51,7 +49,7 @@ class _Ahead:
     def give_back(self, held: Sequence[HeldSlice]) -> None:
         """Give back what nobody has started to work on."""
         try:
-            self.settlement.give_back([piece.select() for piece in held])
+            self.engine.give_back([piece.select() for piece in held])
         except ShardqError as error:
             _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
 
@@ -76,13 +74,14 @@ class Prefetcher:
         self,
         contexts: Sequence[QueueContext],
         receiving: Receiving,
-        settlement: Callable[[QueueContext], Settlement],
+        engine: Callable[[QueueContext], SettleEngine],
         size: int,
-        turns: QueueScheduler,
+        scheduler: QueueScheduler,
         timer: Callable[[], float] = time.monotonic,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._retry, self._receiving, self._turns, self.timer = contexts[0].retry, receiving, turns, timer
+        self._retry, self._receiving = contexts[0].retry, receiving
+        self._scheduler, self.timer = scheduler, timer
         self._leaves = leaves  # nobody waits in `take` any more
         self._lock = threading.RLock()
         self._changes = ChangeNotifier(self._lock)
@@ -94,7 +93,7 @@ class Prefetcher:
         self._idling = Idling(
             contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
         )
-        self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
+        self._queues = {each.name: _Ahead(each, receiving, engine(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
         self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
 
@@ -117,7 +116,7 @@ class Prefetcher:
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
             if held:
-                self._turns.took(held[0].shard.queue, count_of(held))
+                self._scheduler.took(held[0].shard.queue, count_of(held))
             if held or error is None:
                 return held
             failing.add(taken[0].shard.queue)
@@ -158,7 +157,7 @@ class Prefetcher:
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
         queue = self._queues[name]
-        return LeaseKeeper(queue.settlement, self._retry, lambda: queue.lease)
+        return LeaseKeeper(queue.engine, self._retry, lambda: queue.lease)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -265,7 +264,7 @@ class Prefetcher:
 
     def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
         """The queues that have something to hand out, the one whose turn it is first."""
-        order = (self._queues[name] for name in self._turns.order() if name not in closed)
+        order = (self._queues[name] for name in self._scheduler.order() if name not in closed)
         return [queue for queue in order if len(queue.buffer)]
 
     def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
@@ -337,13 +336,13 @@ class Prefetcher:
         if not taken:
             return None
         queue = self._queues[taken[0].shard.queue]
-        lease, settlement = queue.lease, queue.settlement
+        lease, engine = queue.lease, queue.engine
         half = queue.context.store.now() + lease // 2
         try:
             if selections := [piece.select() for piece in taken if not piece.started]:
-                settlement.start(selections, lease)
+                engine.start(selections, lease)
             if selections := [piece.select() for piece in taken if piece.lease_until < half]:
-                settlement.keep(selections, lease)
+                engine.keep(selections, lease)
         except ShardqError as error:
             return error
         return None

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.core.context.identity import ENLIST_LIFETIME, ConsumerIdentity
+from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
@@ -36,7 +36,7 @@ ENLISTED_AT_ONCE = 100  # queues in one request
 GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
-KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: enlisting tells them every five
+KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
 
 
 class Receiving:
@@ -50,7 +50,7 @@ class Receiving:
         visibility_timeout: float | None = None,
         ahead: bool = False,
         limited: bool = True,
-        turns: QueueScheduler | None = None,
+        scheduler: QueueScheduler | None = None,
     ) -> None:
         first = contexts[0]  # all are of one client
         self._store, self._retry, self._counters = first.store, first.retry, first.counters
@@ -68,10 +68,10 @@ class Receiving:
             )
             for context in contexts
         }
-        self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
-        self._turns = turns or StrictOrder(self.names)
-        self._left_out = FailedQueues(self.names, self._retry)
-        self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
+        self.names, self._consumer, self._registered_as = tuple(self.queues), consumer.name, consumer.text
+        self._scheduler = scheduler or StrictOrder(self.names)
+        self._failed = FailedQueues(self.names, self._retry)
+        self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
         self._alone = self.queues[first.name] if len(contexts) == 1 else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
@@ -162,7 +162,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`Settlement.start` counts it."""
+        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield
@@ -203,9 +203,9 @@ class Receiving:
             for queue in free:
                 queue.reader.look_at_failing()
             held = self._claim(free, limits, finish=finish)
-        if self._left_out:
+        if self._failed:
             read = [held[0].shard.queue] if held else [queue.name for queue in queues]
-            self._left_out.take_back(read, began)
+            self._failed.take_back(read, began)
         if not held and names is None:
             self._raise_if_any(free, thorough=thorough)
         return held
@@ -219,13 +219,13 @@ class Receiving:
             if (
                 queue.name in among
                 and (names is None or queue.name in names or queue.has_reason)
-                and (thorough or not self._left_out.rests(queue.name))
+                and (thorough or not self._failed.rests(queue.name))
             ):
                 wanted.append(queue)
-                if queue.has_to_enlist(now):
+                if queue.has_to_register(now):
                     unlisted.append(queue)
         if unlisted:
-            self._enlist(unlisted)
+            self._register(unlisted)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
         self._sweeping.attend(now)
         return opened
@@ -237,9 +237,9 @@ class Receiving:
         """
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
-        return self._left_out.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
+        return self._failed.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
-    def _enlist(self, queues: Sequence[QueueClaims]) -> None:
+    def _register(self, queues: Sequence[QueueClaims]) -> None:
         """Count as a live consumer of each queue, and take over what is told of them.
 
         Messages come first: if this fails, the shards are shared as before.
@@ -249,18 +249,18 @@ class Receiving:
         ]
         try:
             with self._retry.within(CLAIM_PATIENCE):
-                told, failed = in_groups(groups, self._enlist_in, GIVE_UP_AFTER)
+                told, failed = in_groups(groups, self._register_in, GIVE_UP_AFTER)
         except (StoreUnavailable, OutcomeUnknown) as error:
             _log.warning("consumer %s was not counted: %s", self._consumer, error)
             return
         for queue, why in failed:
             _log.warning("consumer %s was not counted in queue %s: %s", self._consumer, queue.name, why)
         for queue, known in told:
-            queue.enlisted(known)
+            queue.registered(known)
 
-    def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Registration | None]]:
+    def _register_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Registration | None]]:
         names = [queue.name for queue in queues]
-        told = self._retry(self._store.register_consumer, names, self._enlisted_as, ENLIST_LIFETIME)
+        told = self._retry(self._store.register_consumer, names, self._registered_as, REGISTRATION_LIFETIME)
         return list(zip(queues, told, strict=True))
 
     def _claim(
@@ -272,15 +272,15 @@ class Receiving:
             if self._polls and not self._opens(queue):
                 continue
             claim = partial(queue.claim, limits[queue.name], finish=finish)
-            held: list[HeldSlice] = self._left_out.try_(queue, claim, instead=[])
+            held: list[HeldSlice] = self._failed.try_(queue, claim, instead=[])
             if held:
-                self._turns.took(queue.name, count_of(held))
+                self._scheduler.took(queue.name, count_of(held))
                 return held
         return []
 
     def _in_turn(self, queues: Sequence[QueueClaims]) -> list[QueueClaims]:
         by_name = {queue.name: queue for queue in queues}
-        order = [by_name[name] for name in self._turns.order() if name in by_name]
+        order = [by_name[name] for name in self._scheduler.order() if name in by_name]
         return sorted(order, key=lambda queue: not queue.is_unanswered)
 
     def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
@@ -291,7 +291,7 @@ class Receiving:
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
         errors = self._retry(survey, layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
         for name, error in errors.items():
-            self._left_out.add(name, error)
+            self._failed.add(name, error)
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
         """True when something is to be claimed, and others may have got something since they were looked at."""
@@ -304,7 +304,7 @@ class Receiving:
 
     def _present(self) -> list[QueueClaims]:
         """The queues that are not left out."""
-        return [queue for queue in self.queues.values() if queue.name not in self._left_out]
+        return [queue for queue in self.queues.values() if queue.name not in self._failed]
 
     def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
         """Shards that could not be read: unless it is thorough, only if no others can."""
@@ -314,7 +314,7 @@ class Receiving:
         return {shard: error for each in errors for shard, error in each.items()}
 
     def _raise_if_any(self, queues: Sequence[QueueClaims], *, thorough: bool) -> None:
-        self._left_out.raise_if_any(thorough=thorough)
+        self._failed.raise_if_any(thorough=thorough)
         if errors := self._unreadable(queues, thorough=thorough):
             failures = Failures()
             for shard, error in errors.items():

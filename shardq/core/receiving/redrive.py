@@ -18,10 +18,10 @@ from shardq.core.receiving.receiving import Receiving
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
-from shardq.core.settling.settle import give_back_unseen
-from shardq.core.settling.settlement import Settlement
+from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import ClaimedSlice, StoredSlice
@@ -38,14 +38,14 @@ def unblock(context: QueueContext, limit: int) -> int:
     Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
     held behind it. A group in which something is damaged in the store blocks on, until that is removed.
     """
-    settlement = Settlement(context, BYTES, by_receipt=True)
+    engine = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
             chosen = _first([(held, list(range(held.count))) for held in group], limit - moved)
             try:
                 with suppress(LeaseLost):  # somebody else was first
-                    settlement.move(chosen, Unblock(context))
+                    engine.move(chosen, Unblock(context))
             finally:
                 moved += sum(len(each.in_states(SettleState.RELEASED).positions) for each in chosen)
             if moved >= limit:
@@ -102,15 +102,15 @@ def redrive(target: QueueContext, limit: int) -> int:
         source = existing_dead_letters(target)
         if source is None:
             return moved
-        settlement = Settlement(source, BYTES)
-        with _holding(source, settlement) as hold:
+        engine = SettleEngine(source, BYTES)
+        with _holding(source, engine) as hold:
             while moved < limit and (held := hold()):
                 letters = list(_readable(target, held))
                 largest = max([largest, *(each.largest for each in letters)])
                 own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
                 try:
                     with suppress(LeaseLost):  # somebody has removed them
-                        settlement.move(own, BackToSource(source, target))
+                        engine.move(own, BackToSource(source, target))
                 finally:
                     moved += sum(len(each.in_states(SettleState.FINISHED).positions) for each in own)
     if moved < limit and largest > target.settings.max_message_bytes:
@@ -119,7 +119,7 @@ def redrive(target: QueueContext, limit: int) -> int:
 
 
 @contextmanager
-def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[[], list[HeldSlice]]]:
+def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
     """What claims dead letters, the next ones at each call, and holds them until the end. Gives back what is open."""
     receiving = Receiving(
         [source],
@@ -128,7 +128,7 @@ def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[
         limited=False,
     )
     claimed: list[HeldSlice] = []
-    keeper = LeaseKeeper(settlement, source.retry, lambda: microseconds(REDRIVE_LEASE_SECONDS))
+    keeper = LeaseKeeper(engine, source.retry, lambda: microseconds(REDRIVE_LEASE_SECONDS))
 
     def hold() -> list[HeldSlice]:
         claimed[:] = [piece for piece in claimed if piece.open]
@@ -141,10 +141,10 @@ def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[
         yield hold
     except BaseException:
         with suppress(ShardqError):  # what ended the redrive is what the caller has to know
-            give_back_unseen(source, claimed)
+            release_uncounted(source, claimed)
         raise
     else:
-        give_back_unseen(source, claimed)
+        release_uncounted(source, claimed)
     finally:
         keeper.stop()
         receiving.deregister()

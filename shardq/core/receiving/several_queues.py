@@ -67,11 +67,11 @@ class WeightedOrder:
     share. What is received moves that on, the further the smaller the weight, and the queue with the earliest moment is
     next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
 
-    >>> turns = Weighted({"a": 3, "b": 1})
+    >>> order = WeightedOrder({"a": 3, "b": 1})
     >>> taken = ""
     >>> for _ in range(8):
-    ...     queue = turns.order()[0]
-    ...     turns.took(queue, 1)
+    ...     queue = order.order()[0]
+    ...     order.took(queue, 1)
     ...     taken += queue
     >>> taken
     'abaaabaa'
@@ -106,7 +106,7 @@ def check_queues(queues: Sequence[str]) -> Sequence[str]:
 
 
 def scheduler_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: str) -> QueueScheduler:
-    """Return the turns of queues, or raise InvalidSetting."""
+    """Return the scheduler of queues, or raise InvalidSetting."""
     if order not in ("fair", "strict"):
         raise InvalidSetting(f"order={shown(order)} is unknown: use 'fair' or 'strict'")
     if order == "strict" and weights is not None:
@@ -238,11 +238,11 @@ class Sweeping:
     def __init__(
         self,
         queues: Collection[QueueClaims],
-        left_out: FailedQueues,
+        failed: FailedQueues,
         store: Store,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._queues, self._left_out, self.timer = queues, left_out, timer
+        self._queues, self._failed, self.timer = queues, failed, timer
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
         self._thread = SweepThread()
@@ -261,7 +261,7 @@ class Sweeping:
         due = [
             queue
             for queue in sorted(due, key=lambda queue: queue.upkeep.swept_at)
-            if queue.name not in self._left_out and (queue.upkeep.is_broken_off or not is_pausing)
+            if queue.name not in self._failed and (queue.upkeep.is_broken_off or not is_pausing)
         ]
         if not due:
             return
@@ -272,7 +272,7 @@ class Sweeping:
             return
         for queue in due:
             sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
-            self._left_out.try_(queue, sweep, instead=None)
+            self._failed.try_(queue, sweep, instead=None)
             if many or self.timer() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from shardq.base.clock import microseconds
 from shardq.core.context.queue_context import REFRESH_SECONDS, QueueContext
-from shardq.core.context.queue_records import duties_of, marked, unused_since
+from shardq.core.context.queue_records import jobs_of, marked, unused_since
 from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import drop_permits
 from shardq.core.logs.log_queues import drop_logs
@@ -72,8 +72,8 @@ def drop_belongings(
     """Remove what belongs to a queue that is deleted; returns the names of queues that were for its limits."""
     drop_logs(store, retry, record.name)
     permits = drop_permits(store, retry, record.name)
-    for duty in duties_of(record):
-        dismiss(duty)
+    for job in jobs_of(record):
+        dismiss(job)
     return permits
 
 

@@ -1,8 +1,8 @@
-"""Upkeep of a queue by its consumers: they attend to its duties, and remove leftovers.
+"""Upkeep of a queue by its consumers: they attend to its background jobs, and remove leftovers.
 
-Duties stand in the queue's record (:mod:`shardq.core.context.queue_records`). The client says how: a function that
-attends to one duty and returns the moment when that has something to do again. Every consumer of the queue calls it
-then, so it must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has
+Background jobs stand in the queue's record (:mod:`shardq.core.context.queue_records`). The client runs them: a function
+attends to one job and returns the moment when it has something to do again. Every consumer of the queue calls it then,
+so it must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has
 changed, and after a minute at the latest.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Upkeep"]
 _log = logging.getLogger(__name__)
 
 # In microseconds.
-INTERVAL = 60_000_000  # of sweeps, and until a duty is looked at again, whatever was said
+INTERVAL = 60_000_000  # of sweeps, and until a background job is looked at again, whatever was said
 LONG_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
 _AFTER_ERROR = 2_000_000
 
@@ -33,7 +33,7 @@ _PATIENCE = 0.2  # seconds for which what fails is repeated: messages come first
 
 
 class Upkeep:
-    """Attends to the duties of one queue, and sweeps it once a minute."""
+    """Attends to the background jobs of one queue, and sweeps it once a minute."""
 
     def __init__(self, context: QueueContext, timer: Callable[[], float] = time.monotonic) -> None:
         self._context, self.timer = context, timer
@@ -41,30 +41,30 @@ class Upkeep:
         self.is_broken_off = False
         """True when the last sweep had no time for all that it found."""
         self._is_long = False
-        self._version = -1  # of the record that told of the duties
-        self._moments: dict[str, int] = {}  # of the duties
+        self._version = -1  # of the record that told of the background jobs
+        self._moments: dict[str, int] = {}  # of the background jobs
 
     def due_at(self, *, sweeps: bool) -> int:
-        """The moment until which there is nothing to do; without ``sweeps`` for duties alone."""
+        """The moment until which there is nothing to do; without ``sweeps`` for background jobs alone."""
         sweep = 0 if self.is_broken_off else self.swept_at + INTERVAL
         return min([*self._moments.values(), *([sweep] if sweeps else ())], default=2**62)
 
     def attend(self) -> None:
-        """Attend to the duties that are due. What fails is logged, and tried again soon."""
+        """Attend to the background jobs that are due. What fails is logged, and tried again soon."""
         live = self._context.live
-        if not live.duties:
+        if not live.jobs:
             self._moments.clear()
             return
         if live.version != self._version:
             self._version = live.version
-            self._moments = dict.fromkeys(live.duties, 0)
+            self._moments = dict.fromkeys(live.jobs, 0)
         now = self._context.store.now()
         for name, moment in self._moments.items():
             if not now < moment <= now + INTERVAL:  # due, or the clock was put back
                 self._moments[name] = self._attended(name, now)
 
-    def seconds_until_duty(self) -> float | None:
-        """Seconds until a duty has something to do; None: there are none."""
+    def seconds_until_job(self) -> float | None:
+        """Seconds until a background job has something to do; None: there are none."""
         if not self._moments:
             return None
         return max(0.0, seconds(min(self._moments.values()) - self._context.store.now()))

@@ -27,32 +27,32 @@ def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
     """
     settings = context.settings
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
-    fullness = context.fullness
-    with fullness.lock.plain:
+    usage = context.usage
+    with usage.lock.plain:
         _make_room(context, settings, more)
-        fullness.begin(more)
+        usage.begin(more)
     try:
         yield
     finally:
-        with fullness.lock.plain:
-            fullness.end(more)
+        with usage.lock.plain:
+            usage.end(more)
 
 
 def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
     """Raise QueueFull, or drop messages if what waits was just counted: by an older count too many might go."""
-    fullness = context.fullness
+    usage = context.usage
     sizes = settings.max_bytes is not None
-    counted = fullness.count(sizes=sizes)
-    if _excess(settings, fullness.known + more):
-        counted = fullness.count(sizes=sizes, again=True) or counted
+    counted = usage.count(sizes=sizes)
+    if _excess(settings, usage.known + more):
+        counted = usage.count(sizes=sizes, again=True) or counted
     if settings.overflow == "drop_oldest":
-        if not fullness.is_put_off_known and _excess(settings, _that_stays(fullness.known) + more):
-            fullness.put_off(_delayed(context))
-        _check(context, settings, _that_stays(fullness.known), more)
-        if counted and (excess := _excess(settings, fullness.counted + more)):
-            fullness.dropped(context.make_room(context, excess))
+        if not usage.is_put_off_known and _excess(settings, _that_stays(usage.known) + more):
+            usage.put_off(_delayed(context))
+        _check(context, settings, _that_stays(usage.known), more)
+        if counted and (excess := _excess(settings, usage.counted + more)):
+            usage.dropped(context.make_room(context, excess))
     else:
-        _check(context, settings, fullness.known, more)
+        _check(context, settings, usage.known, more)
 
 
 def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:

@@ -1,4 +1,4 @@
-"""Telling the logs of events what became of messages that were held."""
+"""Recording what became of messages that were held, in the logs of events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EventDetails:
 
     def note_bundle(self, selection: Selection, first: MessageId, *, sure: bool) -> None:
         """Note that selected messages are a bundle of their own."""
-        places = (_after(first, number) for number in range(len(selection.positions)))
+        places = (first.after(number) for number in range(len(selection.positions)))
         self.note(selection, places, sure=sure)
 
     def place(self, held: HeldSlice, position: int) -> MessageId | None:
@@ -81,7 +81,7 @@ def record_settled(
     contexts = [each for each in both.values() if each.keeps_events]
     if not contexts:
         return
-    kind = "snoozed" if operation.unseen and delay else operation.event
+    kind = operation.event_if_delayed if delay and operation.event_if_delayed else operation.event
     shown = delay if operation.gives_back or operation.keeps_open else None
     entries = list(_entries(kind, done, text=details.text, delay=shown, details=details))
     context.events.tell(contexts[0], entries, *contexts[1:])
@@ -120,7 +120,3 @@ def _entry(kind: str, held: HeldSlice, first: int, count: int, **facts: object) 
     holder = "" if kind in _BY_NOBODY else holder_id(held.token)
     identity = str(held.message_id(first))
     return Entry(kind, identity, count, held.deliveries, holder, **facts)  # type: ignore[arg-type]
-
-
-def _after(first: MessageId, number: int) -> MessageId:
-    return MessageId(first.shard, first.bundle_id, first.position + number)

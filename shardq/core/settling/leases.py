@@ -21,7 +21,7 @@ from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.settling.operations import EXTEND
-from shardq.core.settling.settle import Settling
+from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import ClaimedSlice, EntryState, Peek, StoredSlice
@@ -51,7 +51,7 @@ def shorten_leases(
     ]
     messages = 0
     for lease, group in groupby(sorted(chosen, key=lambda each: each[0]), key=lambda each: each[0]):
-        settling = Settling(context, EXTEND, duration=lease).run([each for _, each in group])
+        settling = SettleRun(context, EXTEND, duration=lease).run([each for _, each in group])
         messages += sum(len(each.positions) for each in settling.done)
     if messages:
         _log.warning(
@@ -82,7 +82,7 @@ def _held(shard: Shard, piece: StoredSlice) -> Selection:
 
 
 class Keeping(Protocol):
-    """What extends leases, such as a :class:`~shardq.core.settling.settlement.Settlement`."""
+    """What extends leases, such as a :class:`~shardq.core.settling.engine.SettleEngine`."""
 
     def keep(self, selections: Sequence[Selection], lease: int) -> None:
         """Hold messages for so many microseconds or longer, and mark those that are lost."""
@@ -101,8 +101,8 @@ class LeaseKeeper:
     ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
-    def __init__(self, settlement: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
-        self._settlement, self._retry, self._lease = settlement, retry, lease
+    def __init__(self, engine: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
+        self._engine, self._retry, self._lease = engine, retry, lease
         self._paced_by = lease()
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
@@ -159,7 +159,7 @@ class LeaseKeeper:
             ]
         try:
             with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
-                self._settlement.keep([selection for selection in selections if selection.positions], lease)
+                self._engine.keep([selection for selection in selections if selection.positions], lease)
         except Closed:  # the client is, so nobody can settle them any more
             self._stopped.set()
         except ShardqError as error:

@@ -1,4 +1,4 @@
-"""The table of verbs: what can be done to held messages, and what it means when the store finds some lost or gone."""
+"""The table of settle operations: what is done to held messages, and what lost or gone means."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SettleOperation(msgspec.Struct, frozen=True):
     shortens: bool = False  # a lease that ends later than asked for is shortened
     starts: bool = False  # a delivery is counted
     blocks: bool = False  # they block their groups, under no lease
-    unseen: bool = False  # a delivery is not counted
+    uncounted: bool = False  # the delivery is not counted
     policy: AppendPolicy | None = (
-        None  # the way into the queue that they are moved to; None: they are not moved
+        None  # under which they enter the queue that they are moved to; None: no move
     )
     in_place: bool = False  # what it moves keeps its place in its group
     repeatable: bool = False  # it may be done again to messages of that state
@@ -38,7 +38,8 @@ class SettleOperation(msgspec.Struct, frozen=True):
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
     tells_lost: bool = True  # LeaseLost is raised for what is lost
-    event: str = ""  # what is told of the messages; "": nothing
+    event: str = ""  # the kind of what is recorded of the messages; "": nothing
+    event_if_delayed: str = ""  # the same with a delay; "": no other
 
     @property
     def moves(self) -> bool:
@@ -78,7 +79,7 @@ RELEASE = SettleOperation(
     "released", "released", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
 )  # fmt: skip
-GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True, event="given_back")
+GIVE_BACK = msgspec.structs.replace(RELEASE, uncounted=True, event="given_back", event_if_delayed="snoozed")
 EXTEND = SettleOperation("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
 KEEP = SettleOperation("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost

@@ -1,4 +1,4 @@
-"""Settling messages that are known by their receipts, as :mod:`shardq.core.settling.settlement` does."""
+"""Settling messages that are known by their receipts, as :mod:`shardq.core.settling.engine` does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardq.codec import BYTES, Codec
 from shardq.core.browsing import find_slice
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
-from shardq.core.settling.settlement import Settlement
+from shardq.core.settling.engine import SettleEngine
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import ClaimedSlice, EntryState, Span
@@ -44,17 +44,17 @@ def ack_receipts(
         if each.may_be_held and each.receipt in values
     ]
     with _telling_unread(failures, context, "acked"):
-        Settlement(context, codec, by_receipt=True).ack(selections, kept)
+        SettleEngine(context, codec, by_receipt=True).ack(selections, kept)
 
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
     """Give messages back, deliverable again after so many seconds."""
-    _settlement(context).release(_unread(_parsed(context, receipts)), delay)
+    _engine(context).release(_unread(_parsed(context, receipts)), delay)
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
     """Hold messages for so many seconds from now on."""
-    _settlement(context).extend(_unread(_parsed(context, receipts)), seconds)
+    _engine(context).extend(_unread(_parsed(context, receipts)), seconds)
 
 
 def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
@@ -65,11 +65,11 @@ def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason:
     found, failures = _read(context, _parsed(context, receipts))
     known = [each.selection for each in found if each.selection.held.known]
     with _telling_unread(failures, context, "dead-lettered"):
-        _settlement(context).dead_letter(known, reason)
+        _engine(context).dead_letter(known, reason)
 
 
-def _settlement(context: QueueContext) -> Settlement:
-    return Settlement(context, BYTES, by_receipt=True)
+def _engine(context: QueueContext) -> SettleEngine:
+    return SettleEngine(context, BYTES, by_receipt=True)
 
 
 @contextmanager

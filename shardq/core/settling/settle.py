@@ -34,10 +34,10 @@ from shardq.storage.requests import (
 )
 
 __all__ = [
-    "Settling",
+    "SettleRun",
     "by_shard",
-    "give_back_selected",
-    "give_back_unseen",
+    "release_selected",
+    "release_uncounted",
     "settle",
     "spans_of",
 ]
@@ -68,7 +68,7 @@ def settle(
             blocks=operation.blocks,
         )
     elif operation.state is SettleState.RELEASED and operation.policy is None:
-        request = Release(shard, spans, duration, started=not operation.unseen)
+        request = Release(shard, spans, duration, started=not operation.uncounted)
     else:
         live = context.live
         if operation.keeps and live.timer() > live.read_again_at:
@@ -77,7 +77,7 @@ def settle(
         request = Acknowledge(shard, spans, keep, moved=operation.policy is not None and append is None)
         if append is not None:
             request = Forward(request, append, in_place=operation.in_place)
-    return context.retry.ask(context.joiner.settle, request)
+    return context.retry.ask(context.settle_commit.settle, request)
 
 
 def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
@@ -98,7 +98,7 @@ def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
 Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]
 
 
-class Settling(msgspec.Struct, eq=False):
+class SettleRun(msgspec.Struct, eq=False):
     """Settles the messages of each shard, once for all shards first, and then again for those that failed.
 
     What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
@@ -118,7 +118,7 @@ class Settling(msgspec.Struct, eq=False):
     failed: int = 0  # messages
     by_others: list[Selection] = msgspec.field(default_factory=list)  # done, but not by this
 
-    def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> Settling:
+    def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> SettleRun:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
         context, operation = self.context, self.operation
         grants: Collection[LimitLease] = ()
@@ -203,7 +203,7 @@ class Settling(msgspec.Struct, eq=False):
         self._note_failed(in_states(left_out, SettleState.OPEN))
         return [each for each in selections if each.held.shard not in self.failures]
 
-    def add(self, other: Settling) -> None:
+    def add(self, other: SettleRun) -> None:
         """Take over what another one has done, so that one error tells of both."""
         self.done += other.done
         self.lost += other.lost
@@ -223,7 +223,7 @@ class Settling(msgspec.Struct, eq=False):
         lost = {grant for grant in grants if not grant.hold(self.duration)}
         uncovered = [selection for selection in selections if selection.held.grant in lost]
         if uncovered and self.operation.starts:
-            given = Settling(self.context, GIVE_BACK).run(uncovered)
+            given = SettleRun(self.context, GIVE_BACK).run(uncovered)
             if given.failures:
                 raise given.failures.error("messages without permits were not given back")
         self._mark_lost(in_states(uncovered, SettleState.OPEN))
@@ -332,16 +332,16 @@ class Settling(msgspec.Struct, eq=False):
                 selection.held.failed = selection.held.failed.union(selection.positions)
 
 
-def give_back_unseen(context: QueueContext, held: Iterable[HeldSlice]) -> None:
+def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
     """Give back messages that were handed to nobody, in their places and without a delivery. Lost ones are ignored.
 
     Raises the errors of shards that failed.
     """
-    give_back_selected(context, [piece.select() for piece in held])
+    release_selected(context, [piece.select() for piece in held])
 
 
-def give_back_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
-    """Like :func:`give_back_unseen`, for some of the messages of slices."""
-    settling = Settling(context, GIVE_BACK).run(selections)
+def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
+    """Like :func:`release_uncounted`, for some of the messages of slices."""
+    settling = SettleRun(context, GIVE_BACK).run(selections)
     if settling.failures:
         raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -108,7 +108,7 @@ def move_step_by_step(
 ) -> Answer[Fenced]:
     """Extend the leases, store the messages in the target, ack them. If one of them is lost, nothing is stored.
 
-    The story is told where they are stored.
+    Events are recorded where they are stored.
 
     Raises OutcomeUnknown once a copy is stored, or may be; StoreUnavailable where they are in the source only.
     """

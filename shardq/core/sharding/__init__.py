@@ -1,1 +1,1 @@
-"""The shard's name, the ring of time shards, which shard to write and which to read next."""
+"""Which shard to write to, which to read next, and whose shard is whose."""

@@ -56,7 +56,7 @@ def deregister(session: Session, queue: str, name: str) -> None:
 
 
 def seen(session: Session, queue: str, now: int) -> tuple[SeenConsumer, ...]:
-    """Return the consumers that are enlisted, and those that were until not long ago."""
+    """Return the consumers that are registered, and those that were until not long ago."""
     found = session.start_read(_LIVE, ([queue],))()
     known = (SeenConsumer(name, until) for _, name, until in found if until > now - REMEMBERED)
     return tuple(sorted(known))

@@ -135,7 +135,7 @@ def _uncount(session: Session, names: Collection[str], consumer: str) -> None:
 
 
 def seen(session: Session, queue: str, now: int) -> tuple[SeenConsumer, ...]:
-    """Return the consumers that are enlisted, and those that were until not long ago."""
+    """Return the consumers that are registered, and those that were until not long ago."""
     wanted = _of(queue) | {UNTIL: {"$gt": now - REMEMBERED}}
     with session.translated(writing=False):
         found = list(session.collection(CONSUMERS).find(wanted, {UNTIL: 1}))

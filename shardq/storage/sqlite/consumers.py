@@ -24,10 +24,10 @@ def register(
     sql: sqlite3.Connection, names: Sequence[str], consumer: str, lifetime: int, now: int
 ) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist."""
-    return tuple(_enlist(sql, name, consumer, lifetime, now) for name in names)
+    return tuple(_register(sql, name, consumer, lifetime, now) for name in names)
 
 
-def _enlist(
+def _register(
     sql: sqlite3.Connection, queue: str, consumer: str, lifetime: int, now: int
 ) -> Registration | None:
     record = queues.load(sql, queue)
@@ -44,7 +44,7 @@ def deregister(sql: sqlite3.Connection, queue: str, name: str) -> None:
 
 
 def seen(sql: sqlite3.Connection, queue: str, now: int) -> tuple[SeenConsumer, ...]:
-    """Return the consumers that are enlisted, and those that were until not long ago."""
+    """Return the consumers that are registered, and those that were until not long ago."""
     return tuple(SeenConsumer(*row) for row in sql.execute(_SEEN, (queue, now - REMEMBERED)))
 
 

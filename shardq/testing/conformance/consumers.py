@@ -12,58 +12,58 @@ __all__ = ["ConsumerContract"]
 
 
 class ConsumerContract(Contract):
-    """Enlisting and resigning."""
+    """Registering and deregistering."""
 
     def test_a_consumer_sees_itself(self, bench: Bench) -> None:
-        assert self._enlist(bench, "one") == ("one",)
+        assert self._register(bench, "one") == ("one",)
 
     def test_consumers_see_each_other_in_order(self, bench: Bench) -> None:
-        self._enlist(bench, "b")
+        self._register(bench, "b")
         bench.other.register_consumer([bench.queue], "c", bench.duration(60))
-        assert self._enlist(bench, "a") == ("a", "b", "c")
+        assert self._register(bench, "a") == ("a", "b", "c")
 
-    def test_enlisting_again_changes_nothing_but_the_lifetime(self, bench: Bench) -> None:
-        self._enlist(bench, "one", 20)
+    def test_registering_again_changes_nothing_but_the_lifetime(self, bench: Bench) -> None:
+        self._register(bench, "one", 20)
         bench.advance(10)
-        assert self._enlist(bench, "one", 20) == ("one",)
+        assert self._register(bench, "one", 20) == ("one",)
         bench.advance(15)
-        assert self._enlist(bench, "two") == ("one", "two")
+        assert self._register(bench, "two") == ("one", "two")
 
     def test_a_consumer_that_does_not_come_back_is_no_longer_live(self, bench: Bench) -> None:
-        self._enlist(bench, "one", 10)
-        self._enlist(bench, "two", 100)
+        self._register(bench, "one", 10)
+        self._register(bench, "two", 100)
         bench.advance(20)
-        assert self._enlist(bench, "three") == ("three", "two")
+        assert self._register(bench, "three") == ("three", "two")
 
     @exact_time
     def test_a_lifetime_ends_exactly_at_its_end(self, bench: Bench) -> None:
-        self._enlist(bench, "one", 10)
+        self._register(bench, "one", 10)
         bench.advance(9.999999)
-        assert self._enlist(bench, "two") == ("one", "two")
+        assert self._register(bench, "two") == ("one", "two")
         bench.advance(0.000001)
-        assert self._enlist(bench, "two") == ("two",)
+        assert self._register(bench, "two") == ("two",)
 
-    def test_a_consumer_that_resigned_is_no_longer_live(self, bench: Bench) -> None:
-        self._enlist(bench, "one")
-        self._enlist(bench, "two")
+    def test_a_consumer_that_deregistered_is_no_longer_live(self, bench: Bench) -> None:
+        self._register(bench, "one")
+        self._register(bench, "two")
         bench.other.deregister_consumer(bench.queue, "one")
-        assert self._enlist(bench, "two") == ("two",)
+        assert self._register(bench, "two") == ("two",)
 
-    def test_resigning_is_harmless_when_repeated(self, bench: Bench) -> None:
+    def test_deregistering_is_harmless_when_repeated(self, bench: Bench) -> None:
         bench.store.deregister_consumer(bench.queue, "stranger")
-        self._enlist(bench, "one")
+        self._register(bench, "one")
         bench.store.deregister_consumer(bench.queue, "one")
         bench.store.deregister_consumer(bench.queue, "one")
-        assert self._enlist(bench, "one") == ("one",)
+        assert self._register(bench, "one") == ("one",)
 
     def test_the_consumers_of_queues_are_separate(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
-        self._enlist(bench, "one")
+        self._register(bench, "one")
         assert bench.register_consumer("two", 60, other) == ("two",)
         bench.store.deregister_consumer(other, "one")
-        assert self._enlist(bench, "one") == ("one",)
+        assert self._register(bench, "one") == ("one",)
 
-    def test_a_consumer_is_enlisted_in_several_queues_at_once_and_told_of_each(self, bench: Bench) -> None:
+    def test_a_consumer_is_registered_in_several_queues_at_once_and_told_of_each(self, bench: Bench) -> None:
         # Given queues that hold something, consumers of which some are gone, and one that does not exist
         queues = [bench.queue, bench.new_queue(), bench.new_queue(bench.queue + "1")]
         shards = [bench.shard_of(queue, 2, place) for place, queue in enumerate(queues)]
@@ -72,7 +72,7 @@ class ConsumerContract(Contract):
         bench.register_consumer("gone", 10, *queues)
         bench.register_consumer("b", 600, queues[1])
         bench.advance(20)
-        # When a consumer is enlisted in all
+        # When a consumer is registered in all
         told = bench.store.register_consumer([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
         # Then it knows of each what others would tell
         assert told[-1] is None
@@ -82,7 +82,7 @@ class ConsumerContract(Contract):
             assert each.shards == bench.other.shards(queue) != ()
             assert each.consumers == live
 
-    def test_enlisting_in_many_queues_is_no_different(self, bench: Bench) -> None:
+    def test_registering_in_many_queues_is_no_different(self, bench: Bench) -> None:
         queues = [bench.queue, *(bench.new_queue() for _ in range(24))]
         for name in ("one", "two", "one"):
             told = bench.store.register_consumer(queues, name, bench.duration(60))
@@ -105,20 +105,20 @@ class ConsumerContract(Contract):
     def test_a_name_may_be_any_text(self, bench: Bench) -> None:
         names = ("it's", '"; DROP TABLE consumer; --', "é漢", "%", "One", "one")
         for name in names:
-            live = self._enlist(bench, name)
+            live = self._register(bench, name)
         assert live == tuple(sorted(names))
 
-    def test_who_was_enlisted_is_known_when_it_is_no_longer_live(self, bench: Bench) -> None:
+    def test_who_was_registered_is_known_when_it_is_no_longer_live(self, bench: Bench) -> None:
         began = bench.store.now()
-        self._enlist(bench, "b", 10)
-        self._enlist(bench, "a", 600)
+        self._register(bench, "b", 10)
+        self._register(bench, "a", 600)
         bench.advance(20)
-        self._enlist(bench, "a", 600)
+        self._register(bench, "a", 600)
         seen = bench.other.seen_consumers(bench.queue)
         assert [each.consumer for each in seen] == ["a", "b"]
         assert seen[1].until <= began + bench.duration(20) < seen[0].until
 
-    def test_who_resigned_or_is_of_another_queue_is_not_known(self, bench: Bench) -> None:
+    def test_who_deregistered_or_is_of_another_queue_is_not_known(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
         bench.register_consumer("one", 60, bench.queue, other)
         bench.store.deregister_consumer(other, "one")
@@ -127,14 +127,14 @@ class ConsumerContract(Contract):
         assert bench.store.seen_consumers(f"{bench.queue}-absent") == ()
 
     def test_a_sweep_leaves_who_is_remembered(self, bench: Bench) -> None:
-        self._enlist(bench, "one", 10)
+        self._register(bench, "one", 10)
         bench.advance(20)
         bench.sweep()
         assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["one"]
 
     @exact_time
     def test_who_is_long_gone_is_forgotten(self, bench: Bench) -> None:
-        self._enlist(bench, "one", 10)
+        self._register(bench, "one", 10)
         bench.advance(10 + REMEMBERED / 1_000_000 - 1)
         (one,) = bench.store.seen_consumers(bench.queue)
         assert one == SeenConsumer("one", one.until)
@@ -142,11 +142,11 @@ class ConsumerContract(Contract):
         assert bench.store.seen_consumers(bench.queue) == ()
 
     def test_a_queue_that_is_created_again_knows_nobody_of_before(self, bench: Bench) -> None:
-        self._enlist(bench, "before", 600)
+        self._register(bench, "before", 600)
         bench.other.drop_queue(bench.queue)
         assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
-        self._enlist(bench, "after", 600)
+        self._register(bench, "after", 600)
         assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["after"]
 
-    def _enlist(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
+    def _register(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
         return bench.register_consumer(name, lifetime)

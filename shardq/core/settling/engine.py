@@ -38,7 +38,7 @@ from shardq.core.settling.operations import (
     START,
     SettleOperation,
 )
-from shardq.core.settling.settle import Call, Settling, by_shard, settle, spans_of
+from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.message import Message
@@ -46,7 +46,7 @@ from shardq.settings import QueueSettings, check_number
 from shardq.storage.requests import Fenced
 from shardq.storage.writing import telling_done
 
-__all__ = ["MAX_LEASE_SECONDS", "Settlement"]
+__all__ = ["MAX_LEASE_SECONDS", "SettleEngine"]
 
 
 _DELIVERIES = attrgetter("held.deliveries")
@@ -65,7 +65,7 @@ _WHY_LOST_IN_GROUPS = (
 )
 
 
-class Settlement:
+class SettleEngine:
     """Settles held messages of one queue for one consumer, and tells it which shards have released messages."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Settlement:
             others = []
             for each in selections:
                 (last if self.is_last(each.held) and each.held.damage is None else others).append(each)
-        given_up: Settling | None = None
+        given_up: SettleRun | None = None
         try:
             if last:
                 given_up = self._give_up(last, why, EXHAUST)
@@ -207,10 +207,10 @@ class Settlement:
         """
         self._raise_if_any(self._move(selections, move), move.operation)
 
-    def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
-        settling = Settling(self._context, move.operation)
+    def _move(self, selections: Sequence[Selection], move: Move) -> SettleRun:
+        settling = SettleRun(self._context, move.operation)
         for part in move.parts(selections):
-            moved = Settling(self._context, move.operation)
+            moved = SettleRun(self._context, move.operation)
             for step in part:
                 rest = moved.without_failed(step)
                 moved.add(self._settle(rest, move.operation, move.carry_out, details=move.details))
@@ -218,7 +218,7 @@ class Settlement:
         self._failing = frozenset(settling.failures)
         return settling
 
-    def _give_up(self, selections: Sequence[Selection], reason: str, operation: SettleOperation) -> Settling:
+    def _give_up(self, selections: Sequence[Selection], reason: str, operation: SettleOperation) -> SettleRun:
         """Let messages block their groups where the queue asks for it, and move the others."""
         blocking: list[Selection] = []
         moving: list[Selection] = []
@@ -235,7 +235,7 @@ class Settlement:
             self._failing = frozenset(settling.failures)
         return settling
 
-    def _release(self, selections: Sequence[Selection], operation: SettleOperation, delay: int) -> Settling:
+    def _release(self, selections: Sequence[Selection], operation: SettleOperation, delay: int) -> SettleRun:
         settling = self._settle(selections, operation, duration=delay)
         for shard in by_shard(settling.done):
             self._released(shard)
@@ -268,8 +268,8 @@ class Settlement:
         *,
         duration: int = 0,
         details: EventDetails = NO_DETAILS,
-    ) -> Settling:
-        settling = Settling(
+    ) -> SettleRun:
+        settling = SettleRun(
             self._context, operation, call, duration=duration, by_receipt=self._by_receipt, details=details
         )
         settling.run(selections, self._failing)
@@ -285,7 +285,7 @@ class Settlement:
             for message in self.messages(selection)
         ]
 
-    def _raise_if_any(self, settling: Settling, operation: SettleOperation) -> None:
+    def _raise_if_any(self, settling: SettleRun, operation: SettleOperation) -> None:
         """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
         if settling.failures:
             what = f"{self._not_done(settling.failed, operation)}, all others were:"

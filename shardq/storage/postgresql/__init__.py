@@ -1,0 +1,1 @@
+"""The PostgreSQL store: queues in a schema of a database."""

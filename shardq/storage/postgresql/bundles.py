@@ -1,0 +1,216 @@
+"""Bundles: one row each until they are cut, deleted with their last message.
+
+Data of up to ``SHORT`` bytes is in the row, and in every slice that a cut makes. Longer data is stored once, beside
+the slices, so that no change of a slice rewrites it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from shardq.storage.postgresql import groups
+from shardq.storage.postgresql.connections import Id, Sql
+from shardq.storage.postgresql.directory import HOME, Home, pinned
+from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.read_cursors import late_of, lower
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of
+from shardq.storage.requests import Append
+
+__all__ = [
+    "MEMORY",
+    "append",
+    "append_at_once",
+    "data_of",
+    "delete",
+    "empty_table",
+    "old_tables",
+    "period_of",
+    "remember_moved",
+]
+
+MEMORY = 15 * 60 * 1_000_000
+"""For how long the id of a finished bundle is known at least, in microseconds."""
+
+_SHORT = 1900  # bytes of data in the row of a slice: with more the server would move it out of line
+_PERIOD = 300_000_000
+
+_COLUMNS = """
+    shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data,
+    message_group, place
+"""
+# {0}: which of the bundles are stored. Those without a group have the place 0.
+_APPEND = f"""
+    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s),
+    new AS (
+        INSERT INTO @slice ({_COLUMNS})
+        SELECT home.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at,
+            b.data, b.message_group, b.place
+        FROM home CROSS JOIN unnest(
+            $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::bytea[],
+            $13::bytea[], $14::bigint[], $15::bigint[]
+        ) AS b (id, priority, due, at, count, expires_at, data, message_group, place, behind)
+        {{0}}
+        ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING bundle_id
+    ),
+    long AS (
+        INSERT INTO @bundle_data (shard_key, bundle_id, data)
+        SELECT home.shard_key, d.id, d.data
+        FROM home CROSS JOIN unnest($11::uuid[], $12::bytea[]) AS d (id, data) JOIN new ON new.bundle_id = d.id
+        ON CONFLICT DO NOTHING
+    )
+    SELECT home.shard_key, ARRAY(SELECT bundle_id FROM new) FROM home
+"""
+_APPEND_FRESH = _APPEND.format("")
+_APPEND_NEW = _APPEND.format("""
+    WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1) IS NULL
+    AND (
+        SELECT f.first FROM @finished f
+        WHERE f.bundle_id = b.id AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
+    ) IS NULL
+""")
+# What another attempt has stored since the statement above began, and maybe somebody finished.
+_KNOWN = """
+    SELECT f.bundle_id, true FROM @finished f WHERE f.bundle_id = ANY ($3::uuid[]) AND f.queue_key = $2 AND f.first < 0
+    UNION ALL
+    SELECT s.bundle_id, false FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = ANY ($3::uuid[]) AND s.first > 0
+"""
+_DELETE = f"DELETE FROM @slice s USING {PIECES} WHERE {CHOSEN}"
+_REST = """
+    SELECT a.bundle_id FROM unnest($2::uuid[]) AS a (bundle_id)
+    WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id LIMIT 1) IS NOT NULL
+"""
+_DELETE_DATA = "DELETE FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
+_REMEMBER = """
+    INSERT INTO @finished (period, queue_key, bundle_id) SELECT $1, $2, id FROM unnest($3::uuid[]) AS id
+"""
+_REMEMBER_MOVED = """
+    INSERT INTO @finished (period, queue_key, bundle_id, first, count)
+    SELECT $1, $2, a.id, a.first, a.count FROM unnest($3::uuid[], $4::int[], $5::int[]) AS a (id, first, count)
+"""
+_DATA = "SELECT bundle_id, data FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
+_OLDEST = " UNION ALL ".join(f"(SELECT {table}, period FROM @finished_{table} LIMIT 1)" for table in range(5))
+_HOLD = "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN ACCESS EXCLUSIVE MODE"
+_ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
+_EMPTY = "TRUNCATE @finished_{}"
+
+
+def append_at_once(sql: Sql, request: Append, now: int) -> bool:
+    """Store bundles that are not known, in one statement; False, and nothing stored, when that does not do."""
+    return not late_of(request.bundles, now) and bool(sql.all(_APPEND_FRESH, *_values(request)))
+
+
+def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> None:
+    """Store the bundles that are not known, each as one ready slice; raises QueueNotFound.
+
+    Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
+    """
+    home = pinned(sql, request.shard)
+    values = _values(request)
+    if request.shard.is_grouped:
+        of_all = [bundle.group.encode() for bundle in request.bundles]
+        if not places:
+            lock(sql, home.shard_key, of_all)
+            places = groups.places_at_end(sql, home.shard_key, request.bundles)
+        values = _values(request, of_all, places)
+    ((_, new),) = sql.all(_APPEND_NEW, *values)
+    if new:
+        _take_back(sql, home, new)
+    if request.shard.is_grouped:
+        groups.arm(sql, home.shard_key, of_all)
+    else:
+        lower(sql, home.shard_key, late_of(request.bundles, now))
+
+
+def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int] = ()) -> list[object]:
+    shard, bundles = request.shard, request.bundles
+    short = [bundle.data if len(bundle.data) <= _SHORT else None for bundle in bundles]
+    long = [bundle for bundle in bundles if len(bundle.data) > _SHORT]
+    return [
+        *(shard.queue, shard.time_shard, shard.number),
+        [Id(bundle.id) for bundle in bundles],
+        [bundle.priority for bundle in bundles],
+        [bundle.due for bundle in bundles],
+        [bundle.enqueued_at for bundle in bundles],
+        [bundle.count for bundle in bundles],
+        [bundle.expires_at for bundle in bundles],
+        short,
+        [Id(bundle.id) for bundle in long],
+        [bundle.data for bundle in long],
+        list(of_all) or [b""] * len(bundles),
+        list(places) or [0] * len(bundles),
+        [BEHIND if of_all else 0] * len(bundles),
+    ]
+
+
+def _take_back(sql: Sql, home: Home, new: Collection[bytes]) -> None:
+    """Delete what was stored though another attempt had stored it, which could not be seen then."""
+    known: dict[bytes, bool] = dict(
+        sql.all(_KNOWN, home.shard_key, home.queue_key, [Id(each) for each in new])
+    )
+    if not known:
+        return
+    ids = [Id(each) for each in known]
+    sql.run(_DELETE, home.shard_key, ids, [0] * len(ids))
+    if over := [Id(each) for each, is_over in known.items() if is_over]:
+        sql.run(_DELETE_DATA, home.shard_key, over)
+
+
+def delete(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
+    """Delete slices that this transaction has locked, and remember the bundles that are over with them."""
+    if not pieces:
+        return
+    counts: dict[bytes, int] = {}
+    for piece in pieces:
+        counts[piece.bundle_id] = counts.get(piece.bundle_id, 0) + piece.count
+    cut = {piece.bundle_id for piece in pieces if counts[piece.bundle_id] < piece.sent_count}
+    lock(sql, home.shard_key, cut)
+    sql.run(_DELETE, home.shard_key, *keys_of(pieces))
+    if cut:
+        rest = sql.all(_REST, home.shard_key, [Id(each) for each in sorted(cut)])
+        for (bundle_id,) in rest:
+            del counts[bundle_id]
+    over = [Id(bundle_id) for bundle_id in counts]
+    if not over:
+        return
+    sql.run(_REMEMBER, period_of(now), home.queue_key, over)
+    long = {piece.bundle_id for piece in pieces if piece.is_long}
+    if long := long.intersection(over):
+        sql.run(_DELETE_DATA, home.shard_key, [Id(each) for each in sorted(long)])
+
+
+def remember_moved(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
+    """Remember slices that are stored elsewhere now, so that they are lost to their holder, not gone."""
+    if pieces:
+        ids, firsts = keys_of(pieces)
+        counts = [piece.count for piece in pieces]
+        sql.run(_REMEMBER_MOVED, period_of(now), home.queue_key, ids, firsts, counts)
+
+
+def data_of(sql: Sql, shard_key: int, ids: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return the data of those bundles whose data is stored beside their slices."""
+    asked = [Id(each) for each in set(ids)]
+    return dict(sql.all(_DATA, shard_key, asked)) if asked else {}
+
+
+def period_of(now: int) -> int:
+    """Return the number of the five minutes to which a moment belongs."""
+    return now // _PERIOD
+
+
+def old_tables(sql: Sql, now: int) -> list[int]:
+    """Return which tables of finished ids begin with one that was remembered for long enough."""
+    since = period_of(now - MEMORY)
+    return [table for table, period in sql.all(_OLDEST) if period < since]
+
+
+def empty_table(sql: Sql, table: int, now: int) -> int:
+    """Empty a table of finished ids if all in it were remembered for long enough; returns how many tables it was.
+
+    Raises StoreUnavailable where somebody reads it, such as a backup: it is left for the next time.
+    """
+    sql.script(_HOLD.format(table))
+    ((is_used,),) = sql.all(_ANY_SINCE.format(table), period_of(now - MEMORY))
+    if is_used:
+        return 0
+    sql.script(_EMPTY.format(table))
+    return 1

@@ -1,0 +1,93 @@
+"""Facts about the server and the schema for people who look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardq.errors import SchemaMismatch, ShardqError
+from shardq.storage.postgresql import guarantees, schema
+from shardq.storage.postgresql.connections import Address, Sql
+from shardq.storage.postgresql.session import Session
+from shardq.storage.requests import Finding
+
+__all__ = ["diagnose"]
+
+_SERVER = "SELECT current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()"
+_OLDEST = 150000
+_SETTINGS = """
+    SELECT name, setting FROM pg_settings WHERE name IN (
+        'synchronous_commit', 'synchronous_standby_names', 'fsync', 'full_page_writes', 'autovacuum', 'max_connections'
+    )
+"""
+# Of other users' transactions only who may read all statistics is told.
+_OLDEST_SNAPSHOT = """
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint,
+        (array_agg(pid ORDER BY xact_start))[1]
+    FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+"""
+_DEAD = """
+    SELECT relname::text, n_live_tup, n_dead_tup,
+        coalesce(extract(epoch FROM clock_timestamp() - greatest(last_autovacuum, last_vacuum)), -1)::bigint
+    FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'key')
+    ORDER BY n_dead_tup DESC
+"""
+_LONG = 15 * 60  # seconds of a transaction that keeps dead rows from being removed
+_MOST_DEAD = 1_000_000
+
+
+def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
+    """Look at the server, its settings and the tables; changes nothing."""
+    try:
+        return tuple(session.read(lambda sql: list(_look(sql, address))))
+    except ShardqError as error:
+        return (Finding("server", False, str(error)),)
+
+
+def _look(sql: Sql, address: Address) -> Iterator[Finding]:
+    ((release, number, is_standby),) = sql.all(_SERVER)
+    yield Finding("server", number >= _OLDEST, f"PostgreSQL {release}", "use PostgreSQL 15 or newer")
+    yield Finding(
+        "role",
+        ok=not is_standby,
+        value="a standby, which takes no writes" if is_standby else "the primary",
+        remedy="name all servers in the URL, with target_session_attrs=read-write",
+    )
+    settings = {name: str(value) for name, value in sql.all(_SETTINGS)}
+    yield from guarantees.findings(settings)
+    yield _schema(sql, address)
+    yield _snapshot(sql)
+    yield from _tables(sql, address)
+
+
+def _schema(sql: Sql, address: Address) -> Finding:
+    found = schema.version(sql)
+    try:
+        schema.check_version(found, address)
+    except SchemaMismatch as error:
+        return Finding("schema", ok=False, value=str(error), remedy="run `shardq schema apply`")
+    return Finding("schema", ok=True, value=f"version {found}")
+
+
+def _snapshot(sql: Sql) -> Finding:
+    ((seconds, pid),) = sql.all(_OLDEST_SNAPSHOT)
+    if seconds < _LONG:
+        return Finding("oldest transaction", ok=True, value=f"{seconds} s")
+    return Finding(
+        "oldest transaction",
+        ok=True,
+        value=f"{seconds} s, of process {pid}: nothing that was consumed since then is removed",
+        remedy="end it, or set idle_in_transaction_session_timeout",
+        warning=True,
+    )
+
+
+def _tables(sql: Sql, address: Address) -> Iterator[Finding]:
+    for table, live, dead, since in sql.all(_DEAD, address.schema):
+        vacuumed = "never vacuumed" if since < 0 else f"vacuumed {since} s ago"
+        yield Finding(
+            f"table {table}",
+            ok=True,
+            value=f"{live} rows, {dead} dead, {vacuumed}",
+            remedy="look for long transactions, replication slots and too few workers of autovacuum",
+            warning=dead > max(_MOST_DEAD, live),
+        )

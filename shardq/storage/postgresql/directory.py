@@ -1,0 +1,75 @@
+"""The shard directory of a queue.
+
+An append holds the row of its shard until it is committed, so that nobody takes that out of the directory meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql import queues
+from shardq.storage.postgresql.connections import Sql
+
+__all__ = ["HOME", "HOME_READ", "Home", "drop_empty", "home_of", "listing", "listing_of", "pinned"]
+
+HOME = """
+    SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
+    WHERE q.name = $1 AND s.time_shard = $2 AND s.number = $3
+"""
+"""The keys of a shard: the first three values name it."""
+
+HOME_READ = HOME.replace("s.queue_key FROM", "s.queue_key, s.low, s.late FROM")
+"""The same with its low watermarks."""
+
+_PIN = f"{HOME} FOR KEY SHARE OF s"
+_ENTER = """
+    INSERT INTO @shard (queue_key, time_shard, number) VALUES ($1, $2::int, $3::int) ON CONFLICT DO NOTHING
+"""
+_LIST = """
+    SELECT s.time_shard, s.number FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
+    WHERE q.name = $1 ORDER BY s.time_shard, s.number
+"""
+_LIST_OF = "SELECT time_shard, number FROM @shard WHERE queue_key = $1 ORDER BY time_shard, number"
+_HOLD = f"{HOME} FOR UPDATE OF s SKIP LOCKED"
+_FORGET = """
+    DELETE FROM @shard WHERE shard_key = $1 AND NOT EXISTS (SELECT FROM @slice WHERE shard_key = $1)
+"""
+
+
+class Home(NamedTuple):
+    """The keys by which the other tables name a shard and its queue."""
+
+    shard_key: int
+    queue_key: int
+
+
+def home_of(sql: Sql, shard: Shard) -> Home | None:
+    """Return the keys of a shard that is listed, or None."""
+    row = sql.one(HOME, shard.queue, shard.time_shard, shard.number)
+    return Home(*row) if row else None
+
+
+def pinned(sql: Sql, shard: Shard) -> Home:
+    """Return the keys of a shard, which is listed until the transaction ends. Raises QueueNotFound."""
+    while True:
+        if (row := sql.one(_PIN, shard.queue, shard.time_shard, shard.number)) is not None:
+            return Home(*row)
+        queue_key = queues.pinned(sql, shard.queue)
+        sql.run(_ENTER, queue_key, shard.time_shard, shard.number)
+
+
+def listing(sql: Sql, queue: str) -> tuple[Shard, ...]:
+    """Return the queue's shards, sorted."""
+    return tuple(Shard(queue, *row) for row in sql.all(_LIST, queue))
+
+
+def listing_of(sql: Sql, queue: str, queue_key: int) -> tuple[Shard, ...]:
+    """Return the shards of an incarnation, sorted."""
+    return tuple(Shard(queue, *row) for row in sql.all(_LIST_OF, queue_key))
+
+
+def drop_empty(sql: Sql, shard: Shard, _now: int) -> bool:
+    """Take the shard out of the directory; False when it holds something, is not there, or somebody writes to it."""
+    row = sql.one(_HOLD, shard.queue, shard.time_shard, shard.number)
+    return row is not None and sql.run(_FORGET, row[0]) == 1

@@ -1,0 +1,181 @@
+"""Requests within a transaction of the application, on its own psycopg connection.
+
+Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
+that is refused has changed nothing by then. An error of the server ends the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
+
+import psycopg
+from msgspec.structs import replace
+from psycopg.pq import TransactionStatus
+
+from shardq.base.texts import kind_of, shown
+from shardq.errors import Closed, InvalidSetting, SchemaMismatch, StoreUnavailable, UnsupportedByStore
+from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.listening import LocalListener
+from shardq.storage.postgresql import schema
+from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.faults import translate
+from shardq.storage.postgresql.session import Session
+from shardq.storage.postgresql.signals import Channel
+from shardq.storage.requests import Capabilities
+from shardq.storage.signals.signals import Signals
+from shardq.storage.wrapped_store import WrappedStore
+
+__all__ = ["JoinedSession", "JoinedSignals", "JoinedStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_DATABASE = "SELECT current_database()"
+_HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
+
+
+class JoinedSession(Session):
+    """Runs functions in a transaction that is under way. It neither begins nor ends it."""
+
+    is_own = False
+
+    def __init__(self, outside: Session, connection: object) -> None:
+        self.address, self.now = outside.address, outside.now
+        self._driver = _driver_of(connection)
+        self._thread = this_thread()
+        if self._driver.info.transaction_status != TransactionStatus.INTRANS:
+            raise InvalidSetting(
+                f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
+                "`connection.transaction()`"
+            )
+        self._sql = Sql(self._driver, self.address.schema)
+        ((database,),) = self._translated_here(lambda sql: sql.all(_DATABASE))
+        if database != self.address.database:
+            raise InvalidSetting(
+                f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
+                "the database of the queues"
+            )
+        if not self._translated_here(lambda sql: sql.all(_HAS_SCHEMA, sql.named("meta"))[0][0]):
+            raise SchemaMismatch(
+                f"{self.address} has no schema: create a queue before the transaction", missing=True
+            )
+        schema.check_version(self._translated_here(schema.version), self.address)
+
+    @property
+    def is_over(self) -> bool:
+        """True when the application has ended the transaction, or its connection."""
+        return self._driver.closed or self._driver.info.transaction_status not in (
+            TransactionStatus.INTRANS,
+            TransactionStatus.INERROR,
+            TransactionStatus.ACTIVE,
+        )
+
+    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``look`` finds, changes of the transaction included."""
+        return self._within(look, *args)
+
+    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``look`` finds, changes of the transaction included."""
+        return self._within(look, *args)
+
+    def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
+        """Make a change that stands if the application commits."""
+        return self._within(change, *args, self.now())
+
+    def write(
+        self,
+        change: Callable[[Sql, Unpack[Ts], int], T],
+        *args: *Ts,
+        durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
+    ) -> T:
+        """Make a change that stands if the application commits."""
+        return self._within(change, *args, self.now())
+
+    def apply_schema(self) -> None:
+        """Do nothing: the schema was there when the transaction was joined."""
+
+    def close(self) -> None:
+        """Do nothing: the connection is the application's."""
+
+    def _within(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        if this_thread() != self._thread:
+            raise StoreUnavailable(
+                "a transaction is used by the thread that has joined it, and by no forked child: send and settle there",
+                retryable=False,
+            )
+        if self.is_over:
+            raise Closed(
+                "the transaction of the application has ended: join another one with client.transaction()"
+            )
+        return self._translated_here(do, *args)
+
+    def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        try:
+            return do(self._sql, *args)
+        except psycopg.Error as error:
+            told = translate(error, str(self.address))
+            raise TransactionEnded(
+                f"PostgreSQL has ended the application's transaction, roll it back: {told}", retryable=False
+            ) from error
+
+
+class JoinedSignals(Signals):
+    """Those of a transaction of the application: the server tells who waits when it is committed."""
+
+    def __init__(self, outside: Signals, channel: Channel, session: JoinedSession) -> None:
+        self._outside, self._channel, self._session = outside, channel, session
+
+    def announce(self, queue: str) -> None:
+        """Tell who waits after the commit."""
+        self._channel.tell_within(self._session, queue)
+
+    def listen(self, wake: Callable[[], None]) -> LocalListener:
+        """Return what calls ``wake`` when one of its queues is announced."""
+        return self._outside.listen(wake)
+
+    def close(self) -> None:
+        """Do nothing: the line is that of the store."""
+
+
+class JoinedStore(WrappedStore):
+    """A store whose changes are part of a transaction. What would keep others waiting until its end is refused."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the store; there is no transaction within one, and one request at a time."""
+        return replace(
+            self.inner.capabilities, transactions=False, requests_at_once=1, claims_beside_acks=False
+        )
+
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Refuse what a transaction has no part in, and do the rest."""
+        if (what := _REFUSED.get(method)) is not None:
+            raise UnsupportedByStore(
+                f"{what} cannot be part of a transaction of the application on PostgreSQL: do that outside of it"
+            )
+        return do(*args, **kwargs)
+
+
+_REFUSED = {
+    "claim": "receiving",
+    "purge": "a purge",
+    "drop_queue": "the end of a queue",
+    "sweep": "a sweep",
+    "forget": "a sweep",
+}
+
+
+def _driver_of(connection: object) -> psycopg.Connection[Any]:
+    """Return the driver's connection below one of SQLAlchemy's or Django's."""
+    found: Any = connection
+    for _ in range(3):  # a Session of SQLAlchemy, its Connection, the driver's
+        if isinstance(found, psycopg.Connection):
+            return found
+        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
+        found = inner() if callable(inner) else inner
+    raise InvalidSetting(
+        f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, of "
+        "psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+    )

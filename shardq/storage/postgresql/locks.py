@@ -1,0 +1,72 @@
+"""Locks of transactions beside those of rows. They are in the memory of the server, so they write nothing.
+
+- Claims hold that of claims together, if others were in their way alone: then what is still locked is not by a claim,
+  whose cuts SKIP LOCKED would hide.
+- Who removes slices holds those of their bundles, as the last slice takes the data with it; who changes groups holds
+  those of the groups. Beside a few of either, the shard is held together with others; above that, alone.
+
+They are taken in this order, each kind sorted, and in a statement before the one that reads what they guard: a
+statement sees what was committed when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.connections import Sql
+
+__all__ = ["FEW", "claims_number", "lock", "lock_claims", "lock_shard", "try_lock", "try_lock_shard"]
+
+FEW = 16
+"""The most locks within a shard that a transaction takes. The server has room for some 6,000 of all."""
+
+_LOCK = "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
+_SHARE = "SELECT pg_advisory_xact_lock_shared($1)"
+_TRY = "SELECT pg_try_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
+_TRY_SHARE = "SELECT pg_try_advisory_xact_lock_shared($1)"
+
+
+def lock_claims(sql: Sql, shard: Shard) -> None:
+    """Wait for the end of every other claim in the shard, and let none begin."""
+    sql.all(_LOCK, [claims_number(sql, shard)])
+
+
+def claims_number(sql: Sql, shard: Shard) -> int:
+    """Return the number of the lock that the claims of a shard hold."""
+    return _number(sql, b"claims", 0, str(shard).encode())
+
+
+def lock_shard(sql: Sql, shard_key: int) -> None:
+    """Hold the shard alone."""
+    sql.all(_LOCK, [_number(sql, b"shard", shard_key)])
+
+
+def lock(sql: Sql, shard_key: int, names: Iterable[bytes]) -> None:
+    """Hold these bundles or groups of a shard, or if they are many, all of it."""
+    distinct = set(names)
+    if len(distinct) > FEW:
+        lock_shard(sql, shard_key)
+    elif distinct:
+        sql.all(_SHARE, _number(sql, b"shard", shard_key))
+        sql.all(_LOCK, sorted(_number(sql, b"within", shard_key, name) for name in distinct))
+
+
+def try_lock_shard(sql: Sql, shard_key: int, *, alone: bool) -> bool:
+    """Hold the shard, alone or together with others, if nobody is in the way."""
+    number = _number(sql, b"shard", shard_key)
+    ((is_held,),) = sql.all(_TRY, [number]) if alone else sql.all(_TRY_SHARE, number)
+    return bool(is_held)
+
+
+def try_lock(sql: Sql, shard_key: int, names: list[bytes]) -> list[bytes]:
+    """Hold those of a few groups that nobody else holds; returns them."""
+    held = sql.all(_TRY, [_number(sql, b"within", shard_key, name) for name in names])
+    return [name for name, (is_held,) in zip(names, held, strict=True) if is_held]
+
+
+def _number(sql: Sql, kind: bytes, shard_key: int, name: bytes = b"") -> int:
+    """Return a number of 64 bits. Two that are alike by chance only wait for each other."""
+    digest = blake2b(b"%b:%d:%b" % (kind, shard_key, name), key=sql.salt, digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

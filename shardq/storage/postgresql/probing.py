@@ -1,0 +1,49 @@
+"""What shards have to offer, without a body being read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.read_cursors import LOW
+from shardq.storage.postgresql.rows import BEHIND
+from shardq.storage.requests import Probe
+
+__all__ = ["probe"]
+
+# Two seeks per priority and shard: the first slice that is due, the first that is not. None that is behind others.
+_PROBE = f"""
+    SELECT a.n, first.priority, first.due, ahead.due
+    FROM unnest($1::text[], $2::int[], $3::int[]) WITH ORDINALITY AS a (queue, time_shard, number, n)
+    JOIN @queue q ON q.name = a.queue
+    JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
+    LEFT JOIN LATERAL (
+        SELECT x.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+            SELECT s.priority, s.due FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $4
+            AND s.processed_at IS NULL
+            ORDER BY s.due LIMIT 1
+        ) AS x ORDER BY p.priority LIMIT 1
+    ) AS first ON true
+    LEFT JOIN LATERAL (
+        SELECT min(x.due) AS due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+            SELECT s.due FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due > $4 AND s.due < {BEHIND}
+            AND s.processed_at IS NULL
+            ORDER BY s.due LIMIT 1
+        ) AS x
+    ) AS ahead ON true
+"""
+
+
+def probe(sql: Sql, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
+    """Return what each of the shards has to offer, in their order."""
+    if not shards:
+        return ()
+    queues, time_shards, numbers = zip(
+        *((each.queue, each.time_shard, each.number) for each in shards), strict=True
+    )
+    rows = sql.all(_PROBE, list(queues), list(time_shards), list(numbers), now)
+    found = {row[0]: row[1:] for row in rows}
+    return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards, 1))

@@ -1,0 +1,171 @@
+"""Low watermarks: by priority, a moment before which nothing is due in a shard, so that reads begin there.
+
+What was consumed leaves dead entries in the index, which stay for as long as any transaction on the server may see
+them. Who has consumed raises the watermarks, once a second at most; who writes something that was due before, lowers
+them in the same transaction. They are hints: a deep look goes by none of them, and lowers those that hide something.
+Shards of groups have none, as a message of a group may be due long before those before it are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.connections import Row, Sql
+from shardq.storage.postgresql.rows import CHOSEN, PIECES, Piece, keys_of
+from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
+from shardq.storage.requests import Bundle
+
+__all__ = [
+    "LOW",
+    "LowWatermarks",
+    "Read",
+    "hidden",
+    "late_of",
+    "lower",
+    "lower_released",
+    "raise_to",
+    "show",
+]
+
+LOW = f"coalesce({{0}}.low[p.priority + 1], {OLDEST})"
+"""From where a priority is read; ``{0}`` is the row of the shard."""
+
+_LATE = (
+    OVERLAP // 2
+)  # microseconds after it is due in which a bundle is stored, or whoever stores it lowers them
+_GUARD = 2_500_000  # microseconds that the watermarks stay behind
+_RAISE = 1_000_000  # they are raised in such steps
+_NONE = 2**62
+
+_RAISE_TO = """
+    UPDATE @shard h SET low = $3::bigint[] FROM (
+        SELECT shard_key FROM @shard WHERE shard_key = $1 AND late = $2 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS a
+    WHERE h.shard_key = a.shard_key AND h.late = $2 AND set_config('synchronous_commit', 'off', true) = 'off'
+"""
+_LOWER = """
+    UPDATE @shard SET late = late + 1, low = CASE WHEN low IS NOT NULL THEN ARRAY(
+        SELECT least(l, m) FROM unnest(low, $2::bigint[]) WITH ORDINALITY AS u (l, m, n) ORDER BY n
+    ) END
+    WHERE shard_key = $1
+"""
+_RELEASED = f"""
+    SELECT s.priority, min(s.due) FROM {PIECES} JOIN @slice s ON {CHOSEN} WHERE s.due < $4 GROUP BY s.priority
+"""
+_HIDDEN = """
+    SELECT h.shard_key, p.priority, x.due
+    FROM unnest($1::text[], $2::int[], $3::int[]) AS a (queue, time_shard, number)
+    JOIN @queue q ON q.name = a.queue
+    JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
+    CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+        SELECT s.due FROM @slice s
+        WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due < h.low[p.priority + 1]
+        AND s.processed_at IS NULL
+        ORDER BY s.due LIMIT 1
+    ) AS x
+    WHERE h.low IS NOT NULL
+"""
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """What a claim saw of a shard: its watermarks, and which transactions had ended."""
+
+    shard_key: int
+    low: Sequence[int] | None
+    late: int
+    oldest: int  # transaction that had not ended
+    newest: int  # the next one to begin
+    now: int
+    taken: Row | None = (
+        None  # priority and due time of the last slice that was taken; None: nothing else was due
+    )
+
+
+class _Seen(msgspec.Struct, frozen=True, gc=False):
+    shard_key: int
+    late: int
+    newest: int
+    moment: int
+
+
+class LowWatermarks:
+    """What this client knows of the shards in which it claims."""
+
+    def __init__(self) -> None:
+        self._seen = CursorMap[Shard, _Seen]()
+
+    def raised(self, shard: Shard, read: Read) -> list[int] | None:
+        """Return watermarks that spare others something; None if that is not known, or not worth it.
+
+        What was written before a moment is seen by whoever reads when all transactions of that moment have ended. So
+        what such a read does not find, and was due before the moment, is not there, and will not be: what is stored
+        later is due later, or late.
+        """
+        seen = self._seen.get(shard)
+        if seen is None or (seen.shard_key, seen.late) != (read.shard_key, read.late):
+            self._note(shard, read)
+            return None
+        if read.oldest < seen.newest or read.now < seen.moment + _GUARD + _RAISE:
+            return None
+        self._note(shard, read)
+        known = read.low or [OLDEST] * len(PRIORITIES)
+        reached = [max(low, min(place, seen.moment)) for low, place in zip(known, _places(read), strict=True)]
+        steps = [new - old for new, old in zip(reached, known, strict=True)]
+        return reached if max(steps) >= _RAISE else None
+
+    def _note(self, shard: Shard, read: Read) -> None:
+        self._seen.replace(shard, _Seen(read.shard_key, read.late, read.newest, read.now - _GUARD))
+
+
+def _places(read: Read) -> list[int]:
+    """Return by priority up to where nothing is due that was not taken."""
+    if read.taken is None:
+        return [read.now] * len(PRIORITIES)
+    last, due = read.taken
+    return [read.now if each < last else due if each == last else OLDEST for each in PRIORITIES]
+
+
+def raise_to(sql: Sql, read: Read, moments: list[int], _now: int) -> None:
+    """Raise the watermarks unless something came late since they were read, or somebody changes them just then."""
+    sql.run(_RAISE_TO, read.shard_key, read.late, moments)
+
+
+def late_of(bundles: Iterable[Bundle], now: int) -> dict[int, int]:
+    """Return by priority the first due time of bundles that are stored late."""
+    late: dict[int, int] = {}
+    for bundle in bundles:
+        if bundle.due < now - _LATE:
+            late[bundle.priority] = min(bundle.due, late.get(bundle.priority, bundle.due))
+    return late
+
+
+def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
+    """Let everybody read from these moments on, by priority."""
+    if moments:
+        sql.run(_LOWER, shard_key, [moments.get(priority, _NONE) for priority in PRIORITIES])
+
+
+def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) -> None:
+    """Let everybody read slices that were given back to their old places."""
+    if pieces and not pieces[0].group:
+        lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - _LATE)))
+
+
+def hidden(sql: Sql, shards: Sequence[Shard]) -> dict[int, dict[int, int]]:
+    """Return what the watermarks of these shards hide: by their keys and by priority the first due time."""
+    if not shards:
+        return {}
+    columns = zip(*((each.queue, each.time_shard, each.number) for each in shards), strict=True)
+    found: dict[int, dict[int, int]] = {}
+    for shard_key, priority, due in sql.all(_HIDDEN, *map(list, columns)):
+        found.setdefault(shard_key, {})[priority] = due
+    return found
+
+
+def show(sql: Sql, found: Mapping[int, Mapping[int, int]], _now: int) -> None:
+    """Lower watermarks that hide something."""
+    for shard_key in sorted(found):
+        lower(sql, shard_key, found[shard_key])

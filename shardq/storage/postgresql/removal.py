@@ -1,0 +1,147 @@
+"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql import bundles, groups
+from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.directory import Home, home_of
+from shardq.storage.postgresql.locks import lock, lock_claims, lock_shard
+from shardq.storage.postgresql.rows import CHOSEN, PIECE, PIECES, Piece, keys_of
+from shardq.storage.postgresql.slicing import cut_out
+from shardq.storage.requests import QueueRecord
+
+__all__ = ["drop", "drop_rows", "expire", "orphans", "purge", "remove"]
+
+_AT_ONCE = 1000  # slices that are removed in one transaction
+
+_ALL = f"""
+    SELECT {PIECE} FROM @slice s WHERE s.shard_key = $1 AND s.processed_at IS NULL
+    ORDER BY s.priority, s.due, s.bundle_id, s.first LIMIT $2 FOR UPDATE OF s
+"""
+_DROP_QUEUE = "DELETE FROM @queue WHERE name = $1 RETURNING queue_key"
+_DROP_SEEN_QUEUE = "DELETE FROM @queue WHERE name = $1 AND version = $2 AND settings = $3 RETURNING queue_key"
+_DROP_SHARDS = "DELETE FROM @shard WHERE queue_key = $1 RETURNING shard_key"
+_DROP_KEYS = "DELETE FROM @key WHERE queue_key = $1"
+_DROP_CONSUMERS = "DELETE FROM @consumer WHERE queue_key = $1"
+_DROP_ROWS = """
+    WITH gone AS (
+        DELETE FROM @slice s USING (
+            SELECT shard_key, bundle_id, first FROM @slice WHERE shard_key = $1 ORDER BY bundle_id, first LIMIT $2
+        ) AS a
+        WHERE s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first RETURNING 1
+    ),
+    data AS (
+        DELETE FROM @bundle_data d USING (
+            SELECT shard_key, bundle_id FROM @bundle_data WHERE shard_key = $1 ORDER BY bundle_id LIMIT $2
+        ) AS a
+        WHERE d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data)
+"""
+# Shards that hold something, one after the other by their keys.
+_ORPHANS = """
+    WITH RECURSIVE of_slices AS (
+        (SELECT shard_key FROM @slice WHERE shard_key > 0 ORDER BY shard_key LIMIT 1)
+        UNION ALL
+        SELECT (SELECT s.shard_key FROM @slice s WHERE s.shard_key > k.shard_key ORDER BY s.shard_key LIMIT 1)
+        FROM of_slices k WHERE k.shard_key IS NOT NULL
+    ), of_data AS (
+        (SELECT shard_key FROM @bundle_data WHERE shard_key > 0 ORDER BY shard_key LIMIT 1)
+        UNION ALL
+        SELECT (SELECT d.shard_key FROM @bundle_data d WHERE d.shard_key > k.shard_key ORDER BY d.shard_key LIMIT 1)
+        FROM of_data k WHERE k.shard_key IS NOT NULL
+    )
+    SELECT k.shard_key FROM (SELECT shard_key FROM of_slices UNION SELECT shard_key FROM of_data) k
+    WHERE k.shard_key IS NOT NULL AND NOT EXISTS (SELECT FROM @shard h WHERE h.shard_key = k.shard_key)
+    ORDER BY k.shard_key
+"""
+_OLD = f"""
+    SELECT h.shard_key, h.queue_key, {PIECE}
+    FROM @queue q JOIN @shard h ON h.queue_key = q.queue_key CROSS JOIN LATERAL (
+        SELECT * FROM @slice o WHERE o.shard_key = h.shard_key AND o.processed_at < $2 ORDER BY o.processed_at LIMIT $3
+    ) AS s
+    WHERE q.name = $1 LIMIT $3
+"""
+_STILL = f"""
+    SELECT {PIECE} FROM @slice s JOIN {PIECES} ON {CHOSEN}
+    WHERE s.processed_at IS NOT NULL ORDER BY s.bundle_id, s.first FOR UPDATE OF s
+"""
+
+
+def remove(sql: Sql, shard: Shard, bundle_id: bytes, position: int, now: int) -> bool:
+    """Remove one message, out of the history too; False when it is not stored."""
+    home = home_of(sql, shard)
+    if home is None:
+        return False
+    if shard.is_grouped:
+        lock(sql, home.shard_key, groups.of_bundles(sql, home.shard_key, [bundle_id]))
+    piece = cut_out(sql, home, bundle_id, position)
+    if piece is None:
+        return False
+    bundles.delete(sql, home, [piece], now)
+    if piece.group:
+        groups.arm(sql, home.shard_key, [piece.group])
+    return True
+
+
+def purge(sql: Sql, shard: Shard, now: int) -> int:
+    """Remove slices of the shard but the history, up to a thousand; returns how many messages they held.
+
+    None is the last to go of a bundle before the others, so the rest of a group goes on in its order if it stops here.
+    """
+    home = home_of(sql, shard)
+    if home is None:
+        return 0
+    lock_claims(sql, shard)
+    lock_shard(sql, home.shard_key)
+    pieces = [Piece(*row) for row in sql.all(_ALL, home.shard_key, _AT_ONCE)]
+    bundles.delete(sql, home, pieces, now)
+    if pieces and pieces[0].group:
+        groups.arm(sql, home.shard_key, groups.groups_of(pieces))
+    return sum(piece.count for piece in pieces)
+
+
+def drop(sql: Sql, queue: str, seen: QueueRecord | None, _now: int) -> list[int] | None:
+    """Remove the record of the queue and its directory; returns the keys of its shards, or None without such a queue.
+
+    An append that is under way is waited for; those that come later find no queue.
+    """
+    row = (
+        sql.one(_DROP_QUEUE, queue)
+        if seen is None
+        else sql.one(_DROP_SEEN_QUEUE, queue, seen.version, seen.settings)
+    )
+    if row is None:
+        return None
+    shards = [key for (key,) in sql.all(_DROP_SHARDS, row[0])]
+    sql.run(_DROP_KEYS, row[0])
+    sql.run(_DROP_CONSUMERS, row[0])
+    return shards
+
+
+def orphans(sql: Sql) -> list[int]:
+    """Return the keys of shards that hold something and are not in any directory: their queues were dropped."""
+    return [key for (key,) in sql.all(_ORPHANS)]
+
+
+def drop_rows(sql: Sql, shard_key: int, _now: int) -> int:
+    """Remove rows of a shard that was dropped, up to a thousand of each kind; returns how many."""
+    ((gone,),) = sql.all(_DROP_ROWS, shard_key, _AT_ONCE)
+    return int(gone)
+
+
+def expire(sql: Sql, queue: str, before: int, now: int) -> int:
+    """Give slices up that were processed before a moment, up to a thousand; returns how many."""
+    found: dict[Home, list[Piece]] = {}
+    for shard_key, queue_key, *columns in sql.all(_OLD, queue, before, _AT_ONCE):
+        found.setdefault(Home(shard_key, queue_key), []).append(Piece(*columns))
+    return sum(_expire(sql, home, found[home], now) for home in sorted(found))
+
+
+def _expire(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> int:
+    still = [Piece(*row) for row in sql.all(_STILL, home.shard_key, *keys_of(pieces))]
+    bundles.delete(sql, home, still, now)
+    return len(still)

@@ -1,0 +1,117 @@
+"""Slices as they are stored: what their columns mean, and changes of some of them.
+
+In every statement ``s`` is a slice, the first value is the key of its shard, and the arrays of the second and third
+name slices by bundle and first position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.storage.postgresql.connections import Id, Sql
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle
+
+__all__ = [
+    "BEHIND",
+    "BUNDLE",
+    "CHOSEN",
+    "DUE",
+    "HOLDER",
+    "NOT_BLOCKED",
+    "PIECE",
+    "PIECES",
+    "STILL_BEHIND",
+    "Change",
+    "Piece",
+    "bundle_of",
+    "keys_of",
+    "named",
+]
+
+BEHIND = 1 << 61
+"""What a due time has more while others of the group are before the slice: it lies beyond all moments then."""
+
+STILL_BEHIND = f"CASE WHEN s.due >= {BEHIND} THEN {BEHIND} ELSE 0 END"
+"""What is added to a slice's new due time, so that it stays where it is in its group."""
+
+_BLOCKS = f"(s.token IS NOT NULL AND s.due % {BEHIND} > {BLOCKED_AFTER})"
+NOT_BLOCKED = f"NOT {_BLOCKS}"
+"""Whether a slice does not block its group."""
+
+HOLDER = f"CASE WHEN {_BLOCKS} THEN '{BLOCKED.hex()}'::uuid ELSE s.token END"
+"""The token under which a slice is held."""
+
+BUNDLE = (
+    "s.bundle_id, s.priority, s.sent_due, s.enqueued_at, s.sent_count, s.data, s.expires_at, s.message_group"
+)
+"""The columns of a slice's bundle, in the order of its fields."""
+
+DUE = f"s.due % {BEHIND}"
+"""When a slice is due, also one that is behind others of its group."""
+
+CHOSEN = "s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first"
+"""Which slices are those that ``a`` names."""
+
+
+def named(arrays: str, columns: str) -> str:
+    """Return what names slices as ``a``, out of arrays of columns.
+
+    The server is kept from seeing that all are of one shard: it would read that whole shard where it takes it for
+    small, as it does when the shard was empty at the last vacuum.
+    """
+    return f"(SELECT $1::bigint AS shard_key, u.* FROM unnest({arrays}) AS u ({columns}) OFFSET 0) AS a"
+
+
+PIECES = named("$2::uuid[], $3::int[]", "bundle_id, first")
+
+PIECE = f"""
+    s.bundle_id, s.first, s.count, s.sent_count, {HOLDER}, s.token, s.processed_at IS NOT NULL, s.message_group,
+    s.place, s.data IS NULL
+"""
+"""The columns of a `Piece`, in the order of its fields."""
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """A slice as it is stored, or a part of it that is a slice of its own now."""
+
+    bundle_id: bytes
+    first: int
+    count: int
+    sent_count: int
+    holder: bytes | None
+    token: bytes | None  # that of the claim, where the slice blocks its group
+    is_processed: bool
+    group: bytes
+    place: int
+    is_long: bool
+
+    @property
+    def end(self) -> int:
+        """The position behind its last message."""
+        return self.first + self.count
+
+
+class Change:
+    """A change of some slices."""
+
+    def __init__(self, assignments: str) -> None:
+        self._statement = f"UPDATE @slice s SET {assignments} FROM {PIECES} WHERE {CHOSEN}"
+
+    def run(self, sql: Sql, shard_key: int, pieces: Sequence[Piece], *values: object) -> None:
+        """Carry it out, with further values from the fourth parameter on."""
+        if pieces:
+            sql.run(self._statement, shard_key, *keys_of(pieces), *values)
+
+
+def bundle_of(row: Sequence[object], data: bytes) -> Bundle:
+    """Return a bundle out of the columns of `BUNDLE`, with its data."""
+    bundle_id, priority, due, at, count, _, expires_at, group = row
+    assert isinstance(group, bytes)
+    return Bundle(bundle_id, priority, due, at, count, data, expires_at, group.decode())  # type: ignore[arg-type]
+
+
+def keys_of(pieces: Sequence[Piece]) -> tuple[list[Id], list[int]]:
+    """Return what names slices in a statement."""
+    return [Id(piece.bundle_id) for piece in pieces], [piece.first for piece in pieces]

@@ -1,0 +1,228 @@
+"""What the holder of a claim does with its slices: finish, extend, release, forward.
+
+What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from shardq.base.shard import Shard
+from shardq.storage.abilities import Settle
+from shardq.storage.postgresql import bundles, groups, queues
+from shardq.storage.postgresql.connections import Id, Sql
+from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
+from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.read_cursors import lower_released
+from shardq.storage.postgresql.rows import STILL_BEHIND, Change, Piece
+from shardq.storage.postgresql.slicing import Held, cut, hold
+from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+
+__all__ = [
+    "acknowledge",
+    "delete_whole",
+    "extend",
+    "forward",
+    "is_durable",
+    "is_news",
+    "is_plain",
+    "release",
+    "settle",
+]
+
+_KEEP = Change("""
+    processed_at = $4, token = NULL, deliveries = s.deliveries + s.unstarted::int, unstarted = false
+""")
+_HIDE = Change(f"due = $4 + {STILL_BEHIND}")
+_HIDE_LONGER = Change(f"due = greatest(s.due, $4 + {STILL_BEHIND})")
+_START = Change("deliveries = s.deliveries + s.unstarted::int, unstarted = false")
+_GIVE_BACK = Change(f"""
+    due = $4 + {STILL_BEHIND}, token = NULL, deliveries = s.deliveries + s.unstarted::int, unstarted = false
+""")
+_UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false"
+_GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
+# What this delivery was the first of takes its place in the order again.
+_PUT_BACK = Change(f"""
+    due = CASE WHEN s.deliveries + s.unstarted::int > 1 THEN $4 ELSE least(s.sent_due, $4) END + {STILL_BEHIND}, {_UNDO}
+""")
+# Bundles that were not cut, as most are, if all of the spans hold one whole. Each lock is that of a row. A claim may
+# hold many under its token, so they are found by their keys, and the token is compared as no index can.
+_DELETE_WHOLE = f"""
+    WITH home AS MATERIALIZED ({HOME}),
+    held AS MATERIALIZED (
+        SELECT x.* FROM home CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
+        CROSS JOIN LATERAL (
+            SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
+            WHERE s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
+            AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
+            FOR UPDATE OF s
+        ) AS x
+    ),
+    gone AS (
+        DELETE FROM @slice s USING held
+        WHERE (SELECT count(*) FROM held) = $7 AND s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id
+        AND s.first = 0
+        RETURNING s.shard_key, s.bundle_id, held.is_long
+    ),
+    data AS (
+        DELETE FROM @bundle_data d USING gone
+        WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
+    ),
+    known AS (
+        INSERT INTO @finished (period, queue_key, bundle_id) SELECT $8, home.queue_key, gone.bundle_id FROM home, gone
+    )
+    SELECT count(*) FROM gone
+"""
+
+
+def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
+    """Do what the requests ask for, one after the other."""
+    return tuple(_settle(sql, request, now) for request in requests)
+
+
+def _settle(sql: Sql, request: Settle, now: int) -> Fenced:
+    match request:
+        case Acknowledge():
+            return acknowledge(sql, request, now)
+        case Extend():
+            return extend(sql, request, now)
+        case Release():
+            return release(sql, request, now)
+        case Forward():
+            return forward(sql, request, now)
+
+
+def is_news(request: Settle) -> bool:
+    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    if isinstance(request, Acknowledge):
+        return request.shard.is_grouped
+    return isinstance(request, Forward | Release)
+
+
+def is_durable(request: Settle) -> bool:
+    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
+
+
+def is_plain(request: Acknowledge) -> bool:
+    """Tell whether the request only deletes, and no group goes on with that."""
+    return not (request.keep or request.moved or request.shard.is_grouped)
+
+
+def delete_whole(sql: Sql, request: Acknowledge, now: int) -> bool:
+    """Delete the bundles that the spans hold whole, in one statement; False, and nothing deleted, if some do not."""
+    whole = sorted({(span.bundle_id, span.count, span.token) for span in request.spans if span.first == 0})
+    if len(whole) < len(request.spans) or not whole:
+        return False
+    ids, counts, tokens = zip(*whole, strict=True)
+    shard = request.shard
+    ((gone,),) = sql.all(
+        _DELETE_WHOLE,
+        *(shard.queue, shard.time_shard, shard.number),
+        [Id(each) for each in ids],
+        list(counts),
+        [Id(each) for each in tokens],
+        len(whole),
+        bundles.period_of(now),
+    )
+    return bool(gone)
+
+
+def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
+    """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
+    if is_plain(request) and delete_whole(sql, request, now):
+        return Fenced()
+    home, held = _hold(sql, request.shard, request.spans)
+    if home:
+        pieces = cut(sql, home, held.slices)
+        _finish(sql, home, request, pieces, now)
+        _arm(sql, home, pieces)
+    return held.fenced
+
+
+def _finish(sql: Sql, home: Home, request: Acknowledge, pieces: Sequence[Piece], now: int) -> None:
+    if request.moved:
+        bundles.remember_moved(sql, home, pieces, now)
+    if request.keep:
+        _KEEP.run(sql, home.shard_key, pieces, now)
+    else:
+        bundles.delete(sql, home, pieces, now)
+
+
+def _arm(sql: Sql, home: Home, pieces: Sequence[Piece]) -> None:
+    if pieces and pieces[0].group:
+        groups.arm(sql, home.shard_key, groups.groups_of(pieces))
+
+
+def _hold(sql: Sql, shard: Shard, spans: Sequence[Span]) -> tuple[Home | None, Held]:
+    """Lock the slices of the spans; of groups, their groups before."""
+    home = home_of(sql, shard)
+    if home and shard.is_grouped:
+        lock(sql, home.shard_key, groups.of_bundles(sql, home.shard_key, (span.bundle_id for span in spans)))
+    queue_key = home.queue_key if home else queues.key_of(sql, shard.queue)
+    return home, hold(sql, home, queue_key, spans)
+
+
+def extend(sql: Sql, request: Extend, now: int) -> Fenced:
+    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+
+    With ``blocks`` there is none, and what is held behind them in their groups is given back.
+    """
+    home, held = _hold(sql, request.shard, request.spans)
+    if home:
+        pieces = cut(sql, home, held.slices)
+        (_HIDE if request.shorten else _HIDE_LONGER).run(sql, home.shard_key, pieces, request.until(now))
+        if request.starts:
+            _START.run(sql, home.shard_key, pieces)
+        if request.blocks:
+            groups.leave_alone(sql, home.shard_key, pieces, now)
+    return held.fenced
+
+
+def release(sql: Sql, request: Release, now: int) -> Fenced:
+    """Take the token off the slices; without ``started`` their last delivery is not counted."""
+    home, held = _hold(sql, request.shard, request.spans)
+    if home:
+        pieces = cut(sql, home, held.slices)
+        if request.shard.is_grouped:
+            groups.put_back(sql, home.shard_key, pieces, now)
+        uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
+        (_GIVE_BACK if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
+        if not (request.started or request.delay):
+            lower_released(sql, home.shard_key, pieces, now)
+    return held.fenced
+
+
+def forward(sql: Sql, request: Forward, now: int) -> Fenced:
+    """Acknowledge and append, or neither when some message is lost or gone.
+
+    Nothing is changed before it is known that nothing is in the way: there may be no way back in a transaction of the
+    application.
+    """
+    target = request.append.shard
+    pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
+    finished = replace(request.acknowledge, moved=True)
+    home, held = _hold(sql, finished.shard, finished.spans)
+    if home is None or held.fenced != Fenced():
+        return held.fenced
+    pieces = cut(sql, home, held.slices)
+    if request.in_place and finished.shard.is_grouped:
+        _replace(sql, home, finished, request.append, pieces, now)
+        return held.fenced
+    _finish(sql, home, finished, pieces, now)
+    _arm(sql, home, pieces)
+    bundles.append(sql, request.append, now)
+    return held.fenced
+
+
+def _replace(
+    sql: Sql, home: Home, request: Acknowledge, append: Append, pieces: Sequence[Piece], now: int
+) -> None:
+    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    places = [groups.place_of(span, pieces) for span in request.spans]
+    groups.put_back(sql, home.shard_key, pieces, now)
+    _finish(sql, home, request, pieces, now)
+    bundles.append(sql, append, now, places)
+    groups.arm(sql, home.shard_key, groups.groups_of(pieces))

@@ -1,0 +1,92 @@
+"""Signals by NOTIFY, on one connection of each client that waits.
+
+A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of
+the change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone
+knows that. Behind a pooler that hands out connections by transaction nothing is heard, and consumers poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from contextlib import closing, suppress
+from hashlib import blake2b
+
+import msgspec
+import psycopg
+
+from shardq.errors import ShardqError
+from shardq.storage.postgresql.connections import Address, Driver, Sql, connect, quoted
+from shardq.storage.postgresql.session import Session
+
+__all__ = ["Channel"]
+
+_WAITS = "SELECT pg_advisory_lock_shared(%s)"
+# Its commit need not wait for the disk.
+_TELL = """
+    SELECT pg_notify($2, n) FROM unnest($3::text[]) AS n, set_config('synchronous_commit', 'off', true)
+    WHERE NOT (SELECT pg_try_advisory_xact_lock($1))
+"""
+_TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
+_LISTEN = "LISTEN {}"
+_PING = "SELECT 1"
+_EVERY = 5.0  # seconds until the connection is tried
+
+
+class Channel:
+    """The line between the clients of one schema."""
+
+    may_block = False  # no longer than the append before it
+
+    def __init__(self, session: Session, address: Address) -> None:
+        self._session, self._address = session, address
+        digest = blake2b(f"{address.database}\0{address.schema}".encode(), digest_size=8).digest()
+        self._lock = int.from_bytes(digest, "big", signed=True)
+        self.channel = f"shardq_{digest.hex()}"
+        """The channel of the server."""
+        self.name = f"the notifications of {address}"
+
+    def tell(self, queues: Collection[str]) -> bool:
+        """Send the names; never again, as consumers look by themselves now and then."""
+        with suppress(ShardqError):
+            self._session.statement(self._tell, _payloads(queues))
+        return True
+
+    def tell_within(self, session: Session, queue: str) -> None:
+        """Have the server send a name when the transaction of an application is committed, to whoever waits then."""
+        session.statement(self._tell_always, _payloads([queue]))
+
+    def _tell(self, sql: Sql, names: list[str], _now: int) -> None:
+        sql.all(_TELL, self._lock, self.channel, names)
+
+    def _tell_always(self, sql: Sql, names: list[str], _now: int) -> None:
+        sql.all(_TELL_ALWAYS, self.channel, names)
+
+    def listen(self) -> Generator[Collection[str]]:
+        """Pass on what is sent from now on."""
+        with suppress(psycopg.Error), closing(self._connect()) as connection:
+            yield ()
+            while True:
+                yield from self._heard(connection)
+
+    def _heard(self, connection: Driver) -> Generator[Collection[str]]:
+        told = False
+        for notify in connection.notifies(timeout=_EVERY, stop_after=1):
+            told = True
+            yield msgspec.json.decode(notify.payload, type=list[str])
+        if not told:
+            connection.execute(_PING, prepare=False)
+            yield ()
+
+    def _connect(self) -> Driver:
+        connection = connect(self._address)
+        try:
+            connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
+            connection.execute(_WAITS, (self._lock,), prepare=False)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _payloads(queues: Collection[str]) -> list[str]:
+    return [msgspec.json.encode([queue]).decode() for queue in queues]

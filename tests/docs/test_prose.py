@@ -1,0 +1,99 @@
+"""The user pages keep the countable rules for plain English: subjects, the length of sentences, replaced words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.docs.pages import DOCS, ROOT, name
+
+TOPICS = """
+coming-from comparison concepts faq index large-bodies operations pipelines scaling schedules spark tasks testing
+topics tutorial
+"""
+REWRITTEN = [
+    ROOT / "README.md",
+    *(DOCS / f"{topic}.md" for topic in TOPICS.split()),
+    *sorted((DOCS / "guide").glob("*.md")),
+]
+"""Pages that were written by the rules. Add a page here when it is rewritten."""
+
+MOST_WORDS = 35
+PARSER = MarkdownIt().enable("table")
+END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
+CLAUSE = re.compile(r"(What|Who|Whoever|Whatever|Nobody|Somebody|Everybody)\b")
+REPLACED = re.compile(
+    r"\b("
+    r"what (waits|is due|is held)"
+    r"|(is|are) over(?! (the|its|all)\b)"  # "is over the limit" is fine
+    r"|(is|are|was|were) told|tells? of|told of|telling"
+    r"|a look|looks? at"
+    r"|(stands?|stood) (in|under)"
+    r"|so many|of before|of now|of its own"
+    r"|let go|(gives?|gave|given|giving) back"
+    r"|mend(s|ed|ing)?|goes by|go(es|ing)? on|comes? to|(is|are) away|by itself|by themselves|a story"
+    r")\b",
+    re.IGNORECASE,
+)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Every sentence of a page, of its headings, lists and tables too. Code counts as one word."""
+    for token in PARSER.parse(text):
+        if token.type == "inline":
+            parts = [
+                "`code`"
+                if child.type == "code_inline"
+                else " "
+                if child.type.endswith("break")
+                else child.content
+                for child in token.children or []
+                if child.type != "image"
+            ]
+            yield from END.split("".join(parts).strip())
+
+
+def broken_rules(sentence: str) -> list[str]:
+    """The rules that a sentence breaks, in words."""
+    found = []
+    if CLAUSE.match(sentence) and not sentence.endswith("?"):
+        found.append("its subject is a clause or a pronoun: begin with a noun")
+    if len(sentence.split()) > MOST_WORDS:
+        found.append(f"it has {len(sentence.split())} words: split it")
+    found += [f"{match[0]!r} has a plainer word" for match in REPLACED.finditer(sentence)]
+    return found
+
+
+@pytest.mark.parametrize("page", REWRITTEN, ids=name)
+def test_a_page_is_in_plain_english(page: Path) -> None:
+    found = [
+        f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "What is not given stays.",
+        "Who finds it taken asks again.",
+        "Nobody waits for it.",
+        "The lease is over.",
+        "Each thread is told of its own.",
+        "The queue goes on.",
+        "A store that is away stops nothing.",
+        "word " * (MOST_WORDS + 1),
+    ],
+)
+def test_a_sentence_in_another_idiom_is_found(sentence: str) -> None:
+    assert broken_rules(sentence)
+
+
+def test_questions_code_and_short_sentences_are_fine() -> None:
+    text = "# What is a lease?\n\nCall `look_at(what_waits)`. It returns a list.\n\n| Who? | `who` |\n|---|---|\n"
+    assert len(found := list(sentences(text))) == 5
+    assert not any(map(broken_rules, found))

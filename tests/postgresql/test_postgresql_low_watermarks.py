@@ -1,0 +1,138 @@
+"""Low watermarks follow what was consumed, and go back for what comes late."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.store import PostgresStore
+from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRecord, Release, Span
+from shardq.testing import BundleFactory, ManualClock
+
+pytestmark = pytest.mark.server
+MINUTE = 60_000_000
+
+
+class Bench:
+    """A store on a manual clock, and its rows."""
+
+    limit = 10
+
+    def __init__(self, url: str) -> None:
+        self.clock, (self.address, _) = ManualClock(), parse(url)
+        self.store = PostgresStore(self.address, clock=self.clock)
+        self.shard = Shard(f"q{os.urandom(5).hex()}", 0, 0)
+        assert self.store.create_queue(QueueRecord(self.shard.queue, b"", 1))
+        self.make = BundleFactory(self.store.now)
+
+    def sent(self, *, delay: float = 0.0, priority: int = 0) -> Bundle:
+        bundle = self.make(1, delay=delay, priority=priority)
+        self.store.append(Append(self.shard, (bundle,), fresh=True))
+        return bundle
+
+    def claimed(self) -> tuple[Span, ...]:
+        token = os.urandom(16)
+        slices = self.store.claim(Claim(self.shard, token, self.limit, MINUTE)).slices
+        return tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+
+    def consume(self, seconds: int) -> None:
+        """Send and ack a message each second."""
+        for _ in range(seconds):
+            self.sent()
+            self.store.acknowledge(Acknowledge(self.shard, self.claimed()))
+            self.clock.advance(1)
+
+    def consume_until_raised(self, above: int = 0) -> list[int]:
+        """Other tests may have transactions under way on the server, which end."""
+        until = time.monotonic() + 60
+        low = self.low
+        while (low is None or low[0] <= above) and time.monotonic() < until:
+            self.consume(4)
+            low = self.low
+        assert low is not None and low[0] > above
+        return low
+
+    @property
+    def low(self) -> list[int] | None:
+        with psycopg.connect(self.address.conninfo) as connection:
+            found = connection.execute(
+                f"SELECT low FROM {self.address.schema}.shard JOIN {self.address.schema}.queue USING (queue_key) "
+                "WHERE name = %s",
+                (self.shard.queue,),
+            ).fetchone()
+        low: list[int] | None = found[0] if found else None  # it is not listed before its first message
+        return low
+
+
+@pytest.fixture
+def bench(schema_url: str) -> Iterator[Bench]:
+    bench = Bench(schema_url)
+    yield bench
+    bench.store.drop_queue(bench.shard.queue)
+    bench.store.close()
+
+
+@contextmanager
+def writing(bench: Bench) -> Iterator[None]:
+    """Another transaction of the server has written something, and goes on."""
+    with psycopg.connect(bench.address.conninfo) as connection:
+        connection.execute("SELECT pg_current_xact_id()")
+        yield
+
+
+def test_they_follow_what_was_consumed(bench: Bench) -> None:
+    began = bench.store.now()
+    low = bench.consume_until_raised()
+    assert all(began - 3_000_000 < moment < bench.store.now() - 2_000_000 for moment in low)
+
+
+def test_they_stay_while_a_transaction_may_still_store_something_below_them(bench: Bench) -> None:
+    with writing(bench):
+        bench.consume(10)
+        assert bench.low is None
+    assert bench.consume_until_raised()
+
+
+def test_they_stay_below_what_waits_in_a_priority(bench: Bench) -> None:
+    bench.sent(priority=7)
+    waiting = bench.store.now()
+    bench.clock.advance(1)
+    bench.limit = 1
+    low = bench.consume_until_raised()
+    assert low[0] > waiting - 3_000_000
+    assert low[7] <= waiting
+    bench.limit = 10
+    assert len(bench.claimed()) == 1
+
+
+@pytest.mark.parametrize("comes", ["sent late", "given back"])
+def test_what_comes_below_them_is_found_at_once(bench: Bench, comes: str) -> None:
+    bench.sent()
+    held = bench.claimed()
+    bench.consume_until_raised(above=bench.store.now())
+    if comes == "given back":
+        bench.store.release(Release(bench.shard, held, started=False))
+    else:
+        bench.sent(delay=-300)
+    assert bench.store.probe([bench.shard])[0].priority == 0
+    assert len(bench.claimed()) == 1
+
+
+def test_what_came_late_while_they_were_read_keeps_them_from_being_raised(
+    bench: Bench, schema_url: str
+) -> None:
+    other: Callable[[], PostgresStore] = lambda: PostgresStore(bench.address, clock=bench.clock)  # noqa: E731
+    late = other()
+    bench.consume(2)
+    bundle = bench.make(1, delay=-300)
+    late.append(Append(bench.shard, (bundle,), fresh=True))
+    bench.consume_until_raised()  # which takes it, too
+    assert late.probe([bench.shard], deep=True) == bench.store.probe([bench.shard])
+    late.close()

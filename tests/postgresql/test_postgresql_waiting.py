@@ -1,0 +1,70 @@
+"""Who waits on PostgreSQL is told by other processes, and nothing is sent where nobody waits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+import shardq
+from shardq.storage.listening import Waiter
+from shardq.storage.postgresql.store import PostgresStore
+from shardq.storage.postgresql.url import parse
+
+pytestmark = pytest.mark.server
+
+SEND = """
+import sys, shardq
+url, queue = sys.argv[1:]
+with shardq.connect(url) as client:
+    producer = client.queue(queue).producer()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        producer.send(b"x")
+"""
+
+
+def test_a_consumer_gets_a_message_of_another_process_long_before_it_would_look(schema_url: str) -> None:
+    with shardq.connect(schema_url) as client:
+        queue = client.create_queue(f"w{os.urandom(5).hex()}")
+        command = [sys.executable, "-c", SEND, schema_url, queue.name]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sender:
+            assert sender.stdin is not None and sender.stdout is not None
+            sender.stdout.readline()
+            consumer = queue.consumer()
+            assert not consumer.receive(1, wait=0.2)
+            for _ in range(3):
+                time.sleep(0.2)
+                sender.stdin.write("\n")
+                sender.stdin.flush()
+                began = time.monotonic()
+                (message,) = consumer.receive(1, wait=30)
+                assert time.monotonic() - began < 4  # an idle consumer looks every 5 seconds at least
+                message.ack()
+            consumer.close()
+            sender.stdin.close()
+        client.delete_queue(queue.name)
+
+
+def test_nothing_is_sent_while_nobody_waits(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    teller, waiting = open_store(), open_store()
+    address, _ = parse(schema_url)
+    with psycopg.connect(address.conninfo, autocommit=True) as spy:
+        spy.execute(f'LISTEN "{teller.channel.channel}"')
+        teller.signals.announce("q")
+        assert list(spy.notifies(timeout=1, stop_after=1)) == []
+        waiter = Waiter(waiting)
+        waiter.wait(["q"], 0.5)
+        until = time.monotonic() + 30
+        heard: list[psycopg.Notify] = []
+        while not heard and time.monotonic() < until:
+            teller.signals.announce("q")
+            heard = list(spy.notifies(timeout=0.5, stop_after=1))
+        assert heard
