@@ -22,7 +22,9 @@ async def everything(client: shardq.aio.Client) -> None:
     """Make calls of each kind."""
     queue = await client.create_queue("jobs", history_retention=600, visibility_timeout=5)
     async with queue.producer() as producer:
-        await asyncio.gather(*[producer.send(b"x", dedupe_key=str(number)) for number in range(100)])
+        assert all(
+            await asyncio.gather(*[producer.send(b"x", dedupe_key=str(number)) for number in range(100)])
+        )
         await producer.send(b"x", unique_key="one")
         await producer.send_many([b"x"] * 600)
         await producer.send_stream(io.BytesIO(b"x" * 2_000_000))
