@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(DEMO)/.ready$(STORE)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
+demo: $(DEMO)/.ready$(STORE)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb, postgresql: on a local server)
 	$(if $(STORE),$(DEMO)/bin/python tools/servers/$(STORE).py run --) $(DEMO)/bin/python docs/examples/flights/flights.py $(if $(STORE),--url {url}) $(ARGS)
 
 test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (9 minutes)
@@ -86,7 +86,7 @@ bench-tasks: $(READY)  ## tasks beside Celery, Dramatiq and huey on Redis, and s
 soak: $(READY)  ## an hour of steady load (STORE=cassandra|mongodb|sqlite MINUTES= RATE=); writes docs/soak.md
 	tools/soak/run $(if $(STORE),--store $(STORE)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RATE),--rate $(RATE)) $(ARGS)
 
-faults: $(READY)  ## break things under load and check every message (STORE=sqlite|cassandra|mongodb|all SEED= ROUNDS= MESSAGES=)
+faults: $(READY)  ## break things under load and check every message (STORE=sqlite|cassandra|mongodb|postgresql|all SEED= ROUNDS= MESSAGES=)
 	tools/faults/run $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MESSAGES),--messages $(MESSAGES)) $(ARGS)
 
 faults-full: $(READY)  ## the same in 10 rounds with 200,000 messages (half an hour on SQLite, 45 minutes on MongoDB, 90 on Cassandra)

@@ -20,7 +20,7 @@ from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
 from shardq.core.logs.event_log import write_entries
 from shardq.core.pinging import ping
 from shardq.core.queue_lifecycle import create_queue, delete_queue
-from shardq.core.receiving.expiring import drop_oldest
+from shardq.core.receiving.removing import drop_oldest
 from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused
 from shardq.errors import InvalidSetting, UnsupportedByStore

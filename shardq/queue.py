@@ -23,8 +23,8 @@ from shardq.core.limits.queue_limits import check_limits
 from shardq.core.logs.event_log import Event, tell_purged, trace
 from shardq.core.logs.log_queues import drop_logs, drop_old_logs
 from shardq.core.logs.results import with_results
-from shardq.core.receiving.expiring import expire, sweep_steps
 from shardq.core.receiving.redrive import redrive
+from shardq.core.receiving.removing import expire, sweep_steps
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
 from shardq.core.settling.dead_letters import (

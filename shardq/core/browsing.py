@@ -16,7 +16,7 @@ from shardq.base.shard import Shard
 from shardq.base.texts import shown
 from shardq.codec import Codec
 from shardq.core.context.blocked import why_blocked
-from shardq.core.context.events import Entry
+from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting

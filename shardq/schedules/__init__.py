@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shardq.schedules.occurrences import keep_going
 from shardq.schedules.schedule import CatchUp, Overlap, Schedule
 from shardq.schedules.schedules import Schedules, forget
-from shardq.schedules.turning import keep_going
 
 __all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "forget", "keep_going"]

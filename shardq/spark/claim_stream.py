@@ -30,7 +30,7 @@ from shardq.base.clock import microseconds
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.queue_limits import check_unlimited
-from shardq.core.receiving.claim_entries import CLAIMS_AT_ONCE, ClaimName
+from shardq.core.receiving.named_claim_log import CLAIMS_AT_ONCE, ClaimName
 from shardq.core.receiving.named_claims import NamedClaims, Taking
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice

@@ -10,7 +10,7 @@ from shardq.base.clock import microseconds
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.receiving.expiring import due_slices
+from shardq.core.receiving.removing import due_slices
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import ShardReader
 from shardq.storage.listening import Waiter

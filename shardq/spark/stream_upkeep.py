@@ -29,7 +29,7 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.closing import Closing
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.counts import counts_of, total
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.core.receiving.several_queues import SweepThread
 from shardq.core.receiving.upkeep import Upkeep

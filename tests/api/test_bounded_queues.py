@@ -12,7 +12,7 @@ import pytest
 
 import shardq
 from shardq.core.context import queue_usage
-from shardq.core.receiving.expiring import drop_oldest
+from shardq.core.receiving.removing import drop_oldest
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.wrapped_store import WrappedStore

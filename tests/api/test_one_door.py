@@ -38,7 +38,7 @@ def _is_method_of_a_store(node: ast.AST, method: str) -> bool:
         return False
     owner = node.value
     name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
-    return name.lstrip("_") in ("store", "joiner")
+    return name.lstrip("_") in ("store", "settle_commit")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from shardq.base.shard import Shard
 from shardq.core.context import queue_context
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving import unused
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.base.shard import Shard
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

@@ -512,7 +512,7 @@ def test_nobody_waits_for_a_log_or_fails_with_it(url: str, caplog: pytest.LogCap
 def test_what_waits_for_a_store_that_does_not_answer_is_bounded(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.core.context.events._MOST_WAITING", 5)
+    monkeypatch.setattr("shardq.core.context.event_writer._MOST_WAITING", 5)
     store = FailingLogs(open_store(url, SystemClock()))
     with shardq.Client(store) as client:
         queue = client.create_queue("orders", events=WEEK)

@@ -130,7 +130,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(jobs, arguments: list[str]) -> 
     [
         (["plan", "--rate", "1e13", "--size", "1"], ["rate=10000000000000.0", "below 1e12"]),
         (["plan", "--rate", "1", "--size", "1", "--consumers", "9" * 30], ["consumers=999", "below 1e12"]),
-        (["schema", "print", "--store", "x"], ["--store", "'x'", "cassandra, mongodb or sqlite"]),
+        (["schema", "print", "--store", "x"], ["--store", "'x'", "cassandra, mongodb, postgresql or sqlite"]),
         (["subscription", "create", "t", "s", "--start", "x"], ["--start", "'x'", "latest or earliest"]),
         (["subscription", "seek", "t", "s", "--to", "x"], ["--to", "'x'", "ISO 8601"]),
         (["work", "jobs", "--exec", "true", "--weight", "jobs"], ["--weight", "'jobs'", "QUEUE=NUMBER"]),

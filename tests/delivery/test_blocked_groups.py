@@ -15,7 +15,7 @@ from shardq.base.clock import SystemClock, from_datetime, microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import group_shard
 from shardq.codec import BYTES
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.receipts import dead_letter_receipts

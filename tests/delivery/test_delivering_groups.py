@@ -9,7 +9,7 @@ import pytest
 import shardq
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard, group_shard
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.held import HeldSlice

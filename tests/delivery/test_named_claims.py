@@ -14,7 +14,7 @@ import shardq
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard, group_shard
 from shardq.core.context import retry
-from shardq.core.receiving.claim_entries import SETTLED_AT_ONCE, ClaimName
+from shardq.core.receiving.named_claim_log import SETTLED_AT_ONCE, ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.core.settling.receipts import dead_letter_receipts
 from shardq.storage.opening import open_store

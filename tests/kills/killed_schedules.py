@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.client import Client
-from shardq.schedules import turning
+from shardq.schedules import occurrences
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, TRIES, Scene
@@ -51,7 +51,7 @@ class KilledSchedules:
     @pytest.fixture
     def schedules(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         scene = Scene(killer)
-        monkeypatch.setattr(turning, "_PATIENCE", scene.lease)
+        monkeypatch.setattr(occurrences, "_PATIENCE", scene.lease)
         yield scene
         scene.close()
 

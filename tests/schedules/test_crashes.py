@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq.base.clock import from_datetime
-from shardq.schedules.turning import keep_going
+from shardq.schedules.occurrences import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.schedules.occurrences import keep_going
 from shardq.schedules.plans import FOLDER
-from shardq.schedules.turning import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
@@ -410,7 +410,7 @@ def test_a_schedule_that_cannot_be_kept_going_is_in_no_messages_way(
         raise KeyError("no time zones")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.schedules.turning.send_once", fail)
+        patched.setattr("shardq.schedules.occurrences.send_once", fail)
         assert [message.body for message in received(client.queue("q").consumer())] == [b"x"]
     assert "_shardq/schedules/s was not attended to: KeyError" in caplog.text
     clock.advance(3)

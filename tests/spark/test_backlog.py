@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from shardq.base.shard import Shard
-from shardq.core.receiving.claim_entries import ClaimName
+from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions

@@ -13,7 +13,7 @@ import msgspec
 from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
 from shardq.base.texts import kind_of, shown
 from shardq.core.context.counters import Counters
-from shardq.core.context.events import EventWriter, Write
+from shardq.core.context.event_writer import EventWriter, Write
 from shardq.core.context.queue_records import jobs_of, unused_since, with_jobs
 from shardq.core.context.queue_usage import QueueUsage
 from shardq.core.context.retry import Retry

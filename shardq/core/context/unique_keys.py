@@ -20,7 +20,7 @@ import msgspec
 
 from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
-from shardq.core.context.events import Entry
+from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable

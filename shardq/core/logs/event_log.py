@@ -13,7 +13,7 @@ from shardq.base.clock import seconds, to_datetime
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import find_slice
-from shardq.core.context.events import Entry
+from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.logs.log_queues import EVENTS, Line, logs_of, read, write
 from shardq.core.settling.dead_letters import origin

@@ -22,7 +22,8 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import claim_patiently
 from shardq.core.limits.queue_limits import check_unlimited
-from shardq.core.receiving.claim_entries import (
+from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
+from shardq.core.receiving.named_claim_log import (
     BundlePosition,
     ClaimEntry,
     ClaimName,
@@ -35,7 +36,6 @@ from shardq.core.receiving.claim_entries import (
     parts,
     places_of,
 )
-from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.dead_letters import EXHAUSTED
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.events import record_claimed

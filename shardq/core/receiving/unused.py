@@ -18,7 +18,7 @@ from shardq.core.context.queue_records import jobs_of, marked, unused_since
 from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import drop_permits
 from shardq.core.logs.log_queues import drop_logs
-from shardq.core.receiving.expiring import expire
+from shardq.core.receiving.removing import expire
 from shardq.errors import QueueNotFound
 from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord, ShardCounts

@@ -16,7 +16,7 @@ from shardq.base.clock import seconds
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import sweep_keys
 from shardq.core.large.collecting import collect_bodies
-from shardq.core.receiving.expiring import sweep_steps
+from shardq.core.receiving.removing import sweep_steps
 from shardq.core.receiving.unused import sweep_beside
 from shardq.errors import QueueNotFound, ShardqError
 

@@ -23,7 +23,7 @@ from shardq.base.large_body import LargeBody
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.codec import BYTES, Codec
-from shardq.core.context.events import Entry
+from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.layout import bodies_queue, owner_entry, owner_in, shard_of
 from shardq.core.sending.bounds import let_in

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from shardq.base.receipt import MessageId
-from shardq.core.context.events import Entry
+from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settling.operations import SettleOperation

@@ -68,6 +68,26 @@ _APPEND_NEW = _APPEND.format("""
         WHERE f.bundle_id = b.id AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
     ) IS NULL
 """)
+# One bundle without a group, as most sends are: without arrays, which cost as much as the rest.
+_APPEND_ONE = f"""
+    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s),
+    new AS (
+        INSERT INTO @slice (
+            shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data
+        )
+        SELECT home.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}} FROM home
+        ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
+    )
+    {{}}
+    SELECT home.shard_key FROM home
+"""
+_APPEND_SHORT = _APPEND_ONE.format("$10::bytea", "")
+_APPEND_LONG = _APPEND_ONE.format(
+    "NULL",
+    """, long AS (
+        INSERT INTO @bundle_data (shard_key, bundle_id, data) SELECT shard_key, bundle_id, $10::bytea FROM new
+    )""",
+)
 # What another attempt has stored since the statement above began, and maybe somebody finished.
 _KNOWN = """
     SELECT f.bundle_id, true FROM @finished f WHERE f.bundle_id = ANY ($3::uuid[]) AND f.queue_key = $2 AND f.first < 0
@@ -96,7 +116,18 @@ _EMPTY = "TRUNCATE @finished_{}"
 
 def append_at_once(sql: Sql, request: Append, now: int) -> bool:
     """Store bundles that are not known, in one statement; False, and nothing stored, when that does not do."""
-    return not late_of(request.bundles, now) and bool(sql.all(_APPEND_FRESH, *_values(request)))
+    if late_of(request.bundles, now):
+        return False
+    if len(request.bundles) > 1:
+        return bool(sql.all(_APPEND_FRESH, *_values(request)))
+    shard, (bundle,) = request.shard, request.bundles
+    return bool(
+        sql.all(
+            _APPEND_SHORT if len(bundle.data) <= _SHORT else _APPEND_LONG,
+            *(shard.queue, shard.time_shard, shard.number, Id(bundle.id)),
+            *(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, bundle.expires_at, bundle.data),
+        )
+    )
 
 
 def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> None:

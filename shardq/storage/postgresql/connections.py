@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 import psycopg
@@ -109,11 +109,24 @@ class _Texts(dict[str, str]):
         return text
 
 
-class Sql:
-    """Statements on one connection. Numbers are given as ``bigint``, bytes as ``bytea``, an :class:`Id` as ``uuid``."""
+class Outside(Protocol):
+    """Makes changes in transactions of its own."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        self.connection = connection
+    def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
+        """Run ``change`` in a transaction and commit it."""
+        ...
+
+
+class Sql:
+    """Statements on one connection. Numbers are given as ``bigint``, bytes as ``bytea``, an :class:`Id` as ``uuid``.
+
+    In a transaction of the application there is an ``outside``, for what would keep others waiting until its end.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], schema: str, outside: Outside | None = None
+    ) -> None:
+        self.connection, self.outside = connection, outside
         self._schema = schema
         self.salt = blake2b(schema.encode(), digest_size=16).digest()
         """What tells the locks of this schema from those of others in the database."""

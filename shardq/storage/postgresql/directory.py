@@ -56,7 +56,16 @@ def pinned(sql: Sql, shard: Shard) -> Home:
         if (row := sql.one(_PIN, shard.queue, shard.time_shard, shard.number)) is not None:
             return Home(*row)
         queue_key = queues.pinned(sql, shard.queue)
-        sql.run(_ENTER, queue_key, shard.time_shard, shard.number)
+        if sql.outside is None or not sql.outside.write(_enter, shard, queue_key, durable=False):
+            sql.run(_ENTER, queue_key, shard.time_shard, shard.number)
+
+
+def _enter(sql: Sql, shard: Shard, queue_key: int, _now: int) -> bool:
+    """List the shard; False if the queue is not that, or not there yet."""
+    if queues.key_of(sql, shard.queue, pins=True) != queue_key:
+        return False
+    sql.run(_ENTER, queue_key, shard.time_shard, shard.number)
+    return True
 
 
 def listing(sql: Sql, queue: str) -> tuple[Shard, ...]:

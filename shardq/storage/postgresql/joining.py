@@ -45,12 +45,14 @@ class JoinedSession(Session):
         self.address, self.now = outside.address, outside.now
         self._driver = _driver_of(connection)
         self._thread = this_thread()
-        if self._driver.info.transaction_status != TransactionStatus.INTRANS:
+        # Without autocommit the driver begins one with the first statement, as that of the application would be.
+        begins = not (self._driver.closed or self._driver.autocommit)
+        if self.is_over and not begins:
             raise InvalidSetting(
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
             )
-        self._sql = Sql(self._driver, self.address.schema)
+        self._sql = Sql(self._driver, self.address.schema, outside)
         ((database,),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
@@ -170,7 +172,7 @@ _REFUSED = {
 def _driver_of(connection: object) -> psycopg.Connection[Any]:
     """Return the driver's connection below one of SQLAlchemy's or Django's."""
     found: Any = connection
-    for _ in range(3):  # a Session of SQLAlchemy, its Connection, the driver's
+    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
         if isinstance(found, psycopg.Connection):
             return found
         inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)

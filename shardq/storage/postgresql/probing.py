@@ -30,20 +30,23 @@ _PROBE = f"""
         SELECT min(x.due) AS due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.due FROM @slice s
             WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due > $4 AND s.due < {BEHIND}
-            AND s.processed_at IS NULL
+            AND s.processed_at IS NULL AND NOT $5
             ORDER BY s.due LIMIT 1
         ) AS x
     ) AS ahead ON true
 """
 
 
-def probe(sql: Sql, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
-    """Return what each of the shards has to offer, in their order."""
+def probe(sql: Sql, shards: Sequence[Shard], now: int, glance: bool) -> tuple[Probe, ...]:
+    """Return what each of the shards has to offer, in their order; at a glance nothing of what is due later.
+
+    The second seek crosses the ends of old leases for as long as the server keeps their dead entries.
+    """
     if not shards:
         return ()
     queues, time_shards, numbers = zip(
         *((each.queue, each.time_shard, each.number) for each in shards), strict=True
     )
-    rows = sql.all(_PROBE, list(queues), list(time_shards), list(numbers), now)
+    rows = sql.all(_PROBE, list(queues), list(time_shards), list(numbers), now, glance)
     found = {row[0]: row[1:] for row in rows}
     return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards, 1))

@@ -7,7 +7,7 @@ from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Address, Sql
 from shardq.storage.requests import QueueRecord
 
-__all__ = ["create", "key_of", "listing", "load", "not_found", "pinned", "update"]
+__all__ = ["create", "key_of", "listing", "load", "pinned", "update"]
 
 _INSERT = (
     "INSERT INTO @queue (name, version, settings) VALUES ($1, $2::int, $3) ON CONFLICT (name) DO NOTHING"
@@ -42,19 +42,17 @@ def listing(sql: Sql, prefix: str) -> tuple[str, ...]:
     return tuple(name for (name,) in sql.all(_LIST, prefix))
 
 
-def key_of(sql: Sql, name: str) -> int | None:
-    """Return the key of the queue, or None when there is no such queue."""
-    row = sql.one(_KEY, name)
+def key_of(sql: Sql, name: str, *, pins: bool = False) -> int | None:
+    """Return the key of the queue, or None when there is no such queue.
+
+    With ``pins`` it is not dropped before the transaction ends.
+    """
+    row = sql.one(_PIN if pins else _KEY, name)
     return int(row[0]) if row else None
 
 
 def pinned(sql: Sql, name: str) -> int:
     """Return the key of the queue, which is not dropped before the transaction ends. Raises QueueNotFound."""
-    if (row := sql.one(_PIN, name)) is None:
-        raise not_found(name)
-    return int(row[0])
-
-
-def not_found(name: str) -> QueueNotFound:
-    """Return the error to raise when the queue does not exist."""
-    return QueueNotFound(f"queue {name!r} does not exist: create it first")
+    if (key := key_of(sql, name, pins=True)) is None:
+        raise QueueNotFound(f"queue {name!r} does not exist: create it first")
+    return key

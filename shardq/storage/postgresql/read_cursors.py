@@ -143,9 +143,18 @@ def late_of(bundles: Iterable[Bundle], now: int) -> dict[int, int]:
 
 
 def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
-    """Let everybody read from these moments on, by priority."""
-    if moments:
+    """Let everybody read from these moments on, by priority.
+
+    In a transaction of the application they are lowered before its end: nobody raises them as long as it goes on.
+    """
+    if moments and sql.outside is not None:
+        sql.outside.write(_lower, shard_key, moments, durable=False)
+    elif moments:
         sql.run(_LOWER, shard_key, [moments.get(priority, _NONE) for priority in PRIORITIES])
+
+
+def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> None:
+    lower(sql, shard_key, moments)
 
 
 def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) -> None:

@@ -77,6 +77,23 @@ _DELETE_WHOLE = f"""
 """
 
 
+# The same of one bundle, without arrays.
+_DELETE_ONE = f"""
+    WITH gone AS (
+        DELETE FROM @slice s USING ({HOME}) AS home
+        WHERE s.shard_key = home.shard_key AND s.bundle_id = $4 AND s.first = 0 AND s.count = $5
+        AND s.token IS NOT DISTINCT FROM $6 AND s.sent_count = $5 AND s.processed_at IS NULL
+        RETURNING s.shard_key, home.queue_key, s.bundle_id, s.data IS NULL AS is_long
+    ),
+    data AS (
+        DELETE FROM @bundle_data d USING gone
+        WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
+    ),
+    known AS (INSERT INTO @finished (period, queue_key, bundle_id) SELECT $7, gone.queue_key, gone.bundle_id FROM gone)
+    SELECT count(*) FROM gone
+"""
+
+
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
     """Do what the requests ask for, one after the other."""
     return tuple(_settle(sql, request, now) for request in requests)
@@ -116,8 +133,13 @@ def delete_whole(sql: Sql, request: Acknowledge, now: int) -> bool:
     whole = sorted({(span.bundle_id, span.count, span.token) for span in request.spans if span.first == 0})
     if len(whole) < len(request.spans) or not whole:
         return False
-    ids, counts, tokens = zip(*whole, strict=True)
     shard = request.shard
+    if len(whole) == 1:
+        bundle_id, count, token = whole[0]
+        one = (Id(bundle_id), count, Id(token), bundles.period_of(now))
+        ((gone,),) = sql.all(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
+        return bool(gone)
+    ids, counts, tokens = zip(*whole, strict=True)
     ((gone,),) = sql.all(
         _DELETE_WHOLE,
         *(shard.queue, shard.time_shard, shard.number),

@@ -168,13 +168,13 @@ class PostgresStore(KeyMethods):
         self,
         shards: Sequence[Shard],
         *,
-        glance: bool = False,  # noqa: ARG002 -- costs no less
+        glance: bool = False,
         deep: bool = False,
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         if deep:
             sweeping.show_hidden(self.session, shards)
-        return self.session.read(probing.probe, shards, self.now())
+        return self.session.read(probing.probe, shards, self.now(), glance)
 
     def drop_if_empty(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
