@@ -101,7 +101,8 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
 
     async def pop_many(self, limit: int, *, wait: float = 0.0) -> list[Message]:
         """Receive up to ``limit`` messages of one shard and ack them before they are returned, as :meth:`pop` does."""
-        found, self._popped = self._popped[:limit], self._popped[limit:]
+        found = self._popped[: max(0, limit)]
+        del self._popped[: len(found)]  # in place: a thread may add what a cancelled call has acked
         popped: Sequence[shardq.message.Message] = found or await self._when_there(
             lambda wait: self._sync.pop_many(limit, wait=wait), wait, undo=self._popped.extend
         )

@@ -182,7 +182,7 @@ class Producer(Wraps[shardq.producer.Producer]):
         if not isinstance(bodies, AsyncIterable):
             return await self._threads.run(send, bodies)
         loop, feed = self._threads.loop(), _Feed(bodies)
-        return await self._threads.undoable(lambda: send(feed.read(loop)), interrupt=feed.stop)
+        return await self._threads.undoable(lambda: send(feed.read(loop)), interrupt=feed.stop, apart=True)
 
     async def close(self) -> None:
         """Refuse further sends. All messages that were sent are stored already."""
@@ -204,14 +204,17 @@ class _Feed:
         self._bodies = aiter(bodies)
         self._reading: asyncio.Task[list[Any]] | None = None
         self._stopped = False
+        self._error: Exception | None = None
 
     def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
         """Yield what there is, in a thread."""
         while True:
             block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
+            yield from block
+            if self._error is not None:  # after what was read before it, of which PartialSend tells
+                raise self._error
             if not block:
                 return
-            yield from block
 
     async def _block(self) -> list[Any]:
         block: list[Any] = []
@@ -220,6 +223,9 @@ class _Feed:
             try:
                 block.append(await anext(self._bodies))
             except StopAsyncIteration:
+                self._stopped = True  # it is not asked again
+            except Exception as error:
+                self._error = error
                 break
             except asyncio.CancelledError:
                 if not self._stopped:  # something that the iterable awaited was cancelled

@@ -29,6 +29,7 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "is_finished",
     "receive_or_pause",
     "rest",
     "send_each",
@@ -116,10 +117,13 @@ def ack_each(acked: Sequence[Batch | Message]) -> Sequence[Exception | None]:
         if together:
             acked[together[0]]._settler.ack([each for at in together for each in _selections(acked[at])])
     except Exception as error:
-        left = [place for place in together if in_states(_selections(acked[place]), *_UNSETTLED)]
+        left = [place for place in together if _has(acked[place], *_UNSETTLED)]
         if isinstance(error, ShardqError) and error.retryable:  # another attempt would meet it too
             for place in left:
-                errors[place] = cast("Exception", for_another_thread(error))
+                if _has(acked[place], SettleState.OPEN):
+                    errors[place] = cast("Exception", for_another_thread(error))
+                else:  # lost, as an ack of it alone tells
+                    alone.append(place)
         else:
             alone = [*left, *alone]
     for place in alone:
@@ -135,6 +139,16 @@ _UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 def _selections(acked: Batch | Message) -> Sequence[Selection]:
     return acked._open if isinstance(acked, Batch) else (acked._selection,)
+
+
+def _has(acked: Batch | Message, *states: SettleState) -> bool:
+    """True when some of its messages have one of these states."""
+    return any(selection.positions for selection in in_states(_selections(acked), *states))
+
+
+def is_finished(message: Message) -> bool:
+    """True for a message that was acked or moved elsewhere."""
+    return _has(message, SettleState.FINISHED)
 
 
 def _apart(acked: Sequence[Batch | Message]) -> tuple[list[int], list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -74,9 +75,21 @@ class Threads:
         self._sleepers.add(event)
         return event
 
-    def submit(self, call: Callable[[], R]) -> Future[R]:
-        """Make a call in a thread."""
-        return self._pool.submit(call)
+    def submit(self, call: Callable[[], R], *, apart: bool = False) -> Future[R]:
+        """Make a call in a thread; ``apart`` in one of its own, for what may wait for other calls."""
+        if not apart:
+            return self._pool.submit(call)
+        future: Future[R] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        threading.Thread(target=run, name="shardq-aio-apart", daemon=True).start()
+        return future
 
     def wake(self, callback: Callable[[], object]) -> None:
         """Call something in the loop, from any thread; never after the loop was closed."""
@@ -95,13 +108,14 @@ class Threads:
         undo: Callable[[R], object] | None = None,
         *,
         interrupt: Callable[[], None] = lambda: None,
+        apart: bool = False,
     ) -> R:
         """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
 
         When it is cancelled, ``interrupt`` is called first, so that the call ends soon.
         """
         self.loop()
-        future = self.submit(call)
+        future = self.submit(call, apart=apart)
         try:
             await self._end_of(future)
             return future.result()
@@ -138,7 +152,13 @@ class Threads:
             finally:
                 undone.set_result(None)
 
-        future.add_done_callback(lambda _: self._pool.submit(run))  # done already, it is called in the loop
+        def start(_: Future[R]) -> None:
+            try:
+                self._pool.submit(run)
+            except RuntimeError:  # the client was closed meanwhile: the lease ends by itself
+                undone.set_result(None)
+
+        future.add_done_callback(start)  # done already, it is called in the loop
         return undone
 
     async def iterate(self, start: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
@@ -156,7 +176,7 @@ class Threads:
         if self._undoing:
             await asyncio.gather(*map(self._end_of, tuple(self._undoing)))
         try:
-            await self.run(close)
+            await self.undoable(close, apart=True)  # calls that wait for the store may have all threads
         finally:
             self.closed = True
             self._pool.shutdown(wait=False)

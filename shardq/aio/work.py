@@ -9,6 +9,8 @@ from contextlib import aclosing
 
 from shardq.aio.consumer import Batch, Consumer, Message
 from shardq.aio.queue import Queue
+from shardq.aio.sync_core import is_finished
+from shardq.aio.threads import carried_out
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
@@ -117,6 +119,7 @@ class _Work:
             room = await self._room(stop)
             if stop is not None and stop.is_set():
                 return
+            at_work = bool(self._tasks)
             try:
                 batch = await self._consumer.receive(room, wait=_LOOK if wait is None else wait)
             except ShardqError as error:
@@ -127,8 +130,11 @@ class _Work:
                 continue
             if batch:
                 yield batch
-            elif wait is not None:
+            elif wait is not None and not at_work:
                 return
+            elif wait is not None and self._tasks:  # they may let go of what is behind them in their groups
+                self._changed.clear()
+                await self._changed.wait()
 
     async def _room(self, stop: asyncio.Event | None) -> int:
         """Wait until some messages can be claimed; returns how many."""
@@ -162,22 +168,31 @@ class _Work:
                 left.pop(0)
                 self._claimed -= 1
                 self._changed.set()
-                done = ending is None or isinstance(ending, Discard)
-                if not done:
-                    await self._release(left)
-                await self._settle(message, ending)
-                self._unsettled -= 1
+                try:
+                    done = await carried_out(self._end(message, ending, left))
+                finally:
+                    self._unsettled -= 1
                 self._finished += done
                 if not done:
                     break
         except asyncio.CancelledError:
             pass  # before the handler, or in it: its message goes back with the others
         finally:
-            if self._cancelled:
-                await self._release(left)
-            self._claimed -= len(left)
-            self._unsettled -= len(left)
-            self._changed.set()
+            try:
+                await carried_out(self._release(left))
+            finally:
+                self._claimed -= len(left)
+                self._unsettled -= len(left)
+                self._changed.set()
+
+    async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
+        """Settle a message; returns whether it is finished. If not, what follows it in its group is released first."""
+        done = ending is None or isinstance(ending, Discard)
+        if done and message.settled and not is_finished(message._sync):  # noqa: SLF001 - of its own package
+            done = False  # its handler has released it, or it is lost
+        if not done:
+            await self._release(left)
+        return await self._settle(message, ending) and done
 
     async def _outcome(self, message: Message) -> Outcome | None:
         """Run the handler; returns what is to become of the message, None if it is finished."""
@@ -186,7 +201,8 @@ class _Work:
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
-            if self._cancelled:
+            task = asyncio.current_task()
+            if self._cancelled or (task is not None and task.cancelling()):
                 raise
             return Retry(reason="something that the handler awaited was cancelled")
         except Exception as error:
@@ -194,7 +210,7 @@ class _Work:
             return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
         return returned if isinstance(returned, Outcome) else None
 
-    async def _settle(self, message: Message, ending: Outcome | None) -> None:
+    async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:
             match ending:
                 case None | Discard():
@@ -209,6 +225,11 @@ class _Work:
                     await message.release(delay=await self._delay(message, ending), reason=ending.reason)
         except ShardqError as error:
             _log.warning("message %s was not settled, and may be delivered again: %s", message.id, error)
+        except Exception:  # of a hook
+            _log.exception("message %s was not settled, and may be delivered again", message.id)
+        else:
+            return True
+        return False
 
     async def _delay(self, message: Message, ending: Retry) -> float:
         after = ending.after
@@ -220,7 +241,8 @@ class _Work:
     async def _release(self, messages: Iterable[Message]) -> None:
         for message in messages:
             try:
-                await message.release(count=False)
+                if not message.settled:
+                    await message.release(count=False)
             except ShardqError as error:
                 _log.warning("message %s was not released: %s", message.id, error)
 

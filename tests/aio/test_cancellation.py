@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -218,5 +219,26 @@ def test_a_second_cancellation_does_not_wait_for_a_call_that_was_begun(run, monk
         with pytest.raises(asyncio.CancelledError):
             await sending
         go_on.set()
+
+    run(main)
+
+
+def test_what_a_cancelled_pop_has_acked_is_kept_whatever_pops_beside_it(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", shards=1, time_shards=1)
+        consumer, got = queue.consumer(), 0
+        first = asyncio.ensure_future(consumer.pop_many(10, wait=60))
+        await asyncio.sleep(0.05)  # it waits
+        second = asyncio.ensure_future(consumer.pop_many(10, wait=0.01))
+        got += len(await second)
+        await queue.producer().send_many([b"%d" % number for number in range(10)])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        first.cancel()
+        with suppress(asyncio.CancelledError):
+            got += len(await first)
+        while found := await consumer.pop_many(10):
+            got += len(found)
+        assert got == 10
 
     run(main)

@@ -362,3 +362,53 @@ def test_a_semaphore_has_no_more_holders_than_permits(run) -> None:
         assert (await semaphore.state()).held == 0
 
     run(main)
+
+
+def test_messages_can_be_sent_on_while_they_are_received_with_one_thread(url: str) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url, threads=1) as client:
+            source, target = await client.create_queue("a"), await client.create_queue("b")
+            await source.producer().send_many([b"%d" % number for number in range(1_200)])
+            consumer = source.consumer()
+
+            async def received() -> AsyncIterator[bytes]:
+                async for message in consumer.messages(wait=0, limit=100):
+                    yield message.body
+
+            assert len(await target.producer().send_many(received())) == 1_200
+            assert (await target.counts()).ready == 1_200
+
+    asyncio.run(main())
+
+
+def test_an_iterable_that_has_ended_is_not_read_again_and_its_error_comes_after_what_it_gave(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        coming: asyncio.Queue[bytes | None] = asyncio.Queue()
+        for body in (b"one", b"two", None):
+            coming.put_nowait(body)
+
+        class Coming:
+            def __aiter__(self) -> Coming:
+                return self
+
+            async def __anext__(self) -> bytes:
+                body = await coming.get()
+                if body is None:
+                    raise StopAsyncIteration
+                return body
+
+        async with asyncio.timeout(60):
+            assert len(await queue.producer().send_many(Coming())) == 2
+
+        async def broken() -> AsyncIterator[bytes]:
+            for number in range(700):
+                yield b"%d" % number
+            raise ZeroDivisionError
+
+        with pytest.raises((ZeroDivisionError, shardq.PartialSend)) as caught:
+            await queue.producer().send_many(broken())
+        unsent = len(getattr(caught.value, "unsent", ()))
+        assert (await queue.counts()).ready - 2 + unsent in (700, 500)
+
+    run(main)

@@ -202,3 +202,36 @@ def test_what_makes_no_sense_is_refused(run) -> None:
             await shardq.aio.work(queue, handler)
 
     run(main)
+
+
+def test_what_follows_a_message_that_its_handler_has_released_waits_with_it(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"%d" % number for number in range(5)], group="g")
+        seen = []
+
+        async def handler(message: shardq.aio.Message) -> None:
+            seen.append(message.body)
+            await message.release(delay=600)
+
+        assert await shardq.aio.work(queue, handler, wait=0) == 0
+        assert seen == [b"0"]
+        assert (await queue.counts()).in_flight == 0
+
+    run(main)
+
+
+def test_a_group_is_worked_to_its_end_though_no_more_of_it_can_be_claimed_meanwhile(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"%d" % number for number in range(60)], group="g")
+        seen = []
+
+        async def handler(message: shardq.aio.Message) -> None:
+            await asyncio.sleep(0)
+            seen.append(message.body)
+
+        assert await shardq.aio.work(queue, handler, concurrency=8, wait=0) == 60
+        assert seen == [b"%d" % number for number in range(60)]
+
+    run(main)

@@ -123,3 +123,12 @@ def test_another_driver_is_refused_with_a_remedy(client: shardq.Client, queue: s
     for connection in (SimpleNamespace(), SimpleNamespace(connection=SimpleNamespace()), None):
         with pytest.raises(shardq.InvalidSetting, match="psycopg 3"):
             client.transaction(connection=connection)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
+def test_a_transaction_that_does_not_see_what_others_commit_is_refused(
+    client: shardq.Client, app: Any, level: str
+) -> None:
+    app.isolation_level = psycopg.IsolationLevel[level]
+    with pytest.raises(shardq.InvalidSetting, match="use READ COMMITTED"):
+        client.transaction(connection=app)

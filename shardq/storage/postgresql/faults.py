@@ -32,7 +32,7 @@ _REMEDIES = {
     "42P05": "has another prepared statement of that name, as a pooler between does: add prepare=false to the URL",
 }
 _PASSING = frozenset(("25006", "53100", "26000", "42P05"))
-_TOO_LARGE = frozenset(("54000", "53200"))
+_TOO_LARGE = frozenset(("54000",))
 _REFUSED = ("22", "23")
 _OTHERS = "had other transactions in the way all the time: try again"
 _BUSY = {
@@ -42,6 +42,7 @@ _BUSY = {
     "57014": "had a request cancelled, by its statement_timeout or by an administrator: try again",
     "25P03": "ended a transaction that stood still, by its idle_in_transaction_session_timeout: try again",
     "25P04": "ended a transaction that took too long, by its transaction_timeout: try again",
+    "53200": "is short of memory, or of locks (max_locks_per_transaction): try again",
     "53300": "has no connection left: raise max_connections there, or lower pool_size in the URLs",
 }
 

@@ -32,7 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_DATABASE = "SELECT current_database()"
+_DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
+_COMMITTED = "read committed"  # each statement has to see what was committed before it began
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
 
@@ -53,11 +54,16 @@ class JoinedSession(Session):
                 "`connection.transaction()`"
             )
         self._sql = Sql(self._driver, self.address.schema, outside)
-        ((database,),) = self._translated_here(lambda sql: sql.all(_DATABASE))
+        ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
                 f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
                 "the database of the queues"
+            )
+        if isolation != _COMMITTED:
+            raise InvalidSetting(
+                f"connection={shown(connection)} is in a transaction of isolation {isolation!r}: use READ COMMITTED, "
+                "as messages of a group could change places"
             )
         if not self._translated_here(lambda sql: sql.all(_HAS_SCHEMA, sql.named("meta"))[0][0]):
             raise SchemaMismatch(
