@@ -25,7 +25,7 @@ help:  ## list these commands
 demo: $(DEMO)/.ready$(STORE)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb, postgresql: on a local server)
 	$(if $(STORE),$(DEMO)/bin/python tools/servers/$(STORE).py run --) $(DEMO)/bin/python docs/examples/flights/flights.py $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (9 minutes)
+test: $(READY)  ## the tests on every store, on real servers, with a sample of Spark; measures coverage (10 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not long' --budget test --cov --cov-report=term $(ARGS)
 
 test-long: $(READY)  ## the rest: Spark, kills between requests, orders of steps, short campaigns (half an hour); PART=0, 1 or 2 for a third

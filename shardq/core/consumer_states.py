@@ -148,13 +148,13 @@ def _known_as(name: str, identity: str = "") -> ConsumerIdentity:
 
 
 def _state(
-    context: QueueContext, identity: ConsumerIdentity, enlisted_until: int, held: _Holdings
+    context: QueueContext, identity: ConsumerIdentity, registered_until: int, held: _Holdings
 ) -> ConsumerState:
     lease = identity.lease or microseconds(context.settings.visibility_timeout)
     now = context.store.now()
     renewed = min(now, held.until - lease) if held.messages else 0
-    last_seen = max(enlisted_until - REGISTRATION_LIFETIME, renewed)
-    alive = now < enlisted_until or (bool(held.messages) and now < renewed + max(lease // 2, 1))
+    last_seen = max(registered_until - REGISTRATION_LIFETIME, renewed)
+    alive = now < registered_until or (bool(held.messages) and now < renewed + max(lease // 2, 1))
     return ConsumerState(
         id=identity.id,
         name=identity.name or None,

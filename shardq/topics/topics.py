@@ -13,9 +13,7 @@ from shardq.topics.leftovers import drop_leftovers, drop_topic
 from shardq.topics.names import TopicExists, check_name, folder_of, log_of, topic_in
 from shardq.topics.topic import Topic
 
-__all__ = ["RETENTION_SECONDS", "create_topic", "delete_topic", "topics"]
-
-RETENTION_SECONDS = 86_400.0
+__all__ = ["create_topic", "delete_topic", "topics"]
 
 _RETENTION_SECONDS = 86_400.0
 _LONGEST_RETENTION_SECONDS = 10 * 366 * 86_400.0

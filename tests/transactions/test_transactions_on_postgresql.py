@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -132,3 +134,25 @@ def test_a_transaction_that_does_not_see_what_others_commit_is_refused(
     app.isolation_level = psycopg.IsolationLevel[level]
     with pytest.raises(shardq.InvalidSetting, match="use READ COMMITTED"):
         client.transaction(connection=app)
+
+
+@pytest.mark.parametrize("position", [0, 4, 9])
+def test_what_another_transaction_has_cut_meanwhile_is_still_held(
+    client: shardq.Client, queue: shardq.Queue, app: Any, position: int
+) -> None:
+    queue.producer().send_many([b"%d" % number for number in range(10)])
+    receipts = [message.receipt for message in queue.consumer().receive(10)]
+    with client.transaction(connection=app) as within:
+        within.queue(queue.name).ack([receipts[position]])
+    others = receipts[:position] + receipts[position + 1 :]
+    acking = threading.Thread(target=queue.ack, args=(others[:3],))
+    acking.start()
+    with psycopg.connect(app.info.dsn, autocommit=True) as watching:
+        waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND {app.info.backend_pid} = ANY (pg_blocking_pids(pid))"
+        while watching.execute(waits).fetchone() is None:
+            time.sleep(0.01)
+    app.commit()
+    acking.join()
+    assert queue.counts().in_flight == 6
+    queue.ack(others)
+    assert queue.counts().in_flight == 0

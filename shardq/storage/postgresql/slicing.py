@@ -29,6 +29,7 @@ _COVERING = f"""
         ORDER BY s.first FOR UPDATE OF s
     ) AS x
 """
+_SEEN = _COVERING.replace(" FOR UPDATE OF s", "")
 _TAILS = named("$4::uuid[], $5::int[], $6::int[], $7::int[]", "bundle_id, first, start, count")
 _HEADS = named("$2::uuid[], $3::int[], $8::int[]", "bundle_id, first, count")
 # Of a group, what is cut off is behind the front part.
@@ -98,27 +99,30 @@ def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Spa
 
 
 def _stored(sql: Sql, home: Home, spans: Sequence[Span]) -> dict[bytes, list[Piece]]:
-    """Return what is stored of the bundles within the spans, without the history, and lock it.
-
-    Whoever had it before may have cut it: what was cut off is seen by another look only.
-    """
-    rows: list[Row] = []
-    while True:
-        before, rows = rows, _covering(sql, home, spans)
-        found = {row[:2]: Piece(*row) for row in rows}
-        if rows == before or all(_is_whole(span, found.get((span.bundle_id, span.first))) for span in spans):
-            break
+    """Return what is stored of the bundles within the spans, without the history, and lock it."""
     stored: dict[bytes, list[Piece]] = {}
-    for piece in found.values():
+    for piece in {row[:2]: Piece(*row) for row in _covering(sql, home, spans)}.values():
         if not piece.is_processed:
             stored.setdefault(piece.bundle_id, []).append(piece)
     return stored
 
 
-def _covering(sql: Sql, home: Home, spans: Iterable[Span]) -> list[Row]:
+def _covering(sql: Sql, home: Home, spans: Sequence[Span]) -> list[Row]:
+    """Lock the slices that cover the spans, and return them.
+
+    Another transaction may have cut or removed one while this waited for it. The statement that waited does not see
+    the parts that were cut off; one that begins afterwards does.
+    """
     asked = sorted({(span.bundle_id, span.first, span.first + span.count) for span in spans})
     ids, starts, ends = zip(*asked, strict=True)
-    return sql.all(_COVERING, home.shard_key, [Id(each) for each in ids], list(starts), list(ends))
+    where = home.shard_key, [Id(each) for each in ids], list(starts), list(ends)
+    while True:
+        rows = sql.all(_COVERING, *where)
+        found = {row[:2]: Piece(*row) for row in rows}
+        if all(_is_whole(span, found.get((span.bundle_id, span.first))) for span in spans):
+            return rows
+        if {row[:2] for row in sql.all(_SEEN, *where)} == found.keys():
+            return rows
 
 
 def _is_whole(span: Span, piece: Piece | None) -> bool:
@@ -186,8 +190,5 @@ def _split(sql: Sql, home: Home, heads: Sequence[Piece], tails: Sequence[tuple[P
 def cut_out(sql: Sql, home: Home, bundle_id: bytes, position: int) -> Piece | None:
     """Return a slice made to hold this message alone, whatever its state; None without one."""
     span = Span(bundle_id, position, 1, b"")
-    rows = _covering(sql, home, [span])
-    while rows != (again := _covering(sql, home, [span])):
-        rows = again
-    found = [each for row in rows if (each := Piece(*row)).end > position]
+    found = [each for row in _covering(sql, home, [span]) if (each := Piece(*row)).end > position]
     return cut(sql, home, [(found[0], [(position, position + 1)])])[0] if found else None
