@@ -37,6 +37,7 @@ from shardq.core.settling.dead_letters import (
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
+from shardq.observed import consumer_class, producer_class
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
@@ -77,7 +78,7 @@ class Queue:
         with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it holds
         ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
-        return Producer(
+        return producer_class(self._context)(
             self._context,
             codec=codec,
             linger=linger,
@@ -102,7 +103,7 @@ class Queue:
         closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
         InvalidSetting.
         """
-        return Consumer(
+        return consumer_class(self._context)(
             [self._context],
             codec=codec,
             name=name,

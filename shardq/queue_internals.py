@@ -25,7 +25,9 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
+from shardq.observed import consumer_class
 from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
@@ -36,6 +38,7 @@ __all__ = [
     "count_deliveries",
     "found_in",
     "holders_of",
+    "hooks_of",
     "one_by_one",
     "placed",
     "receive_uncounted",
@@ -76,7 +79,7 @@ def consumer_of(
             raise InvalidSetting(
                 f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
             )
-    return Consumer(
+    return consumer_class(contexts[0])(
         contexts,
         scheduler=scheduler,
         codec=codec,
@@ -93,6 +96,11 @@ def replace_body(message: Message, body: bytes) -> None:
     Raises LeaseLost, with nothing changed, when somebody else has it.
     """
     message._settler.replace(message._selection, body, 0.0, keeps_due=True)
+
+
+def hooks_of(queue: Queue) -> Hooks | None:
+    """The hooks of the queue's client."""
+    return queue._context.hooks
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:

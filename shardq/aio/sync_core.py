@@ -18,6 +18,7 @@ from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.errors import ShardqError
 from shardq.held import Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.semaphore import Permit, Semaphore
@@ -29,6 +30,7 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "hooks_of",
     "is_finished",
     "receive_or_pause",
     "rest",
@@ -82,6 +84,11 @@ class PermitAttempts:
                 return self._pace.until_next_look(semaphore._permits)
         self._waiter.rest()
         return semaphore._granted(taken)
+
+
+def hooks_of(user: Producer | Consumer) -> tuple[Hooks | None, str]:
+    """Return the hooks of the client that has made a producer or consumer, and the name of its queue."""
+    return user._context.hooks, user._context.name
 
 
 def send_each(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[Pending[Send, str]]:

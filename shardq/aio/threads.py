@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
 from operator import attrgetter
@@ -112,10 +113,11 @@ class Threads:
     ) -> R:
         """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
 
-        When it is cancelled, ``interrupt`` is called first, so that the call ends soon.
+        The call runs in a copy of the task's context, as with ``asyncio.to_thread``. When it is cancelled,
+        ``interrupt`` is called first, so that the call ends soon.
         """
         self.loop()
-        future = self.submit(call, apart=apart)
+        future = self.submit(partial(copy_context().run, call), apart=apart)
         try:
             await self._end_of(future)
             return future.result()

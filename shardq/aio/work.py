@@ -9,11 +9,12 @@ from contextlib import aclosing
 
 from shardq.aio.consumer import Batch, Consumer, Message
 from shardq.aio.queue import Queue
-from shardq.aio.sync_core import is_finished
+from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
+from shardq.hooks import Call
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.settings import check_number
 
@@ -84,6 +85,7 @@ class _Work:
         self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
         self._queue, self._consumer, self._handler = queue, consumer, handler
+        self._hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
@@ -197,7 +199,7 @@ class _Work:
     async def _outcome(self, message: Message) -> Outcome | None:
         """Run the handler; returns what is to become of the message, None if it is finished."""
         try:
-            returned = await self._handler(message)
+            returned = await self._handled(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
@@ -209,6 +211,15 @@ class _Work:
             _log.exception("message %s failed", message.id)
             return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
         return returned if isinstance(returned, Outcome) else None
+
+    async def _handled(self, message: Message) -> object:
+        hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
+        if hooks is None:
+            return await self._handler(message)
+        call = Call(operation="process", queue=sync.queue, messages=[sync])
+        with hooks.around(call):
+            call.result = await self._handler(message)
+        return call.result
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:

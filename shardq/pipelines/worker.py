@@ -82,6 +82,10 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
         """The sources of its links."""
         return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))
 
+    def load(self) -> None:
+        """Import the pipeline."""
+        pipeline_named(self.pipeline)
+
     def worker(self, client: Client) -> PipelineWorker:
         """The worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in PipelineKeywords.__annotations__}

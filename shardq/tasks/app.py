@@ -19,7 +19,6 @@ from shardq.tasks.entries import NAME, WORKFLOW
 from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.registry import TaskRegistry, check_app, tasks_named
 from shardq.tasks.result import Result
-from shardq.tasks.runner import Runner
 from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
@@ -162,6 +161,10 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
     def queues(self) -> tuple[str, ...]:
         """Those that were named, or those of all tasks."""
         return self.named or tasks_named(self.tasks).queues
+
+    def load(self) -> None:
+        """Import the app."""
+        tasks_named(self.tasks)
 
     def worker(self, client: Client) -> TaskWorker:
         """Return the worker that the process runs."""
@@ -310,9 +313,7 @@ class _RaisingWorker(TaskWorker):
 
     def __init__(self, tasks: Tasks, client: Client, **options: Any) -> None:
         super().__init__(tasks, client, **options)
-        self._runner = Runner(
-            tasks.tasks, tasks.middleware, self._binding, self._loop, self._raise, stopping=self._is_stopping
-        )
+        self._runner = self._make_runner(tasks, self._raise)
 
     def _raise(self, error: Exception) -> None:
         raised = error.raised if isinstance(error, HandlerExited) else None

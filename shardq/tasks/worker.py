@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -103,7 +103,7 @@ class TaskWorker(Worker):
         super().__init__(opened, print, **options)
         self._threads, self._binding = threads, binding
         self._loop = Loop()
-        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
+        self._runner = self._make_runner(tasks)
         self._reserved = ReservedTasks(binding.results)
         if threads:
             self._runner.begins = lambda message: self._reserved.remove([message])
@@ -112,6 +112,19 @@ class TaskWorker(Worker):
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
+        )
+
+    def _make_runner(
+        self, tasks: TaskRegistry, on_error: Callable[[Exception], None] = lambda _: None
+    ) -> Runner:
+        return Runner(
+            tasks.tasks,
+            tasks.middleware,
+            self._binding,
+            self._loop,
+            on_error,
+            hooks=self._hooks,
+            stopping=self._is_stopping,
         )
 
     @property

@@ -62,6 +62,11 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
         """The queues that the worker receives from."""
         return tuple(self.handlers)
 
+    def load(self) -> None:
+        """Import what the worker runs: a module may set up logging, and what hooks clients have, before one opens."""
+        for handler in self.handlers.values():
+            load_handler(handler)
+
     def worker(self, client: Client) -> Worker:
         """The worker that the process runs."""
         handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}
@@ -99,6 +104,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             worker.stop()
 
     try:
+        plan.load()
         with connect(plan.url) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)

@@ -18,7 +18,7 @@ from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.queue import Queue
-from shardq.queue_internals import at_last_delivery, consumer_of, unless
+from shardq.queue_internals import at_last_delivery, consumer_of, hooks_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import (
@@ -31,6 +31,7 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import Caution, open_gate, permit_gate, present_gate, set_apart
+from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
@@ -112,8 +113,10 @@ class Worker:
             check_runs("handler", each)
         policy = error_policy(self._options.on_error)
         self._queues = {each.name: each for each in queues}
+        self._hooks, by_batch = hooks_of(queues[0]), self._options.by_batch
         self._calls = {
-            name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()
+            name: _calls(observed_handler(self._hooks, each), policy, by_batch=by_batch)
+            for name, each in handlers.items()
         }
         self._tally = Tally()
         self._stopping = False
