@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardq.queue import Queue
     from shardq.storage.abilities import SavedStore
     from shardq.storage.store import Store
+    from shardq.worker import JsonLog
 
 __all__ = [
     "ExampleCommand",
@@ -26,6 +27,7 @@ __all__ = [
     "given_words",
     "headers_option",
     "json_option",
+    "log_option",
     "look_at_each",
     "processes_option",
     "queue_argument",
@@ -264,6 +266,28 @@ headers_option = click.option(
 )
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def _log(_context: click.Context, _parameter: click.Parameter, form: str) -> JsonLog | None:
+    """Begin to log as a command is told to; None: as Python does by itself."""
+    if form == "text":
+        return None
+    from shardq.worker import JsonLog  # noqa: PLC0415 - the help needs none of these
+
+    log = JsonLog(bodies=form == "json-with-bodies")
+    log.begin()
+    return log
+
+
+log_option = click.option(
+    "--log-format",
+    "log",
+    type=click.Choice(["text", "json", "json-with-bodies"]),
+    default="text",
+    show_default=True,
+    callback=_log,
+    help="How to log on stderr: with json a line of JSON for each event, also for each message.",
+)
 
 codec_option = click.option(
     "--codec",

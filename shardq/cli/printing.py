@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-__all__ = ["many", "note", "print_columns", "print_json", "print_line"]
+if TYPE_CHECKING:
+    from shardq.worker import JsonLog
+
+__all__ = ["many", "note", "print_columns", "print_json", "print_line", "tell"]
 
 
 def print_json(value: Any) -> None:
@@ -46,6 +49,16 @@ def many(count: int, noun: str) -> str:
 def note(text: str) -> None:
     """A line for people, on stderr."""
     click.echo(text, err=True)
+
+
+def tell(text: str, log: JsonLog | None) -> None:
+    """A line for people on stderr, or an event of the log that is written there."""
+    if log is None:
+        note(text)
+    else:
+        import logging  # noqa: PLC0415 - most commands do not log
+
+        logging.getLogger("shardq.work").info(text)
 
 
 def _text(cell: object) -> str:

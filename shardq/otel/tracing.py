@@ -21,7 +21,7 @@ from shardq.hooks import Call, Hooks
 from shardq.message import Message
 from shardq.otel import names
 from shardq.otel.destinations import Destination, destination_of
-from shardq.outcome import DeadLetter, Outcome, Retry
+from shardq.outcome import DeadLetter, Outcome, Retry, outcome_name
 
 __all__ = ["Tracing"]
 
@@ -235,7 +235,7 @@ def _place(identity: str) -> Attributes:
 def _known_at_the_end(call: Call, raised: BaseException | None) -> Attributes:
     found: Attributes = {}
     if call.operation == "process":
-        found[names.OUTCOME] = _outcome(call, raised)
+        found[names.OUTCOME] = outcome_name(raised or call.result)
     elif call.batch and call.ids:
         found[names.BATCH_COUNT] = len(call.ids)
     elif len(call.ids) == 1:
@@ -256,10 +256,3 @@ def _failure(call: Call, raised: BaseException | None) -> BaseException | None:
     if not isinstance(ended, Outcome):
         return ended
     return (ended.__cause__ or ended) if isinstance(ended, Retry | DeadLetter) else None
-
-
-def _outcome(call: Call, raised: BaseException | None) -> str:
-    ended = raised or call.result
-    if isinstance(ended, Outcome):
-        return {"DeadLetter": "dead_letter"}.get(type(ended).__name__, type(ended).__name__.lower())
-    return "worked" if raised is None else "failed"

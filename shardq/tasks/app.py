@@ -25,7 +25,7 @@ from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
-from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker import JsonLog, PoolReport, WorkerOptions, WorkerPool, WorkerReport
 from shardq.worker.policy import HandlerExited
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -195,6 +195,7 @@ class TaskPool(WorkerPool):
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        log: JsonLog | None = None,
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
@@ -209,6 +210,7 @@ class TaskPool(WorkerPool):
             url=url,
             handlers={},
             options=WorkerOptions(**options),
+            log=log,
             tasks=tasks,
             named=tuple(queues or ()),
             threads=threads,

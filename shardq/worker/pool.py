@@ -19,6 +19,7 @@ from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
 from shardq.worker.attempt import Handler
+from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport, enable_loggers
@@ -75,6 +76,8 @@ class WorkerPool:
     WorkersFailing. Otherwise it ends only when it is told to, or by ``idle_exit``: a handler that raises SystemExit
     fails, and its process goes on.
 
+    With a :class:`~shardq.worker.JsonLog` the processes log lines of JSON on stderr, also what came of each message.
+
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
 
@@ -88,6 +91,7 @@ class WorkerPool:
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        log: JsonLog | None = None,
         **options: Unpack[WorkerKeywords],
     ) -> None:
         chosen = WorkerOptions(**options)
@@ -98,7 +102,7 @@ class WorkerPool:
             if not isinstance(each, str):
                 check_runs("handler", each)
         self._begin(
-            WorkerPlan(url=url, handlers=handlers, options=chosen),
+            WorkerPlan(url=url, handlers=handlers, options=chosen, log=log),
             processes=processes,
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,

@@ -19,6 +19,7 @@ from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
+from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.shell_command import ShellCommand
@@ -56,6 +57,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
     handler_timeout: float | None = None
+    log: JsonLog | None = None
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -104,8 +106,11 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             worker.stop()
 
     try:
+        if plan.log is not None:
+            plan.log.begin()
+        hooks = None if plan.log is None else plan.log.hooks
         plan.load()
-        with connect(plan.url) as client, ExitStack() as stack:
+        with connect(plan.url, hooks=hooks) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)
             stack.enter_context(call_unless_handled({signal.SIGHUP: stop}))

@@ -57,6 +57,9 @@ class ShellCommand(msgspec.Struct, frozen=True):
             "SHARDQ_QUEUE": message.queue,
             "SHARDQ_DELIVERIES": str(message.deliveries),
         }
+        for name in ("traceparent", "tracestate"):  # where OpenTelemetry has a program look for them
+            if isinstance(value := message.headers.get(name), str) and "\0" not in value:
+                environment[name.upper()] = value
         # No pipe for the body, which would be waited for as long as any process has it
         with tempfile.TemporaryFile() as body, _ErrorOutput() as errors:
             body.write(message.raw)

@@ -178,11 +178,13 @@ def test_all_steps_of_a_workflow_are_in_the_trace_each_behind_the_last(
     while last.parent is not None and last.parent.span_id in spans:
         last = spans[last.parent.span_id]
         behind.append(last.name)
-    assert behind.count("process tasks") >= 4  # the workflow, a step of the group, the total, `both`, its steps
+    assert (
+        behind.count("process tasks") >= 4
+    )  # the workflow, a step of the group, the total, `both`, its steps
 
 
 def test_sends_that_are_joined_are_each_in_their_own_trace(client: shardq.Client, traced: Traced) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+    from concurrent.futures import ThreadPoolExecutor
 
     queue = client.create_queue("orders")
     producer = queue.producer(linger=0.05)
@@ -192,7 +194,7 @@ def test_sends_that_are_joined_are_each_in_their_own_trace(client: shardq.Client
             return trace, producer.send(b"%d" % number)
 
     with ThreadPoolExecutor(8) as pool:
-        sent = dict((identity, trace) for trace, identity in pool.map(send, range(8)))
+        sent = {identity: trace for trace, identity in pool.map(send, range(8))}
     found = {}
     work(queue, lambda message: found.update({message.id: message.headers["traceparent"].split("-")[1]}))
     assert {identity: int(trace, 16) for identity, trace in found.items()} == sent

@@ -13,14 +13,21 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    codec_option,
+    json_option,
+    log_option,
+    processes_option,
+)
+from shardq.cli.printing import many, note, print_json, tell
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
-from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
+from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
 
@@ -142,6 +149,7 @@ def _weight(given: str) -> tuple[str, float]:
     help="Extend leases while the handler runs.",
 )
 @codec_option
+@log_option
 @json_option
 @click.pass_obj
 def work(
@@ -153,6 +161,7 @@ def work(
     tasks: str | None,
     threads: int | None,
     as_json: bool,
+    log: JsonLog | None,
     **options: Any,
 ) -> None:
     """Run a handler on the messages of one queue or several, in several processes.
@@ -165,7 +174,7 @@ def work(
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
-    number of its deliveries, this one included, in SHARDQ_DELIVERIES.
+    number of its deliveries, this one included, in SHARDQ_DELIVERIES. A traced message has TRACEPARENT.
 
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
@@ -176,27 +185,29 @@ def work(
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
-        with work_progress(tasks) as progress:
+        with work_progress(tasks, log) as progress:
             pool: WorkerPool = TaskPool(
                 _url_of(session, tasks),
                 tasks,
                 queues=queues,
                 threads=threads or 1,
                 on_progress=progress,
+                log=log,
                 **_of_tasks(options),
             )
-            report = run_pool(pool)
+            report = run_pool(pool, log)
     else:
         _check_queues(queues, threads)
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues)) as progress:
-            report = run_pool(WorkerPool(session.url, queues, task, on_progress=progress, **options))
+        with work_progress(", ".join(queues), log) as progress:
+            pool = WorkerPool(session.url, queues, task, on_progress=progress, log=log, **options)
+            report = run_pool(pool, log)
     if as_json:
         print_json(report)
     else:
-        note(summary(report))
+        tell(summary(report), log)
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
         raise KeyboardInterrupt(
@@ -204,13 +215,13 @@ def work(
         )
 
 
-def run_pool(pool: WorkerPool) -> PoolReport:
+def run_pool(pool: WorkerPool, log: JsonLog | None) -> PoolReport:
     """Run a pool. If it ends with an error, what it had done is told first, if that is anything."""
     try:
         return pool.run()
     except ShardqError:
         if pool.report.total.batches:
-            note(summary(pool.report))
+            tell(summary(pool.report), log)
         raise
 
 
@@ -314,9 +325,9 @@ class Progress:
 
 
 @contextmanager
-def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
-    """Show progress on stderr, if stderr is a terminal."""
-    if not sys.stderr.isatty():
+def work_progress(queue: str, log: JsonLog | None) -> Iterator[Callable[[PoolReport], None]]:
+    """Show progress on stderr, if stderr is a terminal and no log for programs is written to it."""
+    if log is not None or not sys.stderr.isatty():
         yield lambda _: None
         return
     progress = Progress(queue, note)
