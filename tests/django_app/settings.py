@@ -15,7 +15,7 @@ DATABASES = {
         "OPTIONS": {"transaction_mode": "IMMEDIATE"},
     }
 }
-SHARDQ_URL = os.environ.get("SHOP_QUEUES", "memory://shop")
+SHARDQ_URL = os.environ.get("SHOP_QUEUES", "sqlite:///shop.db")
 TASKS = {
     "default": {"BACKEND": "shardq.django.backend.ShardqBackend", "QUEUES": ["default", "mail"]},
     "patient": {
