@@ -13,7 +13,7 @@ from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 
-__all__ = ["AllHooks", "Call", "Hooks", "check_hooks", "stamped", "with_headers"]
+__all__ = ["AllHooks", "Call", "Hooks", "check_hooks", "headers_to_forward", "stamped", "with_headers"]
 
 
 class Call(msgspec.Struct, kw_only=True, eq=False):
@@ -73,10 +73,10 @@ class Hooks:
         return nullcontext()
 
     def headers(self, queue: str, headers: Mapping[str, HeaderValue]) -> Mapping[str, HeaderValue]:  # noqa: ARG002
-        """Return the headers with which a message is sent, published, or forwarded with other headers.
+        """Return the headers with which a message is sent, published or forwarded. It MUST keep those that it is given.
 
-        Called within ``around`` of that call. It MUST keep what it is given, and MAY be called again with what it has
-        returned.
+        Called within ``around`` of a send, and before that of a forward. It MAY be called again with what it has
+        returned. Messages that are forwarded together keep their headers.
         """
         return headers
 
@@ -137,6 +137,19 @@ def with_headers(hooks: Hooks, queue: str, headers: Mapping[str, HeaderValue] | 
     if headers is not None and not isinstance(headers, Mapping):
         return headers  # which is refused with its own error
     return dict(hooks.headers(queue, headers or {})) or None
+
+
+def headers_to_forward(
+    hooks: Hooks, queue: str, given: Mapping[str, HeaderValue] | None, messages: Sequence[Message]
+) -> Mapping[str, HeaderValue] | None:
+    """Return the headers of what is forwarded, as hooks want them; None where they stay as they are."""
+    if given is not None:
+        return with_headers(hooks, queue, given) or {}
+    if len(messages) != 1:  # each has its own
+        return None
+    own = messages[0].headers
+    wanted = with_headers(hooks, queue, own) or {}
+    return None if wanted == own else wanted
 
 
 def stamped(hooks: Hooks, queue: str, message: OutgoingMessage) -> OutgoingMessage:

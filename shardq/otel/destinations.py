@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import msgspec
@@ -13,17 +14,24 @@ __all__ = ["Destination", "destination_of"]
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """A queue, a topic, or a subscription of a topic."""
+    """A queue, a topic, a subscription of a topic, or a broadcast."""
 
     name: str
     subscription: str | None = None
+    temporary: bool = False  # the queue of one subscriber of a broadcast
+
+
+_LIVE = re.compile(
+    r"(.+)\.live/[0-9a-f]{32}-[0-9]+-[0-9]+"
+)  # as broadcasts call the queues of their subscribers
 
 
 @lru_cache(maxsize=4096)
 def destination_of(queue: str, operation: str) -> Destination | None:
     """Return what an operation on a queue is about; None for what shardq does for itself."""
     if not queue.startswith(INTERNAL):
-        return Destination(queue)
+        live = _LIVE.fullmatch(queue)
+        return Destination(queue) if live is None else Destination(live[1], temporary=True)
     topic = topic_in(queue)
     if topic is not None:
         return Destination(topic) if operation == "send" else None  # the rest is done by its relay

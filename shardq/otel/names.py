@@ -31,6 +31,7 @@ __all__ = [
     "SYSTEM",
     "SYSTEM_NAME",
     "TASK",
+    "TEMPORARY",
     "span_name",
 ]
 
@@ -42,6 +43,7 @@ OPERATION_NAME: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
 DESTINATION: Final = "messaging.destination.name"
 SUBSCRIPTION: Final = "messaging.destination.subscription.name"
+TEMPORARY: Final = "messaging.destination.temporary"
 PARTITION: Final = "messaging.destination.partition.id"
 BATCH_COUNT: Final = "messaging.batch.message_count"
 MESSAGE_ID: Final = "messaging.message.id"

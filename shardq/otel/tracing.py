@@ -209,6 +209,8 @@ def _common(call: Call, where: Destination) -> Attributes:
     }
     if where.subscription is not None:
         found[names.SUBSCRIPTION] = where.subscription
+    if where.temporary:
+        found[names.TEMPORARY] = True
     return found
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import shardq
+from shardq.broadcast import Broadcast
 from shardq.pipelines import Forward, Pipeline, PipelineWorker, Split
 from shardq.tasks import Tasks, TaskWorker, chain, chord
 from shardq.testing import ManualClock
@@ -104,6 +105,32 @@ def test_a_forwarded_message_stays_in_the_trace(
     assert kitchen.peek()[0].headers.get("cold") == (headers and True)
     work(kitchen)
     assert trace_of(traced.one("process kitchen")) == trace
+
+
+def test_a_message_without_a_context_begins_a_trace_that_goes_on_when_it_is_forwarded(
+    url: str, client: shardq.Client, clock: ManualClock, traced: Traced
+) -> None:
+    queue, kitchen = client.create_queue("orders"), client.create_queue("kitchen")
+    with shardq.connect(url, clock=clock) as other:
+        other.queue("orders").producer().send(b"tea", headers={"cold": True})
+    work(queue, lambda message: message.forward("kitchen"))
+    assert kitchen.peek()[0].headers["cold"] is True
+    work(kitchen)
+    assert parent_of(traced.one("process kitchen")) == traced.one("process orders").context.span_id
+
+
+def test_a_broadcast_is_called_by_its_name_and_its_trace_goes_on(
+    client: shardq.Client, traced: Traced
+) -> None:
+    prices = Broadcast(client, "prices")
+    with prices.subscribe() as subscription:
+        with a_request(traced) as trace:
+            assert prices.publish(b"tea 3") == 1
+        (message,) = subscription.receive(1, wait=5)
+        with traced.hooks.processing(message):
+            pass
+    assert trace_of(traced.one("send prices")) == trace_of(traced.one("process prices")) == trace
+    assert traced.one("process prices").attributes["messaging.destination.temporary"] is True
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -41,7 +41,7 @@ from shardq.core.settling.operations import (
 from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.hooks import with_headers
+from shardq.hooks import headers_to_forward
 from shardq.message import Message
 from shardq.settings import QueueSettings, check_number
 from shardq.storage.requests import Fenced
@@ -162,8 +162,8 @@ class SettleEngine:
         atomic: bool,
     ) -> None:
         """Move messages to another queue of the same client. What is None stays as it is."""
-        if headers is not None and self._context.hooks is not None:
-            headers = with_headers(self._context.hooks, queue, headers) or {}
+        if self._context.hooks is not None:
+            headers = headers_to_forward(self._context.hooks, queue, headers, self._seen(selections))
         changes = Changes(
             None if body is None else self._codec.encode(body),
             None if headers is None else check_headers(headers) or {},
