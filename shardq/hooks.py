@@ -96,38 +96,39 @@ class AllHooks(Hooks):
     def __init__(self, *hooks: Hooks) -> None:
         for each in hooks:
             check_hooks(each)
-        self._hooks = hooks
+        self.all = hooks
+        """These hooks, in their order."""
 
     def before_send(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:
         """Call those of all hooks."""
-        for each in self._hooks:
+        for each in self.all:
             each.before_send(queue, messages)
 
     def after_send(self, queue: str, messages: Sequence[OutgoingMessage], ids: Sequence[str]) -> None:
         """Call those of all hooks."""
-        for each in self._hooks:
+        for each in self.all:
             each.after_send(queue, messages, ids)
 
     def before_ack(self, queue: str, messages: Sequence[Message]) -> None:
         """Call those of all hooks."""
-        for each in self._hooks:
+        for each in self.all:
             each.before_ack(queue, messages)
 
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
         """Call those of all hooks."""
-        for each in self._hooks:
+        for each in self.all:
             each.after_ack(queue, messages)
 
     def around(self, call: Call) -> AbstractContextManager[object]:
         """Return a context manager of those of all hooks."""
         with ExitStack() as entered:  # which are left if a later one raises
-            for each in self._hooks:
+            for each in self.all:
                 entered.enter_context(each.around(call))
             return entered.pop_all()
 
     def headers(self, queue: str, headers: Mapping[str, HeaderValue]) -> Mapping[str, HeaderValue]:
         """Return what the last one makes of what those before it made."""
-        for each in self._hooks:
+        for each in self.all:
             headers = each.headers(queue, headers)
         return headers
 

@@ -32,16 +32,20 @@ def instrument(tracing: Tracing | None = None) -> Tracing:
 
     @wraps(original)
     def traced(self: Client, *arguments: Any, hooks: Hooks | None = None, **options: Any) -> None:
-        original(
-            self,
-            *arguments,
-            hooks=hooks_of_all if hooks is None else AllHooks(hooks_of_all, hooks),
-            **options,
-        )
+        if hooks is None:
+            hooks = hooks_of_all
+        elif not _traces(hooks):
+            hooks = AllHooks(hooks_of_all, hooks)
+        original(self, *arguments, hooks=hooks, **options)
 
     setattr(traced, _MARK, hooks_of_all)
     Client.__init__ = traced  # type: ignore[method-assign] # as instrumentations do
     return hooks_of_all
+
+
+def _traces(hooks: Hooks) -> bool:
+    """True for hooks that trace already, as those of a client within a transaction do."""
+    return isinstance(hooks, Tracing) or (isinstance(hooks, AllHooks) and any(map(_traces, hooks.all)))
 
 
 def uninstrument() -> None:

@@ -21,6 +21,7 @@ __all__ = ["CommandFailed", "ShellCommand"]
 WRONG_INPUT = 65  # EX_DATAERR: the message is not worth another try
 
 _MAX_NOTE = 200
+_LONGEST_CONTEXT = 512  # characters, as its specification says
 _TAIL_BYTES = 64 * 1024
 
 
@@ -36,7 +37,8 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
     The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its queue
-    and its number of deliveries. The command writes to the standard output of the worker. An exit code other than 0 is
+    and its number of deliveries; ``TRACEPARENT`` and ``TRACESTATE`` the context in which it was sent, if it was traced.
+    The command writes to the standard output of the worker. An exit code other than 0 is
     a failure, and the last line of its standard error is the reason; no more than the last 64 KiB of that are ever
     kept. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once.
     Processes that it leaves behind are not waited for; what they write to standard error is dropped.
@@ -58,7 +60,8 @@ class ShellCommand(msgspec.Struct, frozen=True):
             "SHARDQ_DELIVERIES": str(message.deliveries),
         }
         for name in ("traceparent", "tracestate"):  # where OpenTelemetry has a program look for them
-            if isinstance(value := message.headers.get(name), str) and "\0" not in value:
+            value = message.headers.get(name)
+            if isinstance(value, str) and len(value) <= _LONGEST_CONTEXT and "\0" not in value:
                 environment[name.upper()] = value
         # No pipe for the body, which would be waited for as long as any process has it
         with tempfile.TemporaryFile() as body, _ErrorOutput() as errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,21 @@ def test_the_hooks_of_a_client_go_on_beside_those_that_trace_it(url: str, instru
         client.create_queue("orders").producer().send(b"tea")
     assert own.bodies == [b"tea"]
     assert instrumented.names == ["send orders"]
+
+
+def test_a_client_that_is_traced_already_is_not_traced_twice(
+    url: str, tmp_path: Path, instrumented: Traced
+) -> None:
+    with shardq.connect(url, hooks=AllHooks(Sent(), instrumented.hooks)) as client:
+        client.create_queue("orders").producer().send(b"tea")
+    assert instrumented.names == ["send orders"]
+    db = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    with shardq.connect(url) as client, client.transaction(connection=db) as within:
+        within.queue("orders").producer().send(b"tea")
+    db.execute("COMMIT")
+    db.close()
+    assert instrumented.names == ["send orders"] * 2
 
 
 def test_the_automatic_instrumentation_finds_shardq(url: str, traced: Traced) -> None:
