@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.conf import settings
+from django import conf
 from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections
 from django.utils import timezone
@@ -69,7 +69,7 @@ class ShardqBackend(BaseTaskBackend):
         keep = float(self.options.get("keep_result", KEEP_SECONDS))
         self.supports_get_result = keep > 0
         self.attempts: int = self.options.get("retry", 1)
-        self.url = self.options.get("url") or getattr(settings, "SHARDQ_URL", None)
+        self.url = self.options.get("url") or getattr(conf.settings, "SHARDQ_URL", None)
         """Of the store; None: that of the environment."""
         self.app = Tasks(self.url, middleware=[_Connections()])
         """The tasks of shardq that run Django's: one for each queue."""
