@@ -46,7 +46,7 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import Hooks
+from shardq.hooks import AllHooks, HookCall, Hooks
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.producer import Producer, SendArguments
@@ -60,6 +60,7 @@ __all__ = [
     "JSON",
     "MSGPACK",
     "TEXT",
+    "AllHooks",
     "Backoff",
     "Batch",
     "BodyNotFound",
@@ -80,6 +81,7 @@ __all__ = [
     "Finding",
     "HeaderValue",
     "Headers",
+    "HookCall",
     "Hooks",
     "InvalidCursor",
     "InvalidMessage",

@@ -13,10 +13,10 @@ from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 
-__all__ = ["AllHooks", "Call", "Hooks", "check_hooks", "headers_to_forward", "stamped", "with_headers"]
+__all__ = ["AllHooks", "HookCall", "Hooks", "check_hooks", "headers_to_forward", "stamped", "with_headers"]
 
 
-class Call(msgspec.Struct, kw_only=True, eq=False):
+class HookCall(msgspec.Struct, kw_only=True, eq=False):
     """A call that hooks run around. What is known only at its end is set then.
 
     ``operation`` is "send", "receive", "process", or what settles messages: "ack", "release", "extend", "forward" or
@@ -64,7 +64,7 @@ class Hooks:
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
         """Called when messages were acked. Those that were lost are left out."""
 
-    def around(self, call: Call) -> AbstractContextManager[object]:  # noqa: ARG002
+    def around(self, call: HookCall) -> AbstractContextManager[object]:  # noqa: ARG002
         """Return a context manager that is entered before a call, and left after it with what it raised.
 
         The calls are sends and publishes, receives and pops, what settles messages, and the handlers of workers: also
@@ -119,7 +119,7 @@ class AllHooks(Hooks):
         for each in self.all:
             each.after_ack(queue, messages)
 
-    def around(self, call: Call) -> AbstractContextManager[object]:
+    def around(self, call: HookCall) -> AbstractContextManager[object]:
         """Return a context manager of those of all hooks."""
         with ExitStack() as entered:  # which are left if a later one raises
             for each in self.all:

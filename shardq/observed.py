@@ -10,7 +10,7 @@ from shardq.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import NothingYet
 from shardq.held import HeldSlice
-from shardq.hooks import Call, Hooks, stamped, with_headers
+from shardq.hooks import HookCall, Hooks, stamped, with_headers
 from shardq.producer import Producer, SendArguments
 
 __all__ = ["ObservedConsumer", "ObservedProducer", "consumer_class", "producer_class"]
@@ -35,7 +35,7 @@ class ObservedProducer(Producer):
             return super().send(body, **options)  # which refuses it
         message = body if isinstance(body, OutgoingMessage) else OutgoingMessage(body=body, **options)
         hooks, name = self._observed
-        call = Call(operation="send", queue=name)
+        call = HookCall(operation="send", queue=name)
         with hooks.around(call):
             sent = super().send(stamped(hooks, name, message))
             call.ids = [sent]
@@ -44,7 +44,7 @@ class ObservedProducer(Producer):
     def send_many(self, bodies: Iterable[Any], **options: Any) -> Sequence[str]:
         """Store many messages, as :meth:`Producer.send_many` does."""
         hooks, name = self._observed
-        call = Call(operation="send", queue=name, batch=True)
+        call = HookCall(operation="send", queue=name, batch=True)
         with hooks.around(call):
             options["headers"] = with_headers(hooks, name, options.get("headers"))
             call.ids = super().send_many(bodies, **options)
@@ -62,7 +62,7 @@ class ObservedConsumer(Consumer):
     def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Sequence[HeldSlice]:
         hooks, held, pause = self._context.hooks, (), None
         assert hooks is not None
-        call = Call(operation="receive", queue=self._context.name, batch=limit > 1)
+        call = HookCall(operation="receive", queue=self._context.name, batch=limit > 1)
         with hooks.around(call):
             try:
                 held = super()._receive(limit, wait, finish=finish)

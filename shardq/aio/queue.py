@@ -18,7 +18,7 @@ from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
-from shardq.hooks import Call, stamped
+from shardq.hooks import HookCall, stamped
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.settings import QueueSettings
@@ -147,7 +147,7 @@ class Producer(Wraps[shardq.producer.Producer]):
         hooks, name = hooks_of(self._sync)
         if hooks is None:
             return await self._sends.submit(message)
-        call = Call(operation="send", queue=name)
+        call = HookCall(operation="send", queue=name)
         with hooks.around(call):
             sent = await self._sends.submit(stamped(hooks, name, message))
             call.ids = [sent]

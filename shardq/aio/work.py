@@ -14,7 +14,7 @@ from shardq.aio.threads import carried_out
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.hooks import Call
+from shardq.hooks import HookCall
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.settings import check_number
 
@@ -216,7 +216,7 @@ class _Work:
         hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
         if hooks is None:
             return await self._handler(message)
-        call = Call(operation="process", queue=sync.queue, messages=[sync])
+        call = HookCall(operation="process", queue=sync.queue, messages=[sync])
         with hooks.around(call):
             call.result = await self._handler(message)
         return call.result

@@ -17,7 +17,7 @@ from opentelemetry.util.types import AttributeValue
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.receipt import MessageId
 from shardq.errors import InvalidMessage, PartialSend
-from shardq.hooks import Call, Hooks
+from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
 from shardq.otel import names
 from shardq.otel.destinations import Destination, destination_of
@@ -104,10 +104,12 @@ class Tracing(Hooks):
         ...             message.ack()
         """
         queue = messages[0].queue
-        return self.around(Call(operation="process", queue=queue, messages=messages, batch=len(messages) > 1))
+        return self.around(
+            HookCall(operation="process", queue=queue, messages=messages, batch=len(messages) > 1)
+        )
 
     @contextmanager
-    def around(self, call: Call) -> Iterator[None]:
+    def around(self, call: HookCall) -> Iterator[None]:
         """Make a span of a call. Sends and handlers run in its context."""
         where = destination_of(call.queue, call.operation)
         if where is None:
@@ -128,7 +130,7 @@ class Tracing(Hooks):
             self._end(call, where, began, span, raised)
 
     def _end(
-        self, call: Call, where: Destination, began: int, span: Span | None, raised: BaseException | None
+        self, call: HookCall, where: Destination, began: int, span: Span | None, raised: BaseException | None
     ) -> None:
         """End the span of a call, and measure it. A receive that found nothing has none."""
         error = _failure(call, raised)
@@ -149,7 +151,9 @@ class Tracing(Hooks):
         span.end(ended)
         self._measure(call, facts, (ended - began) / 1e9, error)
 
-    def _measure(self, call: Call, facts: Attributes, seconds: float, error: BaseException | None) -> None:
+    def _measure(
+        self, call: HookCall, facts: Attributes, seconds: float, error: BaseException | None
+    ) -> None:
         if call.operation == "process":
             self._process_seconds.record(seconds, facts)
             return
@@ -160,7 +164,7 @@ class Tracing(Hooks):
         elif call.operation == "receive":
             self._consumed.add(len(call.messages), facts)
 
-    def _span(self, call: Call, where: Destination, began: int) -> Span:
+    def _span(self, call: HookCall, where: Destination, began: int) -> Span:
         attributes = _common(call, where)
         if not call.batch and len(call.messages) == 1:
             attributes |= _of_message(call.messages[0])
@@ -175,7 +179,7 @@ class Tracing(Hooks):
             began,
         )
 
-    def _parent(self, call: Call) -> Context:
+    def _parent(self, call: HookCall) -> Context:
         """Return the context that a span begins in: that of the message where it is one, and else the current one."""
         current = contexts.get_current()
         alone = len(call.messages) == 1 and not self._links
@@ -199,7 +203,7 @@ class Tracing(Hooks):
         return self._own_propagator or propagate.get_global_textmap()
 
 
-def _common(call: Call, where: Destination) -> Attributes:
+def _common(call: HookCall, where: Destination) -> Attributes:
     """Return the attributes of spans and metrics."""
     found: Attributes = {
         names.SYSTEM: names.SYSTEM_NAME,
@@ -234,7 +238,7 @@ def _place(identity: str) -> Attributes:
     return {names.MESSAGE_ID: identity, names.PARTITION: f"{shard.time_shard}:{shard.number}"}
 
 
-def _known_at_the_end(call: Call, raised: BaseException | None) -> Attributes:
+def _known_at_the_end(call: HookCall, raised: BaseException | None) -> Attributes:
     found: Attributes = {}
     if call.operation == "process":
         found[names.OUTCOME] = outcome_name(raised or call.result)
@@ -252,7 +256,7 @@ def _texts(message: Message) -> dict[str, str]:
     return {}
 
 
-def _failure(call: Call, raised: BaseException | None) -> BaseException | None:
+def _failure(call: HookCall, raised: BaseException | None) -> BaseException | None:
     """Return why a call failed. Snooze and Discard are no failures; Retry and DeadLetter are, or what caused them."""
     ended = raised or call.error or (call.result if isinstance(call.result, Outcome) else None)
     if not isinstance(ended, Outcome):

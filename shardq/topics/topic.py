@@ -15,7 +15,7 @@ from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_lifecycle import create_queue
 from shardq.core.settling.engine import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.hooks import Call, with_headers
+from shardq.hooks import HookCall, with_headers
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
@@ -207,7 +207,7 @@ class Topic:
             if hooks is None:
                 yield lambda headers: headers
                 return
-            with hooks.around(Call(operation="send", queue=queue, batch=batch)):
+            with hooks.around(HookCall(operation="send", queue=queue, batch=batch)):
                 yield partial(with_headers, hooks, queue)
 
     def _published(self) -> None:

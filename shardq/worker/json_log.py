@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidMessage
-from shardq.hooks import Call, Hooks
+from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
 from shardq.outcome import outcome_name
 from shardq.worker.policy import shortened
@@ -83,7 +83,7 @@ class MessageEvents(Hooks):
         self._bodies = bodies
 
     @contextmanager
-    def around(self, call: Call) -> Iterator[None]:
+    def around(self, call: HookCall) -> Iterator[None]:
         """Log an event for each message of a handler's call."""
         if call.operation != "process":
             yield

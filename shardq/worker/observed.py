@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from shardq.batch import Batch
-from shardq.hooks import Call, Hooks
+from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
 
 __all__ = ["observed_handler"]
@@ -24,7 +24,7 @@ def observed_handler(hooks: Hooks | None, handler: H) -> H:
     def call_handler(given: Message | Batch) -> object:
         is_batch = isinstance(given, Batch)
         messages = list(given) if is_batch else [given]
-        call = Call(operation="process", queue=messages[0].queue, messages=messages, batch=is_batch)
+        call = HookCall(operation="process", queue=messages[0].queue, messages=messages, batch=is_batch)
         with hooks.around(call):
             call.result = handler(given)
         return call.result

@@ -15,6 +15,7 @@ from typing import Unpack
 import msgspec
 
 from shardq.base.callables import check_runs
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
@@ -124,6 +125,10 @@ class WorkerPool:
         check_runs("on_progress", on_progress)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
+        if plan.log is not None and not isinstance(plan.log, JsonLog):
+            raise InvalidSetting(
+                f"log={shown(plan.log)} is {kind_of(plan.log)}: give a shardq.worker.JsonLog(), or None"
+            )
         plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)

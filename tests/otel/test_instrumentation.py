@@ -15,7 +15,7 @@ import pytest
 
 import shardq
 import shardq.aio
-from shardq.hooks import AllHooks
+from shardq import AllHooks
 from shardq.otel import ShardqInstrumentor, instrument, uninstrument
 from shardq.worker import ShellCommand, Worker
 from tests.otel.traced import Traced

@@ -12,7 +12,7 @@ from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settling.operations import SettleOperation
 from shardq.held import HeldSlice, Selection
-from shardq.hooks import Call, Hooks
+from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
 
 __all__ = ["NO_DETAILS", "EventDetails", "observed", "record_claimed", "record_noted", "record_settled"]
@@ -63,9 +63,11 @@ NO_DETAILS = EventDetails()
 @contextmanager
 def observed(
     hooks: Hooks, operation: SettleOperation, queue: str, messages: Sequence[Message]
-) -> Iterator[Call]:
+) -> Iterator[HookCall]:
     """Run hooks around an operation on held messages."""
-    call = Call(operation=_VERBS[operation.counter], queue=queue, messages=messages, batch=len(messages) != 1)
+    call = HookCall(
+        operation=_VERBS[operation.counter], queue=queue, messages=messages, batch=len(messages) != 1
+    )
     with hooks.around(call):
         yield call
 
