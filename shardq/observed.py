@@ -31,13 +31,14 @@ class ObservedProducer(Producer):
 
     def send(self, body: Any, **options: Unpack[SendArguments]) -> str:
         """Store one message, as :meth:`Producer.send` does."""
-        if isinstance(body, OutgoingMessage) and options:
-            return super().send(body, **options)  # which refuses it
-        message = body if isinstance(body, OutgoingMessage) else OutgoingMessage(body=body, **options)
         hooks, name = self._observed
         call = HookCall(operation="send", queue=name)
         with hooks.around(call):
-            sent = super().send(stamped(hooks, name, message))
+            if isinstance(body, OutgoingMessage):
+                body = stamped(hooks, name, body)
+            else:
+                options["headers"] = with_headers(hooks, name, options.get("headers"))
+            sent = super().send(body, **options)
             call.ids = [sent]
         return sent
 

@@ -169,6 +169,25 @@ def test_receives_that_find_nothing_and_leases_that_are_kept_have_no_spans(
     assert traced.names == []
 
 
+def test_an_ack_of_what_is_acked_already_has_no_span(client: shardq.Client, traced: Traced) -> None:
+    queue = client.create_queue("orders")
+    queue.producer().send(b"tea")
+    with queue.consumer() as consumer:
+        batch = consumer.receive(10)
+        batch.ack()
+        batch.ack()
+    assert traced.names.count("ack orders") == 1
+
+
+def test_an_ack_by_receipt_is_traced_with_what_is_known(client: shardq.Client, traced: Traced) -> None:
+    queue = client.create_queue("orders")
+    sent = queue.producer().send(b"tea")
+    with queue.consumer() as consumer:
+        (message,) = consumer.receive()
+        queue.ack([message.receipt])
+    assert traced.one("ack orders").attributes[names.MESSAGE_ID] == sent
+
+
 def test_messages_that_no_worker_receives_are_processed_in_their_traces_too(
     client: shardq.Client, traced: Traced
 ) -> None:

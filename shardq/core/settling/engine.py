@@ -276,10 +276,12 @@ class SettleEngine:
             self._context, operation, call, duration=duration, by_receipt=self._by_receipt, details=details
         )
         hooks = self._context.hooks
-        if hooks is None or not operation.tells_lost:  # or leases that are kept in the background
+        messages: list[Message] = []
+        if hooks is not None and operation.tells_lost:  # no leases that are kept in the background
+            messages = [message for each in selections for message in self.messages(each)]
+        if hooks is None or not messages:
             settling.run(selections, self._failing)
         else:
-            messages = [message for each in selections for message in self.messages(each)]
             with observed(hooks, operation, self._context.name, messages) as observing:
                 settling.run(selections, self._failing)
                 lost = LeaseLost(f"{settling.lost_count} messages are lost") if settling.lost else None
