@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from django import conf
+from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections
 from django.utils import timezone
@@ -131,6 +132,13 @@ class ShardqBackend(BaseTaskBackend):
                 if found is not None:
                     return found.result(result_id, _STATUS[state])
         raise TaskResultDoesNotExist(result_id)
+
+    def check(self, **_: Any) -> list[checks.CheckMessage]:
+        """Return an error of ``manage.py check`` where no store is named."""
+        if self.url or os.environ.get("SHARDQ_URL"):
+            return []
+        hint = f"Set SHARDQ_URL, or the option 'url' of TASKS[{self.alias!r}], such as 'sqlite:///queue.db'."
+        return [checks.Error("The tasks have no store.", hint=hint, id="shardq.E001")]
 
     def close(self) -> None:
         """Close the connection to the store. The next task opens it again."""

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.utils import timezone
@@ -157,6 +158,14 @@ def test_without_results_none_can_be_asked_for(files: Path) -> None:
     assert not backend.supports_get_result
     with pytest.raises(NotImplementedError):
         backend.get_result("default:0:0:0197c8a2b4d07abc8123456789abcdef:0")
+
+
+def test_a_missing_store_is_found_by_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHARDQ_URL", raising=False)
+    assert list(ShardqBackend("default", {}).check()) == []
+    monkeypatch.setattr(settings, "SHARDQ_URL", "")
+    (error,) = ShardqBackend("default", {}).check()
+    assert "SHARDQ_URL" in error.hint
 
 
 def test_a_wrong_setting_is_named() -> None:
