@@ -61,8 +61,10 @@ class ObservedConsumer(Consumer):
     """A consumer whose receives and pops hooks run around."""
 
     def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Sequence[HeldSlice]:
-        hooks, held, pause = self._context.hooks, (), None
+        hooks = self._context.hooks
         assert hooks is not None
+        held: Sequence[HeldSlice] = ()
+        pause: NothingYet | None = None
         call = HookCall(operation="receive", queue=self._context.name, batch=limit > 1)
         with hooks.around(call):
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,6 +35,7 @@ from shardq.outcome import Outcome
 from shardq.tasks import CurrentTask, Middleware, ResultMissing, ResultRejected, Tasks, current_task
 from shardq.tasks import Result as ShardqResult
 from shardq.tasks import Task as ShardqTask
+from shardq.tasks.options import TaskKeywords
 
 __all__ = ["ShardqBackend", "backend_named", "run"]
 
@@ -74,9 +74,11 @@ class ShardqBackend(BaseTaskBackend):
         """Of the store; None: that of the environment."""
         self.app = Tasks(self.url, middleware=[_Connections()])
         """The tasks of shardq that run Django's: one for each queue."""
-        self._make = partial(
-            self.app.task, retry=self.attempts, timeout=self.options.get("timeout"), keep_result=keep
-        )
+        self._task_options: TaskKeywords = {
+            "retry": self.attempts,
+            "timeout": self.options.get("timeout"),
+            "keep_result": keep,
+        }
         self._prefix: str = self.options.get("prefix", "")
         for name in sorted(self.queues):
             self.runner(name)
@@ -86,7 +88,8 @@ class ShardqBackend(BaseTaskBackend):
         name = f"django.{queue_name}"
         found = self.app.tasks.get(name)
         if found is None:
-            found = self._make(name=name, queue=self._prefix + queue_name)(run)
+            queue = self._prefix + queue_name
+            return self.app.task(name=name, queue=queue, **self._task_options)(run)
         return found
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:

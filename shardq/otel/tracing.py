@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, cast
 
 from opentelemetry import context as contexts
 from opentelemetry import metrics, propagate, trace
@@ -22,6 +23,9 @@ from shardq.message import Message
 from shardq.otel import names
 from shardq.otel.destinations import Destination, destination_of
 from shardq.outcome import DeadLetter, Outcome, Retry, outcome_name
+
+if TYPE_CHECKING:
+    from shardq.aio import Message as AsyncMessage
 
 __all__ = ["Tracing"]
 
@@ -90,7 +94,7 @@ class Tracing(Hooks):
         propagator.inject(carrier)
         return headers if len(headers) + len(carrier) > _MOST_HEADERS else {**headers, **carrier}
 
-    def processing(self, *messages: Message) -> AbstractContextManager[object]:
+    def processing(self, *messages: Message | AsyncMessage) -> AbstractContextManager[object]:
         """Return a context manager for the work on messages that no worker receives: its span is current within it.
 
         Messages of the asyncio client will do. Several messages are a batch.
@@ -103,10 +107,9 @@ class Tracing(Hooks):
         ...         with tracing.processing(message):
         ...             message.ack()
         """
-        queue = messages[0].queue
-        return self.around(
-            HookCall(operation="process", queue=queue, messages=messages, batch=len(messages) > 1)
-        )
+        given = cast("tuple[Message, ...]", messages)  # those of coroutines have the same properties
+        queue = given[0].queue
+        return self.around(HookCall(operation="process", queue=queue, messages=given, batch=len(given) > 1))
 
     @contextmanager
     def around(self, call: HookCall) -> Iterator[None]:

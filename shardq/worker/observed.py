@@ -22,9 +22,13 @@ def observed_handler(hooks: Hooks | None, handler: H) -> H:
 
     @wraps(handler)
     def call_handler(given: Message | Batch) -> object:
-        is_batch = isinstance(given, Batch)
-        messages = list(given) if is_batch else [given]
-        call = HookCall(operation="process", queue=messages[0].queue, messages=messages, batch=is_batch)
+        messages = list(given) if isinstance(given, Batch) else [given]
+        call = HookCall(
+            operation="process",
+            queue=messages[0].queue,
+            messages=messages,
+            batch=isinstance(given, Batch),
+        )
         with hooks.around(call):
             call.result = handler(given)
         return call.result

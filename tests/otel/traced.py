@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import Link, Tracer
 
 from shardq.otel import Tracing
 
@@ -65,3 +65,8 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 def links_of(span: ReadableSpan) -> list[int]:
     return [link.context.span_id for link in span.links]
+
+
+def facts(described: ReadableSpan | Link) -> dict[str, Any]:
+    """The attributes of a span or a link."""
+    return dict(described.attributes or {})
