@@ -35,7 +35,6 @@ from shardq.outcome import Outcome
 from shardq.tasks import CurrentTask, Middleware, ResultMissing, ResultRejected, Tasks, current_task
 from shardq.tasks import Result as ShardqResult
 from shardq.tasks import Task as ShardqTask
-from shardq.tasks.options import TaskKeywords
 
 __all__ = ["ShardqBackend", "backend_named", "run"]
 
@@ -74,7 +73,7 @@ class ShardqBackend(BaseTaskBackend):
         """Of the store; None: that of the environment."""
         self.app = Tasks(self.url, middleware=[_Connections()])
         """The tasks of shardq that run Django's: one for each queue."""
-        self._task_options: TaskKeywords = {
+        self._task_options: dict[str, Any] = {
             "retry": self.attempts,
             "timeout": self.options.get("timeout"),
             "keep_result": keep,
@@ -86,10 +85,10 @@ class ShardqBackend(BaseTaskBackend):
     def runner(self, queue_name: str) -> ShardqTask[Any, Any, Any]:
         """Return the task of shardq that runs Django's tasks of a queue."""
         name = f"django.{queue_name}"
-        found = self.app.tasks.get(name)
+        found: ShardqTask[Any, Any, Any] | None = self.app.tasks.get(name)
         if found is None:
-            queue = self._prefix + queue_name
-            return self.app.task(name=name, queue=queue, **self._task_options)(run)
+            make: Any = self.app.task
+            found = make(name=name, queue=self._prefix + queue_name, **self._task_options)(run)
         return found
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
