@@ -136,8 +136,8 @@ class QueuePaused(ShardqError):
 class QueueFull(ShardqError):
     """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
 
-    Nothing of what the error is about was stored. ``messages`` and ``size``, in bytes, are what waits in the queue, as
-    this client knew it. Send again when some of it was received.
+    Nothing of what the error is about was stored. ``messages`` and ``size``, in bytes, are those of the pending
+    messages, as this client knew them. Send again when some of it was received.
     """
 
     retryable = True
@@ -174,7 +174,7 @@ class MessageTooLarge(InvalidMessage):
 class BodyNotFound(ShardqError):
     """Raised when a part of a large body is not stored: its message has left the queue, or the body was never complete.
 
-    What was read before is not all of the body.
+    The parts that were read before are not the whole body.
     """
 
 
@@ -219,16 +219,17 @@ class ConsumerNotFound(ShardqError):
 
 
 class ConsumerAlive(ShardqError):
-    """Raised when messages are to be given back of a consumer that was seen not long ago, or may be at work.
+    """Raised when messages of a consumer are to be released that was seen not long ago, or may be at work.
 
-    Nothing was given back. Do it again later; or with ``force``, if you know that it is dead.
+    No message was released. Do it again later; or with ``force``, if you know that it is dead.
     """
 
 
 class PermitLost(ShardqError):
-    """Raised when a permit of a semaphore is no longer held: its lease was over, or it was removed.
+    """Raised when a permit of a semaphore is no longer held: its lease has expired, or it was removed.
 
-    Somebody else may have it. Drop the work that it stood for, or make sure that doing it at the same time is harmless.
+    Another holder may have it. Drop the work that it stood for, or make sure that doing it at the same time is
+    harmless.
     """
 
 

@@ -79,10 +79,10 @@ def group_shards(queue: str) -> tuple[Shard, ...]:
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit; ``_shardq/`` may stand before it,
-    in names of queues that shardq makes for itself. The colon is missing on
-    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
-    tilde: a store may write it for a character that has a meaning of its own there.
+    A name has 1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. Names of queues that
+    shardq makes for itself begin with ``_shardq/``. The colon is missing on purpose: it separates the parts of a
+    shard's name, so no queue's name can reach another queue's shards. So is the tilde: a store may write it for a
+    character that has a special meaning there.
     """
     if not isinstance(name, str):
         raise InvalidName(f"queue name {shown(name)} is {kind_of(name)}: give a str")
@@ -99,7 +99,7 @@ def check_queue_name(name: object) -> str:
 
 
 def may_begin_a_name(prefix: str) -> bool:
-    """True unless the prefix has a character that no queue's name has: stores need not know what to do with it."""
+    """Return whether each character of the prefix may be in a queue's name; stores need not handle other ones."""
     return _PREFIX.fullmatch(prefix) is not None
 
 

@@ -1,8 +1,8 @@
 """Locks and flags that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
 
-A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, as the
-timeout of a task does. Those of the standard library take their locks in functions written in Python. One that is cut
-off there leaves its lock taken for ever, or releases that of another thread. A plain lock in a ``with`` is taken and
+A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, such as the
+timeout of a task. Those of the standard library take their locks in functions written in Python. One that is cut off
+there leaves its lock taken for ever, or releases that of another thread. A plain lock in a ``with`` is taken and
 released in one step each.
 """
 
@@ -30,11 +30,11 @@ class Turn:
         self._gate.acquire()
 
     def wait(self, seconds: float = -1) -> None:
-        """Wait until it is ended, for so many seconds at most; -1: for ever."""
+        """Wait until it is ended, for at most ``seconds``; -1: for ever."""
         self._gate.acquire(timeout=seconds)
 
     def end(self) -> None:
-        """Let the thread go on, also one that waits later."""
+        """Let the thread continue, also one that waits later."""
         with suppress(RuntimeError):  # ended before
             self._gate.release()
 
@@ -53,7 +53,7 @@ class ChangeNotifier:
             turn.end()
 
     def wait_for(self, predicate: Callable[[], T], seconds: float | None = None) -> T:
-        """Return what ``predicate`` gives under the lock: as soon as it is true, or what it is after so many seconds.
+        """Return what ``predicate`` gives under the lock: as soon as it is true, or its value after ``seconds``.
 
         The lock MUST NOT be held.
         """
@@ -74,18 +74,18 @@ class ChangeNotifier:
 
 
 class Flag:
-    """What is set by one thread and waited for by others."""
+    """A flag that is set by one thread and waited for by others."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._changes = ChangeNotifier(threading.Lock())
 
     def is_set(self) -> bool:
-        """True between :meth:`set` and :meth:`clear`."""
+        """Return whether it is set: between :meth:`set` and :meth:`clear`."""
         return self._is_set
 
     def set(self) -> None:
-        """Let all threads go on that wait, now and later."""
+        """Let all waiting threads continue, now and later."""
         self._is_set = True
         self._changes.notify_all()
 
@@ -94,7 +94,7 @@ class Flag:
         self._is_set = False
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; returns whether it is."""
+        """Wait until it is set, for at most ``seconds``; returns whether it is."""
         return self._is_set or self._changes.wait_for(self.is_set, seconds)
 
 
@@ -111,7 +111,7 @@ def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
 
 
 def is_over(thread: threading.Thread | None) -> bool:
-    """True when there is no thread, or it has ended, or was not started for a second after it was seen here.
+    """Return whether there is no thread, or it has ended, or was not started for a second after it was seen here.
 
     One that is noted is about to be started, unless the thread that noted it was interrupted just then.
     """

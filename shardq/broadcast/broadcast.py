@@ -21,10 +21,10 @@ LONGEST_NAME = 120  # what the queues of subscribers add is at most 60
 
 
 class Broadcast:
-    """Sends each message to all who are subscribed at that moment: each has a copy of its own.
+    """Sends each message to all current subscribers, each of which has its own copy.
 
-    Who is not subscribed does not get it, now or later. A copy is delivered at least once while its subscriber lives.
-    Safe for threads.
+    Clients that are not subscribed do not get it, now or later. A copy is delivered at least once while its subscriber
+    lives. Safe for threads.
 
     >>> news = Broadcast(shardq.connect(url), "news")
     >>> with news.subscribe() as one, news.subscribe() as other:

@@ -68,7 +68,7 @@ class Entry:
         return self._batch[0].lease_until <= self._client.now()
 
     def take_gap(self) -> bool:
-        """True, once, when publishers had left the subscriber out for a while, and do so no more."""
+        """Return True, once, when publishers had left the subscriber out for a while, and do so no more."""
         gap, self._gap = self._gap, False
         return gap
 
@@ -87,7 +87,7 @@ class Entry:
         """Be a subscriber no longer."""
         self._left.set()
         try:
-            with suppress(ShardqError):  # else the lease ends by itself
+            with suppress(ShardqError):  # else the lease ends automatically
                 self._batch.ack()
         finally:
             self._consumer.close()
@@ -109,7 +109,7 @@ def keep_alive(reference: weakref.ref[Entry], left: Flag) -> None:
 
 
 def live_queues(client: Client, broadcast: str) -> Iterator[str]:
-    """The queues of those who are subscribed now. One that is about to subscribe may have none yet."""
+    """Find the queues of the current subscribers. A subscriber that is about to subscribe may have none yet."""
     try:
         entries = client.queue(_registry(broadcast)).peek(_MANY)
     except QueueNotFound:  # nobody ever subscribed
@@ -136,8 +136,8 @@ class Subscription(Closing):
     """Receives what is published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
 
     Used by one thread at a time, as a :class:`~shardq.Consumer` is. Messages are acked, released and redelivered as
-    those of any queue. If the process stood still for half a minute, what was published meanwhile is missed: a warning
-    is logged, and the subscription goes on.
+    those of any queue. If the process stood still for half a minute, messages that were published meanwhile are
+    missed: a warning is logged, and the subscription continues.
     """
 
     def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:

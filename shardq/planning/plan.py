@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.uses[0].share <= 1
 
     def value(self, name: str) -> float:
-        """The number of the choice with this name."""
+        """Return the number of the choice with this name."""
         return next(choice.value for choice in self.choices if choice.name == name)
 
 
@@ -140,7 +140,7 @@ def _nodes(found: Load) -> Choice:
 
 
 def _needs_of_clients(found: Load) -> list[tuple[float, str]]:
-    """How many shards are needed, and why."""
+    """Compute how many shards are needed, and why."""
     round_ms = found.costs.claim_and_ack_ms
     return [
         (
