@@ -1,4 +1,4 @@
-"""Who holds what: the consumers of a queue, what each of them has in flight, and giving it back for one that died."""
+"""The consumers of a queue, the messages that each has in flight, and releasing those of a dead consumer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["ConsumerState", "consumer_states", "evict"]
 class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer of a queue, and how much of it it has in flight.
 
-    What is held by a consumer that was closed, by Spark, or by a client of before names no more than an ``id``.
+    Only the ``id`` is known of a holder that was closed, that is Spark, or that is an older client.
     """
 
     id: str
@@ -45,7 +45,7 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Holdings(msgspec.Struct):
-    """What is held under one id."""
+    """The messages in flight under one id."""
 
     messages: int = 0
     until: int = 0
@@ -56,7 +56,7 @@ class _Holdings(msgspec.Struct):
 
 
 def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
-    """The consumers of a queue that live or were seen last within 12 hours, and who else holds anything.
+    """List the consumers of a queue that live or were seen within 12 hours, and all other holders of messages.
 
     They are sorted by name. It reads what is in flight in each shard.
     """
@@ -73,7 +73,7 @@ def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
 
 
 def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
-    """Give back what the consumers of this name or id hold that are not alive; with ``force``, of all of them.
+    """Release the messages of the dead consumers of this name or id; with ``force``, of all of them.
 
     Returns how many messages that were. The deliveries count, as at the end of a lease. Their permits of the limit of
     messages in flight come back too. Raises ConsumerNotFound, or ConsumerAlive when none of them is dead.
@@ -101,7 +101,7 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
 
 
 def _give_back(context: QueueContext, ids: set[str]) -> int:
-    """Give back what is held under the ids, shard after shard as they are read; returns how many messages."""
+    """Release the messages in flight under the ids, shard after shard as they are read. Returns how many messages."""
     by_shard: dict[Shard, list[StoredSlice]] = {}
     for shard, piece in _in_flight(context):
         if holder_id(_token(piece)) in ids:
@@ -143,7 +143,7 @@ def _selection(shard: Shard, piece: StoredSlice) -> Selection:
 
 
 def _known_as(name: str, identity: str = "") -> ConsumerIdentity:
-    """A consumer of which no more is known: of an older client, or closed while it holds something."""
+    """Describe a consumer of which no more is known: of an older client, or closed while it holds messages."""
     return ConsumerIdentity(name, identity, "", 0, 0)
 
 

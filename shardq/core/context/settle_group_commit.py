@@ -32,7 +32,7 @@ class SettleGroupCommit:
     """Joins what comes at the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
-    extensions of a shard that have the same options. A caller's answer tells of its own messages only. If the store
+    extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store
     refuses a joined request, each part is asked alone, so that nobody meets the error of another. ``check`` is called
     before each request of callers that waited: the client may have been closed meanwhile.
     """
@@ -99,7 +99,7 @@ def _spans(request: Settle) -> tuple[Span, ...]:
 
 
 def _few(requests: Sequence[Settle]) -> int:
-    """How many of the requests, from the first on, are not too much for one transaction."""
+    """Count the requests, from the first on, that are not too much for one transaction."""
     spans = 0
     for number, request in enumerate(requests):
         spans += len(_spans(request))
@@ -109,7 +109,10 @@ def _few(requests: Sequence[Settle]) -> int:
 
 
 def _disjoint(requests: Sequence[Settle]) -> int:
-    """How many of these name no message twice either. One that names a message again waits."""
+    """Count the requests, from the first on, that name no message twice either.
+
+    One that names a message again waits.
+    """
     seen: dict[_Held, list[Range]] = {}
     few = _few(requests)
     for number, request in enumerate(requests[:few]):
@@ -122,7 +125,7 @@ def _disjoint(requests: Sequence[Settle]) -> int:
 
 
 def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
-    """The part of an answer that is about these messages."""
+    """Return the part of an answer that is about these messages."""
     if not fenced.lost and not fenced.gone:
         return fenced
     named = list(spans)

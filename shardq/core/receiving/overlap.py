@@ -25,14 +25,14 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 class _Claim:
-    held: list[HeldSlice] | None = None  # None while it is under way, or given back
+    held: list[HeldSlice] | None = None  # None while it is under way, or released
 
 
 class Overlap:
     """Has messages claimed while those before them are acked, so that two requests take the time of one.
 
-    They are for the consumer's next read. If that does not come within a second, or a quarter of their lease, they
-    are released in their places, without a delivery, so that nobody else waits for them longer. A process that ends
+    They are for the consumer's next read. If that does not come within a second, or a quarter of their lease, they are
+    released in their places, without a delivery. So other consumers do not wait for them longer. A process that ends
     meanwhile leaves them claimed and their delivery counted, as one that ends while it reads does.
     """
 
@@ -51,7 +51,7 @@ class Overlap:
         self._left = False
 
     def begin(self, limit: int) -> None:
-        """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
+        """Claim up to ``limit`` messages in another thread, unless a claim was begun and not taken. Returns at once."""
         with self._lock:
             if self.claim is not None or self._left or self._generation != forks.count:
                 return
@@ -63,10 +63,10 @@ class Overlap:
             start(thread, partial(self._end, claim))
 
     def take(self, limit: int) -> list[HeldSlice]:
-        """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way.
+        """Return up to ``limit`` of the messages that were claimed; the others are released.
 
-        Who claims for itself if there are none holds :attr:`claiming` from before: else a claim that begins in between
-        would hide from it what is due.
+        Waits for a claim under way. If there are none and the caller claims itself, it MUST hold :attr:`claiming`
+        before it calls: else a claim that begins in between would hide due messages from it.
         """
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
@@ -113,9 +113,9 @@ class Overlap:
         self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
-        """What is claimed now: nothing while the consumer claims for itself, or when it fails.
+        """Claim messages; none while the consumer claims itself, or when it fails.
 
-        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be given back.
+        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be released.
         """
         if not self.claiming.acquire(blocking=False):
             return []

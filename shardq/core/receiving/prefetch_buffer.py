@@ -1,4 +1,4 @@
-"""What was claimed ahead of a consumer and waits for it."""
+"""Messages that were claimed ahead of a consumer and wait for it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PrefetchBuffer:
         return taken
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
-        """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""
+        """Return the messages to hand out, the slices that they are of, and the waiting rest of the last slice."""
         if not self._waiting:
             self._most = self._most if self._emptied else min(self._size, 2 * self._most)
         taken: list[HeldSlice] = []

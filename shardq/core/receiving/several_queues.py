@@ -38,11 +38,11 @@ class QueueScheduler(Protocol):
     """Decides from which queue a consumer receives next."""
 
     def order(self) -> Sequence[str]:
-        """All queues, the one whose turn it is first. The first of them that has messages is received from."""
+        """Return all queues, the one whose turn it is first. The first of them that has messages is received from."""
         ...
 
     def took(self, queue: str, messages: int) -> None:
-        """So many messages of the queue were received."""
+        """Note that this number of messages of the queue was received."""
         ...
 
 
@@ -53,19 +53,19 @@ class StrictOrder:
         self._queues = tuple(queues)
 
     def order(self) -> Sequence[str]:
-        """The queues as they were given."""
+        """Return the queues as they were given."""
         return self._queues
 
     def took(self, queue: str, messages: int) -> None:
-        """Nothing changes."""
+        """Change nothing."""
 
 
 class WeightedOrder:
     """Queues that have messages share the receiving in proportion to their weights, counted in messages.
 
     This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
-    share. What is received moves that on, the further the smaller the weight, and the queue with the earliest moment is
-    next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
+    share. Received messages move that on, the further the smaller the weight, and the queue with the earliest moment
+    is next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
 
     >>> order = WeightedOrder({"a": 3, "b": 1})
     >>> taken = ""
@@ -83,7 +83,7 @@ class WeightedOrder:
         self._present = 0.0
 
     def order(self) -> Sequence[str]:
-        """The queues, the one with the earliest moment first."""
+        """Return the queues, the one with the earliest moment first."""
         return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
 
     def took(self, queue: str, messages: int) -> None:
@@ -177,7 +177,7 @@ class FailedQueues:
         self._failures[name] = _Failure(error, self.timer())
 
     def rests(self, name: str) -> bool:
-        """True for a moment after a queue has failed."""
+        """Return True for a moment after a queue has failed."""
         failure = self._failures.get(name)
         return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
 
@@ -230,9 +230,9 @@ class SweepThread:
 class Sweeping:
     """Sweeps the queues of one consumer when it is their turn.
 
-    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
-    once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
-    off after a moment, and the next calls go on with it.
+    A sweep reads every shard, which takes up to seconds over a network. Where the store takes several requests at once
+    a thread sweeps, and receiving continues. Elsewhere a sweep that finds much is broken off after a moment, and the
+    next calls continue it.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Extending leases in the background, and ending those that a clock ahead has made too long.
 
-Whoever was alive then extends its lease. So it is enough to let each end as long after now as it lasted: a holder that
-is alive keeps it, and what another one left behind comes free.
+Every live holder extends its lease. So each such lease is ended as long after now as it lasted. A live holder keeps
+it, and the lease of a dead one expires.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shorten_leases(
 
 
 def shorten_fixed_leases(context: QueueContext, lease: int) -> int:
-    """Shorten those of a queue in which every lease is begun for so many microseconds; returns of how many messages."""
+    """Shorten the leases of a queue in which all last ``lease`` microseconds; returns of how many messages."""
     latest = context.store.now() + lease + JUMP
     found = (
         (shard, piece)
@@ -82,37 +82,37 @@ def _held(shard: Shard, piece: StoredSlice) -> Selection:
 
 
 class Keeping(Protocol):
-    """What extends leases, such as a :class:`~shardq.core.settling.engine.SettleEngine`."""
+    """An object that extends leases, such as a :class:`~shardq.core.settling.engine.SettleEngine`."""
 
     def keep(self, selections: Sequence[Selection], lease: int) -> None:
-        """Hold messages for so many microseconds or longer, and mark those that are lost."""
+        """Hold messages for ``lease`` microseconds or longer, and mark those that are lost."""
         ...
 
 
 class LeaseKeeper:
     """A thread that extends the leases of unsettled messages every third of a lease.
 
-    It does not extend messages that the application has let go of: those that it does not refer to any more, and those
+    It does not extend messages that the application has abandoned: those that it does not refer to any more, and those
     that it failed to settle before it received others. It ends with its process: when a worker dies, its leases expire
     and its messages are redelivered. The leases of a worker that hangs are extended.
 
     A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
 
-    ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
+    ``lease`` is for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
     def __init__(self, engine: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
         self._engine, self._retry, self._lease = engine, retry, lease
         self._paced_by = lease()
         self._lock = threading.Lock()
-        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # abandoned positions
         self._stopped = Flag()
         self._woken = Flag()  # before its time, to end or as leases are shorter by now
         self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
         self._thread.start()
 
     def keep(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these from now on, until they are settled or let go of."""
+        """Extend these from now on, until they are settled or abandoned."""
         with self._lock:
             self._held.update(dict.fromkeys(held, frozenset()))
         if self._lease() < self._paced_by:
@@ -175,7 +175,7 @@ class LeaseKeepers:
         self._keepers: dict[str, LeaseKeeper] = {}
 
     def keep(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, until they are settled or let go of."""
+        """Extend these, which are of one queue, until they are settled or abandoned."""
         if held:
             queue = held[0].shard.queue
             if queue not in self._keepers:

@@ -1,7 +1,7 @@
-"""Whose shard is whose: rendezvous hashing over the live consumers.
+"""The owners of shards: rendezvous hashing over the live consumers.
 
-Each consumer finds the same answer by itself, and when one comes or goes only its own shards change hands
-(Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996).
+Each consumer finds the same answer alone. When one comes or goes only its own shards change hands (Thaler and
+Ravishankar, "A name-based mapping scheme for rendezvous", 1996).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Ownership:
         return len(self._members)
 
     def is_own(self, number: int) -> bool:
-        """True when the concurrency shard is this consumer's."""
+        """Return whether the concurrency shard is this consumer's."""
         return self.places[number] == 0
 
 
