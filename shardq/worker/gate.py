@@ -1,4 +1,4 @@
-"""What is passed before a handler is called, and messages at their last attempt, which are held alone."""
+"""The gate before each call of a handler, and messages at their last attempt, which are held alone."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOOK_SECONDS = 5.0  # until it is looked again whether the queue of the messages
 
 
 def open_gate(stopping: Callable[[], bool]) -> Gate:
-    """A gate that needs no permit."""
+    """Make a gate that needs no permit."""
     return lambda: nullcontext(not stopping())
 
 
 def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None]) -> Gate:
-    """A gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
+    """Make a gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
 
-    It tells that it ``waits`` about twice a second, while no handler of this gate runs in another thread.
+    It calls ``waits`` about twice a second while it waits and no handler of this gate runs in another thread.
     """
     within: list[Permit] = []
 
@@ -58,7 +58,10 @@ def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Calla
 
 
 def present_gate(gate: Gate, queue: Queue) -> Gate:
-    """Another gate for one batch of a queue: it closes when the queue was deleted. It looks every five seconds."""
+    """Make another gate for one batch of a queue: it closes when the queue was deleted.
+
+    It checks every five seconds.
+    """
     looked_at = time.monotonic()
 
     @contextmanager

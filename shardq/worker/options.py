@@ -54,13 +54,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``by_batch``: the handler takes a whole :class:`~shardq.Batch` instead of one message.
     - ``batch``: messages of one bulk read, 1 to 100,000.
-    - ``codec``: a codec, or the name of one: ``bytes``, ``text``, ``json``, ``msgpack``. A pool pickles it, so
-      the codecs that shardq ships are given to a pool by name.
+    - ``codec``: a codec, or the name of one: ``bytes``, ``text``, ``json``, ``msgpack``. A pool pickles it, so the
+      codecs that shardq ships are given to a pool by name.
     - ``retry_delay``: until a message whose handler raised is delivered again; doubles with each delivery, up to
       ``max_retry_delay``, and half of it is random. None: those of the queue.
-    - ``on_error``: what becomes of a message whose handler raised an error: a mapping of types of errors to outcomes
-      (of several, that of the most special class), a function of message and error that returns an outcome or None, or
-      the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
+    - ``on_error``: the outcome of a message whose handler raised an error. It is a mapping of types of errors to
+      outcomes, in which the most special class counts. Or it is a function of message and error that returns an
+      outcome or None, or the name of such a function, ``package.module:function``. Anything else is a
+      :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when nothing was due for so long, whatever is delayed. None: never.
     - ``prefetch``: messages claimed ahead, of each queue.
@@ -103,7 +104,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return codec_named(self.codec) if isinstance(self.codec, str) else self.codec
 
     def backoff(self, settings: QueueSettings) -> Backoff:
-        """The delays before a failed message of a queue with these settings is delivered again."""
+        """Return the delays before a failed message of a queue with these settings is delivered again."""
         first, longest = self.retry_delay, self.max_retry_delay
         return Backoff(
             settings.retry_delay if first is None else first,

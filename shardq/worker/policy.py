@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler raised an error, and what is told of the error."""
+"""The outcome of a message whose handler raised an error, and the record of the error."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 LONGEST_TEXT = 2_000
-"""Characters of an error's text that are told: that of a driver may have all that was sent in it."""
+"""Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""
 CALLS = "call_function"
 """The name of a function of shardq that calls one of a program, within middleware: what is above it is left out."""
 _CALLERS = frozenset({"shardq", "concurrent", "asyncio", "contextlib"})
 
 
 def trace_of(error: BaseException) -> TracebackType | None:
-    """The traceback from the first frame on that is not of shardq, or of what it calls functions with.
+    """Return the traceback from the first frame on that is not of shardq, or of its callers of functions.
 
-    Where there is none: nothing for an error of shardq, whose text says it all, else the whole traceback.
+    Where there is none: nothing for an error of shardq, whose text is complete, else the whole traceback.
     """
     trace = _called(error.__traceback__) or error.__traceback__
     while trace is not None and _is_callers(trace):
@@ -47,24 +47,24 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
 
 def shortened(text: str) -> str:
-    """A text as far as it is told, and how long it is if that is not all."""
+    """Shorten a text, and add its length if it is too long."""
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[:LONGEST_TEXT]}... ({len(text):,} characters)"
 
 
 def has_long_text(error: BaseException, trace: TracebackType) -> bool:
-    """True when the text of the error, or of one that led to it, is too long to be told."""
+    """Return whether the text of the error, or of one that led to it, is too long."""
     return any(len(part) > LONGEST_TEXT for part in traceback.format_exception(type(error), error, trace))
 
 
 def short_trace(error: BaseException, trace: TracebackType) -> str:
-    """The error with its traceback, and those that led to it, the texts of all of them shortened."""
+    """Write the error with its traceback, and those that led to it, the texts of all of them shortened."""
     return "".join(map(shortened, traceback.format_exception(type(error), error, trace)))
 
 
 def _called(trace: TracebackType | None) -> TracebackType | None:
-    """The part that begins where a function was called within middleware, if there is one."""
+    """Return the part that begins where a function was called within middleware, if there is one."""
     while trace is not None and not (trace.tb_frame.f_code.co_name == CALLS and _is_callers(trace)):
         trace = trace.tb_next
     return trace
@@ -118,7 +118,7 @@ def check_on_error(on_error: object) -> None:
 
 
 def error_policy(on_error: OnError) -> ErrorFunction:
-    """The function that chooses an outcome; raises InvalidSetting when there is none of the name that was given."""
+    """Return the function that chooses an outcome; raises InvalidSetting when there is none of the given name."""
     if isinstance(on_error, str):
         return function_named("on_error", on_error)
     if isinstance(on_error, Mapping):
@@ -127,7 +127,10 @@ def error_policy(on_error: OnError) -> ErrorFunction:
 
 
 def chosen(policy: ErrorFunction, message: Message, error: Exception) -> Outcome:
-    """The outcome that the policy chooses. One that fails, or chooses something else, is logged: a usual retry then."""
+    """Return the outcome that the policy chooses.
+
+    One that fails, or chooses something else, is logged: a usual retry then.
+    """
     try:
         outcome = policy(message, error)
     except Outcome as raised:
@@ -152,7 +155,7 @@ def _usual(_message: Message, _error: Exception) -> None:
 
 
 def _by_type(outcomes: dict[type[Exception], Outcome]) -> ErrorFunction:
-    """The outcome for the most special class of an error that is named."""
+    """Choose the outcome by the most special class of an error that is named."""
 
     def choose(_: Message, error: Exception) -> Outcome | None:
         named = (outcomes[kind] for kind in type(error).__mro__ if kind in outcomes)

@@ -42,11 +42,11 @@ _log = logging.getLogger(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
 ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
-LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; leases end by themselves
+LEAVE_SECONDS = 5.0  # for settling after a stop, and for leaving; leases expire automatically
 
 
 class Worker:
-    """Receives messages and calls a handler with each, until it is told to stop.
+    """Receives messages and calls a handler with each, until it is stopped.
 
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
     is delivered again after ``retry_delay`` seconds, which double with each delivery up to ``max_retry_delay``. After
@@ -60,18 +60,18 @@ class Worker:
     A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
     ``on_error`` gives outcomes to errors.
 
-    Anything else that the handler of a message returns is its result: the message is acked with it if its queue has
+    Any other value that the handler of a message returns is its result. The message is acked with it if its queue has
     ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
 
-    The worker ends when it is told to stop, or when nothing was due for ``idle_exit`` seconds. While the
-    store is unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
+    The worker ends when it is stopped, or when nothing was due for ``idle_exit`` seconds. While the store is
+    unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
 
     A worker may have several queues of one client, with one handler or a mapping of a handler for each name. They take
     turns by ``weights`` or ``order``, each has its own settings, and ``idle_exit`` means that all are empty. One that
-    is deleted or cannot be read is left out, and the others go on; the error is raised when the worker would end.
+    is deleted or cannot be read is left out, and the others continue; the error is raised when the worker would end.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> ids = queue.producer().send_many([b"dear", b"sir"])
@@ -126,14 +126,14 @@ class Worker:
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done so far. Any thread may read it."""
+        """The counters of the worker so far. Any thread may read them."""
         return self._tally.read()
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
 
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised
-        after the batch at hand is settled: what is done is acked, the rest is given back.
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the batch
+        at hand is settled: finished messages are acked, the others are released.
         """
         self._runs_in = forks.count
         faults = 0  # of the store, in a row
@@ -149,20 +149,20 @@ class Worker:
         return self.report
 
     def stop(self) -> None:
-        """End after the message at hand and give back the others. For signal handlers and other threads.
+        """End after the message at hand and release the others. For signal handlers and other threads.
 
-        Where the store is away, the worker tries for 5 seconds. What is not settled then is delivered again when its
-        lease is over.
+        Where the store is unreachable, the worker tries for 5 seconds. Messages that are not settled then are
+        delivered again when their leases expire.
         """
         self._stopping = True
         if self._consumer is not None:
             self._consumer.stop()
 
     def abandon(self) -> None:
-        """Release what is held while a handler runs that does not end: this process is about to be killed.
+        """Release the messages of a handler that does not end: this process is about to be killed.
 
-        For another thread, after :meth:`stop`. What is worked is acked, what is not begun is released uncounted. What
-        the handler works on is delivered again a second later. Gives up after 5 seconds.
+        For another thread, after :meth:`stop`. Finished messages are acked, and messages that are not begun are
+        released uncounted. The handler's messages are delivered again a second later. Gives up after 5 seconds.
         """
         self._leave_by = math.inf
         for attempt in list(self._open):
@@ -198,7 +198,7 @@ class Worker:
                 consumer.close()
 
     def _batches(self, consumer: Consumer) -> Iterator[Batch]:
-        """Receive batch after batch. A message at its last delivery is a batch of its own: see `set_apart`."""
+        """Receive batch after batch. A message at its last delivery is alone in its batch: see `set_apart`."""
         options, caution = self._options, Caution(len(self._queues) + 2)
         while not self._stopping:
             most = caution.most
@@ -277,7 +277,7 @@ class Worker:
     def _persist(self, step: Callable[[], None]) -> None:
         """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
 
-        A worker that is told to stop repeats it once more.
+        A stopped worker repeats it once more.
         """
         attempt = 0
         while True:
@@ -310,7 +310,7 @@ class Worker:
             time.sleep(min(left, PAUSE_SLICE_SECONDS))
 
     def _leaving(self) -> AbstractContextManager[None]:
-        """Within it, a worker that is told to stop asks the store nothing more when its seconds for that are over."""
+        """Limit the requests in the block: a stopped worker makes none when its seconds for leaving have passed."""
         return unless(next(iter(self._queues.values())), self._has_left)
 
     def _has_left(self) -> bool:
