@@ -1,11 +1,11 @@
-"""Beginning a workflow, and going on with it when a step of it has ended.
+"""Beginning a workflow, and continuing it when a step of it has ended.
 
-What became of a step is written once, and before its message is acked its worker comes here. So of the steps for
-which another one waits, each looks at the others after its own entry is written: the last one finds all of them, and
-sends what waits. Two may find that at the same time: the message of a step has a unique key, and a step whose entry is
+The result of a step is written once, and before its message is acked its worker comes here. So of the steps for which
+another one waits, each reads the others after its own entry is written. The last one finds all of them, and sends the
+waiting step. Two may find that at the same time. The message of a step has a unique key, and a step whose entry is
 written is not run again. After a crash the step that had ended is delivered again, and comes here again.
 
-The last step of a bucket decides the bucket's entry in the same way, and goes on with what the bucket is a step of.
+The last step of a bucket decides the bucket's entry in the same way, and continues with the step that the bucket is.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None
         else:
             bodies[number] = inputs[number]
     send_steps(binding, workflow, plan, bodies)
-    if all(
-        end in stands for end in plan.ends
-    ):  # the worker that ended the last one did not come to the bucket
+    if all(end in stands for end in plan.ends):  # the worker that ended the last one did not reach the bucket
         advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 
@@ -150,12 +148,12 @@ def _plans_in(message: Message) -> Iterator[tuple[str, Plan]]:
 
 
 class Seen:
-    """What was found and sent for steps that ended together: the others of them need not do it again.
+    """The entries and sends for steps that ended together: the others of them need not do it again.
 
-    ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
-    ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that
-    was found to be open stays blocked for them: the worker that ends it comes later, and finds all of them. That does
-    not hold for the bucket that one of them has closed after the look.
+    ``ended`` are these steps, whose entries are all written, with the entry of each as far as its worker knows.
+    ``sent`` are the steps that were sent or closed, and of which all that followed from it is done too. A step that
+    waits for an open step stays blocked for them. The worker that ends it comes later, and finds all of them. That
+    does not hold for the bucket that one of them has closed after the read.
     """
 
     def __init__(self, ended: dict[str, Entry]) -> None:
@@ -167,7 +165,7 @@ class Seen:
 def advance(binding: Binding, step: str, seen: Seen) -> None:
     """Send, or give up, the steps that waited for one that has ended.
 
-    May be repeated. What it did before it was cut off counts as not done: the rest of it may be what was not.
+    May be repeated. The work of a call that was cut off counts as not done: its rest may be missing.
     """
     ended, sent = [step], set[str]()
     while ended:

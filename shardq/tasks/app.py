@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class TaskDecorator(Protocol):
-    """What :meth:`Tasks.task` returns when it is called with options."""
+    """The decorator that :meth:`Tasks.task` returns when it is called with options."""
 
     @overload
     def __call__(
@@ -94,10 +94,10 @@ class Tasks(TaskRegistry):
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc] # of mypy: options are keywords
         """Make a function a task, plain or async: ``@tasks.task`` or ``@tasks.task(queue="mail")``.
 
-        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for what is no function,
-        and for a second task of the same name: tasks that a factory makes need a ``name=`` each. A module that is
-        reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple arrives as a
-        list there.
+        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for an object that is no
+        function, and for a second task of the same name. Tasks that a factory makes need a ``name=`` each. A module
+        that is reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple
+        arrives as a list there.
         """
         checked = make_options(options)
 
@@ -118,8 +118,8 @@ class Tasks(TaskRegistry):
 
         ``calls`` may be an iterator of any length: some thousands are drawn and stored at a time. Raises what
         :meth:`shardq.Producer.send_many` raises. When it fails after some were stored, also when the iterator raises,
-        that is PartialSend: ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
-        were drawn and are not, and the rest is still in the iterator.
+        that is PartialSend. ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
+        were drawn and are not. The rest is still in the iterator.
         """
         return send_calls(self.binding, calls)
 
@@ -138,7 +138,7 @@ class Tasks(TaskRegistry):
 
         Those of a state, or of a name: the one that ``send(name=...)`` gave, or that of the first task. Workflows of
         other apps on the same store are among them. A state costs a request and one for each end that has ended; a
-        search for the failed ones looks at all. Raises InvalidSetting.
+        search for the failed ones reads all. Raises InvalidSetting.
         """
         return newest_workflows(self.binding, state=state, name=name, limit=limit)
 
@@ -152,7 +152,7 @@ class Tasks(TaskRegistry):
 
 
 class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
-    """What a process of a pool of tasks is given to do."""
+    """The plan of a process of a pool of tasks."""
 
     tasks: str
     named: tuple[str, ...]
@@ -284,10 +284,10 @@ class InlineTasks:
     def drain(self, *, queues: Sequence[str] | None = None, raises: bool = True) -> WorkerReport:
         """Run all tasks that are due, and those that they send, in this thread; returns when none is due.
 
-        The first error that a task raises ends it: it is raised here, once the worker has settled the task as it always
-        does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
-        ``shardq.Retry`` are no errors. What is no Exception, as that of ``pytest.skip``, is raised here too, but for
-        SystemExit: that is the failure HandlerExited.
+        The first error that a task raises ends it: it is raised here, once the worker has settled the task as it
+        always does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
+        ``shardq.Retry`` are no errors. Other exceptions than Exception, as that of ``pytest.skip``, are raised here
+        too, but for SystemExit: that is the failure HandlerExited.
         """
         worker = _RaisingWorker if raises else TaskWorker
         return worker(self._app, self._client, queues=queues, threads=0, idle_exit=0).run()

@@ -3,9 +3,9 @@
 A body is a map of the parameters' names to their values. So parameters may change their order, and new ones with
 defaults may be added, while tasks wait.
 
-Models of pydantic may be among them; it need not be installed. A model is written as pydantic dumps it for JSON, by the
-names of its fields, and read by its validators. So aliases, computed fields and strict types do not matter. What would
-not arrive as it was sent is refused.
+Models of pydantic may be among them; it need not be installed. A model is written as pydantic dumps it for JSON, by
+the names of its fields, and read by its validators. So aliases, computed fields and strict types do not matter. Values
+that would not arrive as they were sent are refused.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def _clean(text: str) -> str:
-    """On one line, and printable."""
+    """Return the text on one line, and printable."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
@@ -269,7 +269,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _whole(model: Any) -> Any:
-    """Return all that a model has, but for what pydantic is told to leave out."""
+    """Return all that a model has, except the fields that pydantic excludes."""
     return model.model_dump(round_trip=True, serialize_as_any=True, warnings=False)
 
 

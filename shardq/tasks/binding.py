@@ -1,4 +1,4 @@
-"""What joins an app of tasks to a store: a client, the queues of the tasks, and their results."""
+"""The link between an app of tasks and a store: a client, the queues of the tasks, and their results."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class _Opened(NamedTuple):
 class Binding:
     """One client, with what is opened once for all tasks.
 
-    ``options`` gives those of the tasks of a queue, and of others that are sent there: a queue that is missing is
-    created with their limits.
+    ``options`` returns those of the tasks of a queue, and of others that are sent there. A missing queue is created
+    with their limits.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Binding:
     def _under_assigned_ids(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
     ) -> dict[int, StoredMessage]:
-        """First steps that were sent under ids that are written down."""
+        """Find first steps that were sent under ids that are written down."""
         if not is_worth_assigning(plan.first) or all(plan.steps[number].after for number in numbers):
             return {}
         places = self._assigned_ids_of(workflow)

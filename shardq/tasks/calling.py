@@ -61,7 +61,7 @@ class CurrentTask:
     ) -> None:
         self.name, self.id, self.deliveries = name, identity, deliveries
         self._keep, self._log = keep, log
-        self._stopping = stopping  # whether its worker is told to stop; None: no worker runs it
+        self._stopping = stopping  # whether its worker is stopping; None: no worker runs it
         self._cancelled = False
         self._looked_at = time.monotonic()
         self._told_at = float("-inf")
@@ -70,15 +70,15 @@ class CurrentTask:
     def cancelled(self) -> bool:
         """True when the task was cancelled. The store is asked once a second at most.
 
-        While the store is unreachable the task goes on as before. A task without a result (``keep_result=0``) cannot be
-        cancelled once it runs.
+        While the store is unreachable the task continues as before. A task without a result (``keep_result=0``) cannot
+        be cancelled once it runs.
         """
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self.find_out()
         return self._cancelled
 
     def find_out(self) -> bool:
-        """As :meth:`look`; when the store is unreachable nothing more is known than before."""
+        """Read the state as :meth:`look` does; when the store is unreachable nothing more is known than before."""
         try:
             return self.look()
         except ShardqError as error:
@@ -101,8 +101,8 @@ class CurrentTask:
     def progress(self, value: Any, *, at_once: bool = False) -> None:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
-        It is written twice a second at most, unless ``at_once``; what comes sooner is left out, and so is what comes
-        while the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
+        It is written twice a second at most, unless ``at_once``. Earlier notes are left out, and so are those while
+        the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)
@@ -136,7 +136,7 @@ class CurrentTask:
         return self._stopping is not None
 
     def check_wait(self, what: str, *, bounded: bool) -> None:
-        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is told to stop."""
+        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is stopping."""
         if self._stopping is None:
             return
         if not bounded:
@@ -179,7 +179,7 @@ def is_in_worker() -> bool:
 
 @contextmanager
 def running(current: CurrentTask) -> Iterator[CurrentTask]:
-    """Within it this is the current task."""
+    """Make this the current task within the block."""
     if (outer := _current.get(None)) is not None:
         current.within(outer)
     token = _current.set(current)
@@ -190,9 +190,9 @@ def running(current: CurrentTask) -> Iterator[CurrentTask]:
 
 
 class Middleware:
-    """What runs around every task of an app, in the thread of the worker that runs it. Override what you need.
+    """Code that runs around every task of an app, in the thread of the worker that runs it. Override what you need.
 
-    What ``before`` or ``around`` raises is a failure of the task. What ``after`` raises is logged.
+    An error of ``before`` or ``around`` is a failure of the task. An error of ``after`` is logged.
 
     >>> class Timed(Middleware):
     ...     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:

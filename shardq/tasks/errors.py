@@ -81,7 +81,10 @@ class TaskTimeout(ShardqError):
 
 
 class ResultTimeout(ShardqError):
-    """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""
+    """Raised when a task has not ended within the time that the caller would wait for its result.
+
+    The task continues.
+    """
 
     retryable = True
 
@@ -96,8 +99,8 @@ class WaitRejected(ShardqError):
 class ResultMissing(ShardqError):
     """Raised when a task is no longer in its queue and has no result.
 
-    It is kept for ``keep_result`` seconds only; or the task was removed, has expired, or went to the dead-letter queue
-    because the processes that worked on it died.
+    A result is kept for ``keep_result`` seconds only. Or the task was removed, has expired, or went to the dead-letter
+    queue because the processes that worked on it died.
     """
 
 

@@ -46,10 +46,10 @@ AGAIN_SECONDS = 5.0  # until a task is delivered again whose begin or end could 
 class ReservedTasks:
     """The tasks that one worker has received and not begun, so that others see that these wait. Safe for threads.
 
-    A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin of
-    each would cost every task a request. So what has waited in the worker for half a second is noted, once, and taken
-    back when it begins; so is what has ended, and is settled with the rest of its group. A note is for one delivery,
-    and is kept for a minute: what a dead worker has noted hides nothing.
+    A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin
+    of each would cost every task a request. So tasks that have waited in the worker for half a second are noted, once,
+    and the note is removed when they begin. The same holds for tasks that have ended, and are settled with the rest of
+    their groups. A note is for one delivery, and is kept for a minute: the notes of a dead worker hide nothing.
     """
 
     def __init__(self, results: ResultBackend) -> None:
@@ -65,7 +65,7 @@ class ReservedTasks:
         return len(self._held) > len(self._noted)
 
     def add(self, messages: Iterable[Message], patience: float = PATIENCE_SECONDS) -> None:
-        """Add tasks that were received, or that have ended. They are noted after so many seconds."""
+        """Add tasks that were received, or that have ended. They are noted after ``patience`` seconds."""
         at = time.monotonic() + patience
         with self._lock:
             self._held.update((result_id(each), (at, each.deliveries)) for each in messages)
@@ -192,7 +192,7 @@ class EndedUnits:
             return units
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close it: nothing more comes."""
         self._closed = True
         self._changes.notify_all()
 
@@ -205,10 +205,10 @@ def settle_all(
     tally: Tally,
     persist: Persist,
 ) -> None:
-    """Store what became of the tasks; then ack, release and dead-letter their messages.
+    """Store the results of the tasks; then ack, release and dead-letter their messages.
 
-    In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
-    What could not be stored is not acked: it is delivered again when its lease has expired.
+    In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it. Tasks
+    that could not be stored are not acked: they are delivered again when their leases have expired.
     """
     if not is_done(persist, partial(_decide, units, binding)):
         return
@@ -223,7 +223,7 @@ def settle_all(
 
 
 def is_done(persist: Persist, step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up: the worker is told to stop while the store is unreachable."""
+    """Carry out a step; False when it was given up: the worker is stopping while the store is unreachable."""
     done: list[bool] = []
 
     def run() -> None:

@@ -53,7 +53,7 @@ MIN_ASSIGNED = 8  # steps for which an entry is worth writing
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a task that is sent when the steps before it are done; or a bucket, which has a plan of its own."""
+    """A call of a task that is sent when the steps before it are done; or a bucket, which has another plan."""
 
     task: str
     queue: str
@@ -74,9 +74,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.task == WORKFLOW
 
     def message(self, workflow: str, number: int, keep: float, body: bytes | None) -> OutgoingMessage:
-        """Its message; without a body, what it takes is read by its worker.
+        """Make its message; without a body, its worker reads the values that it takes.
 
-        Two of them are never in the queue: its key is the step's own.
+        The step's key keeps a second one out of the queue.
         """
         identity = step_id(workflow, number)
         headers: Headers = {NAME: self.task, KEEP: float(keep), STEP: identity.text}

@@ -26,7 +26,7 @@ __all__ = ["TaskDefinition", "TaskRegistry", "check_app", "tasks_named"]
 
 
 class TaskDefinition:
-    """What sending and running a task needs: its name, its function, how its arguments are written, and its app."""
+    """The definition of a task for sending and running: its name, function, way to write arguments, and app."""
 
     app: TaskRegistry
     name: str
@@ -59,7 +59,7 @@ class TaskRegistry:
 
     @property
     def binding(self) -> Binding:
-        """What joins the tasks to a store. Raises InvalidSetting when none was named."""
+        """The link between the tasks and a store. Raises InvalidSetting when none was named."""
         with self._lock.plain:
             if self._binding is None:
                 url = self.url or os.environ.get("SHARDQ_URL")

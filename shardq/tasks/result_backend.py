@@ -1,7 +1,7 @@
-"""What became of tasks: entries that are written once, under keys that are made of the tasks' ids.
+"""The results of tasks: entries that are written once, under keys that are made of the tasks' ids.
 
 The first writer decides: the worker that ran the task, or a client that cancels it. The plans of workflows are entries
-too, in a queue of their own, so that a list of workflows reads nothing else.
+too, in another queue, so that a list of workflows reads nothing else.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class ResultBackend:
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """Return what became of tasks, of those for which something stands: one request, and one for each of these.
+        """Return the entries of those tasks that have one: one request, and one for each of these.
 
-        What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
+        Steps that were done in an earlier run of a workflow count in later ones; steps that failed or were cancelled
+        do not.
         """
         return {task: entry for task, (entry, _) in self.dated(tasks).items()}
 
@@ -125,7 +126,7 @@ class ResultBackend:
         return standing
 
     def enter_run(self, workflow: str, keep: float) -> None:
-        """Note that a run of a workflow has begun: earlier ones are over."""
+        """Note that a run of a workflow has begun, which ends the earlier ones."""
         self._results.write([_message("n", workflow, b"", keep)])
 
     def last_run(self, workflow: str) -> int:
@@ -247,7 +248,7 @@ class ResultBackend:
             self._results.remove(key_of(kind, task))
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something may have been written, for so many seconds at most."""
+        """Sleep until an entry may have been written, for at most ``seconds``."""
         if not self._results.wait(seconds):
             time.sleep(min(seconds, _PAUSE))
 
@@ -281,10 +282,10 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 class Upkeep:
-    """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
+    """The upkeep of one worker: once a minute, ``beside`` its tasks in another thread, or between them.
 
-    It ends soon when its worker is ``stopping``, and asks the store nothing more when the worker has no time left for
-    that: every request is within ``leaving()``. What fails is left to the next time. For one thread.
+    It ends soon when its worker is ``stopping``. It makes no requests when the worker has no time left for them: every
+    request is within ``leaving()``. Failed work is left to the next time. For one thread.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class Runner:
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[Unit]) -> None:
-        """See what stands already of what was received together. What is not seen now is looked at later."""
+        """Read the entries of tasks that were received together. Tasks without one are read later."""
         ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
         if not ids:
             return
@@ -334,7 +334,7 @@ def _may_stand(message: Message) -> bool:
 
 
 def _name(message: Message) -> str:
-    """Return what a task is called, to tell of it: others may have written a megabyte into its header."""
+    """Return the name of a task for reports: others may have written a megabyte into its header."""
     return str(headers_of(message).get(NAME))[:LONGEST_NAME]
 
 

@@ -44,7 +44,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         return send_calls(self.task.app.binding, [self])[0]
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
-        """Send it at each occurrence of a schedule, by a cron expression, every so many seconds, or once.
+        """Send it at each occurrence of a schedule: by a cron expression, at an interval in seconds, or once.
 
         The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
         what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.

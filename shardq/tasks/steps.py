@@ -85,9 +85,9 @@ class Collected(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
 
 
 def unblocks(plan: Plan, number: int, entry: Entry | None) -> bool:
-    """Return True when what waits for a step goes on, as far as it waits for this one.
+    """Return whether steps that wait for a step continue, as far as they wait for this one.
 
-    The failure of a part of a group that collects errors is collected. What failed before the group stops it.
+    The failure of a part of a group that collects errors is collected. A failure before the group stops them.
     """
     if entry is None or entry.state == "cancelled":
         return False
@@ -117,7 +117,10 @@ _COLLECTED = msgspec.msgpack.Decoder(_Stored)
 
 
 class Value(NamedTuple):
-    """What a step returned, and the name of its task. One that is ``collected`` is read by :func:`read_collected`."""
+    """The value that a step returned, and the name of its task.
+
+    One that is ``collected`` is read by :func:`read_collected`.
+    """
 
     task: str
     value: bytes
@@ -175,7 +178,7 @@ def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
 def body_of(binding: Binding, step: str, body: bytes) -> bytes:
     """Return the body of a step with what it takes, which did not fit into its message.
 
-    What the first steps of a bucket take is what the bucket takes. Raises ResultMissing, MessageTooLarge.
+    The first steps of a bucket take the values that the bucket takes. Raises ResultMissing, MessageTooLarge.
     """
     workflow, number = split_step(step)
     own = plan_of(binding, workflow).steps[number]
@@ -250,10 +253,10 @@ def send_under_assigned_ids(
     """Store the messages of first steps under ids that are written down; False when they are to be sent otherwise.
 
     A step that another one sends has a unique key, which costs as much as its message. The first steps are sent by the
-    worker that begins the workflow. So their messages are planned, their ids are written once as an entry, and they are
-    stored under these ids in bundles, however often, and by whomever, the begin is repeated: a store leaves alone what
-    it has, and what was finished in the last minutes. A worker that repeats it later than that looks which are there,
-    and which have ended, and sends the others with keys.
+    worker that begins the workflow. So their messages are planned, their ids are written once as an entry, and they
+    are stored under these ids in bundles. The begin may be repeated often and by any worker. A store leaves alone the
+    messages that it has, and those that were finished in the last minutes. A worker that repeats it later than that
+    checks which are there, and which have ended, and sends the others with keys.
 
     May be repeated. Raises RepeatTooLate when they may have been stored more than 14 minutes ago.
     """

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time, as far as is known
 MOST_AHEAD = 500
-LOOK_SECONDS = 1.0  # between two looks at whether a task was cancelled
+LOOK_SECONDS = 1.0  # between two reads of whether a task was cancelled
 LONGEST_LOOK_SECONDS = 30.0  # of an async function that runs for long
 OTHERS_CANCELLED = "something that the task awaited was cancelled"
 _PAUSE = 0.001  # seconds
@@ -98,7 +98,7 @@ class PrefetchLimit:
         self._ended = 0  # of those, which are to be settled
 
     def wait_for_room(self, seconds: float) -> int:
-        """Return how many may be received: none, when there was no room for so many seconds."""
+        """Return how many may be received: none, when there was no room for ``seconds``."""
         self._changes.wait_for(lambda: self._free > 0, seconds)
         return self._free
 
@@ -107,7 +107,7 @@ class PrefetchLimit:
         self._changes.wait_for(lambda: self.held < held, seconds)
 
     def take(self, count: int, units: int) -> None:
-        """Count messages as held, in so many units."""
+        """Count messages as held, in this number of units."""
         with self._lock:
             self.held += count
             self._units += units
@@ -149,7 +149,7 @@ class PrefetchLimit:
             self._seconds += (seconds / count - self._seconds) / 8
 
     def _ahead(self, threads: int) -> int:
-        """Return how many tasks so many threads run in half a second, as far as is known."""
+        """Return how many tasks this number of threads runs in half a second, as far as is known."""
         return min(MOST_AHEAD, int(AHEAD_SECONDS * threads / max(self._seconds, 0.0001)))
 
     @property
@@ -174,7 +174,7 @@ class Cancellable(Protocol):
 
 
 class Loop:
-    """An event loop in a thread of its own. It begins with the first coroutine."""
+    """An event loop in its own thread. It begins with the first coroutine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -197,7 +197,7 @@ class Loop:
             raise CancelledError(OTHERS_CANCELLED) from None
 
     def close(self) -> None:
-        """End the loop and its thread. What still runs on it is cancelled."""
+        """End the loop and its thread. Coroutines that still run on it are cancelled."""
         if self._loop is not None and self._thread is not None:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
             self._over.set()
@@ -242,7 +242,7 @@ async def _cancel_all() -> None:
 
 
 def _look_after(seconds: float) -> float:
-    """When to ask next whether a task was cancelled that has run for so long."""
+    """Return when to ask next whether a task was cancelled that has run for so long."""
     return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, seconds / 20))
 
 
@@ -331,7 +331,7 @@ class _Interruption:
     def end(self) -> None:
         """Send nothing more, and catch what was sent and has not been raised yet. In the thread itself.
 
-        What is taken back with None in its place is looked for at every call from then on, by Python 3.11 for ever.
+        After an exception was taken back with None in its place, Python 3.11 looks for it at every call, for ever.
         """
         with self._lock:
             self._ended = True

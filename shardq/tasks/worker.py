@@ -53,11 +53,11 @@ class TaskWorkerKeywords(LoopKeywords, total=False):
 class TaskWorker(Worker):
     """Runs the tasks of an app: ``threads`` at a time, plain functions in threads, async ones on one event loop.
 
-    It receives further tasks while some run, and keeps the leases of those that it holds. What has become of a task is
-    stored before its message is acked: whatever dies in between, the result stands, and the task does not run again. A
+    It receives further tasks while some run, and keeps the leases of those that it holds. The result of a task is
+    stored before its message is acked. A crash in between leaves the result, and the task does not run again. A
     task whose worker dies while it runs is run again. Before its last attempt it waits until the worker holds nothing
-    else, and is held alone: it is no dead letter because another task has killed the process. A task that has a single
-    attempt runs beside others.
+    else, and is held alone. So it is no dead letter because another task has killed the process. A task that has a
+    single attempt runs beside others.
 
     It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``
     seconds without any. With ``threads=0`` the tasks run in the thread that calls :meth:`run`. The queues are those of
@@ -116,7 +116,7 @@ class TaskWorker(Worker):
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done so far. Any thread may read it."""
+        """The counters of the worker so far. Any thread may read them."""
         return self._prefetch.with_held(super().report)
 
     def run(self) -> WorkerReport:
@@ -231,7 +231,7 @@ class TaskWorker(Worker):
         return units, batch.part(rest) if rest else None
 
     def _holds_nothing(self) -> bool:
-        """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
+        """Wait until all that is held has ended and is settled. False: the worker was stopped meanwhile."""
         while self._prefetch.held and not self._stopping:
             self._upkeep.look()
             self._reserved.write_due()
@@ -282,7 +282,7 @@ class TaskWorker(Worker):
             self._prefetch.give(sum(len(unit.attempt.batch) for unit in units), len(units))
 
     def _settle_beside(self, attempt: Attempt) -> None:
-        """Release what is not begun. What has ended is settled with its result, by the thread for that."""
+        """Release tasks that are not begun. Ended ones are settled with their results, by the thread for that."""
         if unstarted := attempt.unstarted:
             queue = self._queues[unstarted[0].queue]
             self._settle_all(queue, Attempt(attempt.batch.part(unstarted)), self._tally)

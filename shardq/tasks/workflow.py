@@ -80,7 +80,7 @@ class Workflow(msgspec.Struct, frozen=True):
     ) -> WorkflowResult:
         """Send it: one message, from which a worker begins the first steps. Returns its result.
 
-        What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
+        The result of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
         that wait for each other have to fit into a message together; a group may have any size. ``name`` is the one by
         which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
         :meth:`Task.send` raises; nothing is stored then.
@@ -110,7 +110,8 @@ class Workflow(msgspec.Struct, frozen=True):
 Part = Signature[Any] | Workflow
 
 Errors = Literal["stop", "collect"]
-"""What the failure of a call of a group does: it is that of all that waits for the group, or an item of its list."""
+"""The effect of a failed call of a group: it is the failure of all that waits for the group, or an item of its
+list."""
 
 
 @overload
@@ -205,7 +206,7 @@ def _bucket(parts: Sequence[Workflow]) -> Workflow:
 def chain(*parts: Part) -> Workflow:
     """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes what that returned.
 
-    A part may be a workflow. What follows a group waits for all of it, and takes a list: an empty one after an empty
+    A part may be a workflow. A step after a group waits for all of it, and takes a list: an empty one after an empty
     group. An empty chain is no step of the chain that it is in.
     """
     given = [workflow_of(_checked_part(part)) for part in parts]
@@ -306,7 +307,7 @@ def _check(step: Step, number: int, keep: float) -> None:
 
 
 def _moved(workflow: Workflow, by: int) -> list[Step]:
-    """Return the steps, when they come after so many others."""
+    """Move the steps behind this number of others."""
     return [
         msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
         for step in workflow.steps
