@@ -68,7 +68,7 @@ class Background:
         self._start()
 
     def end(self) -> None:
-        """Relay no more, and wait until the round at hand is over: what it holds is free for others then."""
+        """Relay no more, and wait until the round at hand has ended: others can take its messages then."""
         self._ended.set()
         self._news.set()
         if (relay := self._relay_at_work) is not None:
@@ -98,7 +98,7 @@ class Background:
         except QueueNotFound:  # the topic is deleted
             pass
         except Closed:
-            self._close()  # again: what this thread waited with meanwhile is given back too
+            self._close()  # again: messages that this thread waited with meanwhile are released too
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():  # else a publisher has begun another one
@@ -132,7 +132,7 @@ class Background:
         return True
 
     def _relay(self, relay: Relay) -> None:
-        self._relay_at_work = relay  # before the look at whether it is to end
+        self._relay_at_work = relay  # before the check whether it is to end
         try:
             self._run_rounds(relay)
         finally:
@@ -152,7 +152,7 @@ class Background:
 
 
 def background_of(contexts: QueueContexts, topic: str) -> PerProcess[Background]:
-    """That of a topic: one for all who have opened it with the client, or within its transactions."""
+    """Return the background of a topic: one for all who have opened it with the client, or within its transactions."""
     outside = contexts.outside or contexts  # threads have no part in a transaction
     own = PerProcess(lambda: Background(lambda: Relay(outside, topic), outside.close))
     return outside.background.setdefault(topic, own)

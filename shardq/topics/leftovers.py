@@ -58,11 +58,12 @@ def drop_subscription(contexts: QueueContexts, queue: str) -> None:
 def drop_unnamed(
     contexts: QueueContexts, topic: str, subscription: str, named: Callable[[], str | None]
 ) -> None:
-    """Delete what calls that broke off have left of a subscription's name.
+    """Delete the queues of a subscription's name that broken-off calls have left.
 
-    ``named`` tells the incarnation that the topic's state names. It is asked for after the queues were looked at, and
-    each is dropped only as it was found: whoever makes a subscription replaces the record of its queue after the state
-    names it. Beside a queue that stays, its dead letters stay. What cannot be dropped now is found by the next call.
+    ``named`` returns the incarnation that the topic's state names. It is called after the queues were read, and each
+    is dropped only as it was found. A caller that makes a subscription replaces the record of its queue after the
+    state names it. Beside a queue that stays, its dead letters stay. Queues that cannot be dropped now are found by
+    the next call.
     """
     with suppress(OutcomeUnknown, StoreUnavailable):
         found = _records(contexts, contexts.names(folder_of(topic, subscription)))
@@ -74,7 +75,7 @@ def drop_unnamed(
 
 
 def _queues(contexts: QueueContexts, topic: str) -> list[QueueRecord]:
-    """The queues of a topic, but for its log, as they are now."""
+    """Read the present queues of a topic, but for its log."""
     return _records(contexts, (name for name in contexts.names(folder_of(topic)) if name != log_of(topic)))
 
 
