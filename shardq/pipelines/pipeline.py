@@ -26,14 +26,14 @@ class Pipeline:
 
     The function gets the :class:`~shardq.Message`, and returns
 
-    - a body: the message goes on with it;
+    - a body: the message is sent on with it;
     - None: the message is dropped;
-    - a :class:`Forward`: it goes on to one of several queues, later, or with other headers or another priority;
-    - a :class:`Split`: several go on in its place;
+    - a :class:`Forward`: it is sent to one of several queues, later, or with other headers or another priority;
+    - a :class:`Split`: several are sent in its place;
     - an :class:`~shardq.Outcome`, as a handler of a worker does: it is retried, snoozed, discarded, or a dead letter.
 
     It may run twice for a message, as handlers may; nothing is sent twice for that if it returns the same each time.
-    The codec is that of the bodies of all links. Declaring costs nothing; :meth:`check` looks at the whole.
+    The codec is that of the bodies of all links. Declaring costs nothing; :meth:`check` checks the whole.
 
     >>> pipeline = Pipeline("clean").link("raw", "parsed", lambda message: message.body.strip()).output("parsed")
     >>> pipeline.check()
@@ -98,7 +98,7 @@ class Pipeline:
         return self._add(Link(source, targets, function, retry))
 
     def sink(self, source: str, function: LinkFunction, *, retry: Backoff | None = None) -> Pipeline:
-        """Declare what takes from a queue and sends nothing on. What the function returns is the message's result.
+        """Declare what takes from a queue and sends nothing on. The function's return value is the message's result.
 
         Returns the pipeline. Raises as :meth:`link` does.
         """
@@ -119,7 +119,7 @@ class Pipeline:
         return self
 
     def check(self) -> None:
-        """Look at the links as a graph. Raises PipelineCycle, DanglingEnd, DuplicateLink or InvalidPipeline."""
+        """Check the links as a graph. Raises PipelineCycle, DanglingEnd, DuplicateLink or InvalidPipeline."""
         if not self._links:
             raise InvalidPipeline(f"pipeline {self.name!r} has no links: declare some with `link`")
         for source in self._links:
