@@ -25,7 +25,7 @@ _ARROW_RESULT = pa.schema([("messages", pa.int64()), ("hash", pa.int64())])
 
 
 class Migrated(msgspec.Struct, frozen=True):
-    """What was found in both queues."""
+    """The messages that were found in both queues."""
 
     messages: int
     source_hash: str
@@ -48,10 +48,10 @@ def migrate(
 ) -> Migrated:
     """Copy every message that is stored in the source, also delayed and in flight, and compare both queues.
 
-    The target is created with the source's settings where it is missing. It has to be empty, unless ``resume`` goes on
-    with a migration that was interrupted within 7 days: what is there already is not stored twice. Nobody should use
-    either queue meanwhile: pause the source first. Where somebody received from the source all the same, ReplayConflict
-    is raised. The source is left as it is, without its history.
+    The target is created with the source's settings where it is missing. It has to be empty, unless ``resume``
+    continues a migration that was interrupted within 7 days: messages that are there already are not stored twice.
+    Pause the source first: neither queue may be used meanwhile. Where a consumer received from the source all the
+    same, ReplayConflict is raised. The source is left as it is, without its history.
     """
     if source == target:
         raise InvalidSetting(f"queue {source.queue!r} is source and target: give two queues")
@@ -108,7 +108,7 @@ def _over_shards(
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay did."""
+    """The result of a replay."""
 
     messages: int
     target: str
@@ -150,7 +150,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 class Transformed(msgspec.Struct, frozen=True):
-    """What a transform did."""
+    """The result of a transform."""
 
     messages: int  # that were read by this call
     source: str
@@ -171,8 +171,8 @@ def transform(
 ) -> Transformed:
     """Receive everything that is due by now (``continuous``: for ever), change it, and send the result.
 
-    What is received is acked once the result is sent. The checkpoint makes a repetition go on where it was, and sends
-    nothing twice.
+    Received messages are acked once the result is sent. The checkpoint makes a repetition continue where it was, and
+    sends nothing twice.
     """
     rows = change(source.stream(spark, **{"includeHeaders": "packed"} | dict(stream_options or {})))
     writer = rows.writeStream.format("shardq").options(**target.options(**(send_options or {})))
