@@ -1,4 +1,4 @@
-"""What the commands share: the connection, examples in their help, and arguments and options."""
+"""The common parts of the commands: the connection, examples in their help, and arguments and options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHECKED_BYTES = 64_000_000
 """Of a store's file that a command that only reads checks: that takes up to a fifth of a second."""
 
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
-"""What somebody may call a command that is not similar to it, while another one is."""
+"""Other words for a command, which are not similar to its name."""
 
 
 class ExampleCommand(click.Command):
@@ -169,7 +169,7 @@ class Session:
         return store
 
     def quiet_store(self) -> Store:
-        """A store for a command that is alone with it: nothing pings the store beside that."""
+        """Open a store for a command that is alone with it: nothing pings the store beside that."""
         from shardq.base.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
         from shardq.storage.opening import open_store  # noqa: PLC0415
 
@@ -183,7 +183,7 @@ class Session:
         return Client(self.store, retry_seconds=self.retry_seconds)
 
     def queue(self, name: str) -> Queue:
-        """An existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""
+        """Open an existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""
         from shardq.errors import QueueNotFound  # noqa: PLC0415
 
         try:
@@ -275,14 +275,14 @@ codec_option = click.option(
 
 
 def worked_queues(client: Client) -> list[str]:
-    """The queues that are worked on: those that are listed, and those of subscriptions."""
+    """Return the queues that are worked on: those that are listed, and those of subscriptions."""
     from shardq.topics.names import folder_of, is_of_subscription  # noqa: PLC0415 - the help needs none of these
 
     return [*client.queues(), *filter(is_of_subscription, client.queues(folder_of()))]
 
 
 def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
-    """What a look at each of the listed queues gives. One that was deleted since it was listed is left out."""
+    """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out."""
     from shardq.errors import QueueNotFound  # noqa: PLC0415 - the help needs none of these
 
     for name in names:
@@ -294,7 +294,10 @@ def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments. For ``-``, or without arguments, the first word of each line of stdin; the rest may be no text."""
+    """Yield the arguments.
+
+    For ``-``, or without arguments, the first word of each line of stdin; the rest may be no text.
+    """
     for argument in arguments or ("-",):
         if argument != "-":
             yield argument

@@ -68,7 +68,7 @@ _CODES: dict[type[ShardqError], int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error. A partial send has the exit code of the error that stopped it."""
+    """Return the exit code of an error. A partial send has the exit code of the error that stopped it."""
     if isinstance(error, PartialSend) and isinstance(error.__cause__, ShardqError):
         return exit_code(error.__cause__)
     for kind, code in _CODES.items():
@@ -82,9 +82,9 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
+    """Return one line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
 
-    A URL that was given in the place of something else is masked, as its login is nobody else's business.
+    A URL that was given in the place of something else is masked, as its login is secret.
     """
     if isinstance(error, BrokenPipeError):
         return None
@@ -116,7 +116,7 @@ def _describe(error: BaseException) -> tuple[str, str]:
 
 
 def _where(error: OSError) -> str:
-    """The text of an error, with the name of the standard stream that it is of, or of the folder that is gone."""
+    """Return the text of an error, with the name of its standard stream, or of the folder that is gone."""
     if error.errno == errno.EBADF:
         return "stdin or stdout is closed: the command needs it"
     if error.filename is None and (error.errno in NO_ROOM or _is_stdout_unwritable()):
@@ -134,7 +134,7 @@ def _has_folder() -> bool:
 
 
 def _is_stdout_unwritable() -> bool:
-    """True when something is buffered still that cannot be written."""
+    """Return whether buffered output is left that cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -32,7 +32,7 @@ class Program(ExampleGroup):
     """A group whose commands are in a table. Each is imported when it is called."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -108,7 +108,7 @@ def _write_utf_8() -> None:
 def accept_url(command: click.Command) -> None:
     """Let a command and its subcommands take ``--url``.
 
-    A command that has such an option with a default of its own keeps it. It is given the URL before its name.
+    A command whose option has its own default keeps it. It is given the URL before its name.
     """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -137,7 +137,7 @@ def _take(ctx: click.Context, _parameter: click.Parameter, value: str | None) ->
 
 
 def _given_before() -> str | None:
-    """The URL of ``shardq --url URL command``. None if it is the default or from the environment."""
+    """Return the URL of ``shardq --url URL command``. None if it is the default or from the environment."""
     group = click.get_current_context().parent
     if group is None or group.get_parameter_source("url") is not ParameterSource.COMMANDLINE:
         return None
@@ -160,7 +160,7 @@ def _given_before() -> str | None:
 @click.version_option(package_name="shardq", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
-    """A message queue that is spread over the shards of a wide-row store.
+    """Send, receive and operate the queues of a message store.
 
     Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 store unavailable.
     """

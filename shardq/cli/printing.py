@@ -13,12 +13,12 @@ __all__ = ["many", "note", "print_columns", "print_json", "print_line"]
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout."""
+    """Print one line of JSON on stdout."""
     print_line(msgspec.json.encode(value))
 
 
 def print_line(line: str | bytes) -> None:
-    """One line on stdout. It is flushed only if stdout is a terminal."""
+    """Print one line on stdout. It is flushed only if stdout is a terminal."""
     stream = sys.stdout.buffer
     stream.write((line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line) + b"\n")
     if sys.stdout.isatty():
@@ -26,7 +26,7 @@ def print_line(line: str | bytes) -> None:
 
 
 def print_columns(rows: Iterable[Sequence[object]]) -> None:
-    """Aligned columns on stdout. Numbers are aligned to the right."""
+    """Print aligned columns on stdout. Numbers are aligned to the right."""
     cells = [[(_text(cell), isinstance(cell, int | float)) for cell in row] for row in rows]
     widths = [max(len(row[column][0]) for row in cells) for column in range(len(cells[0]))] if cells else []
     for row in cells:
@@ -38,13 +38,13 @@ def print_columns(rows: Iterable[Sequence[object]]) -> None:
 
 
 def many(count: int, noun: str) -> str:
-    """A number with its noun: ``1 message``, ``2,000 messages``."""
+    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people, on stderr."""
     click.echo(text, err=True)
 
 

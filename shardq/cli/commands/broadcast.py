@@ -56,9 +56,9 @@ def publish(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Send messages to all who listen: arguments, or the lines of stdin.
+    """Send messages to all current listeners: arguments, or the lines of stdin.
 
-    Tells how many they were, for the last messages. Who comes later does not get them.
+    Prints how many listeners there were, for the last messages. Later listeners do not get them.
     """
     opened, messages, subscribers = Broadcast(session.client, name), 0, 0
     for some in given_bodies(bodies, codec):

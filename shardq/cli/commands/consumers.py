@@ -37,10 +37,10 @@ consumers = ExampleGroup(
 @json_option
 @click.pass_obj
 def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
-    """List consumers, and how much each of them holds.
+    """List consumers, and how many messages each of them holds.
 
     Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
-    was seen last. What is held by one that was closed, by Spark, or by a client of before is listed by an id alone.
+    was seen last. A consumer that was closed, Spark, and a client of an older version are listed by an id alone.
     """
     found = lines(session.client, _queues(session.client, queue))
     if as_json:
@@ -58,11 +58,11 @@ def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def evict(session: Session, consumer: str, queue: str | None, force: bool, as_json: bool) -> None:
-    """Give back at once what a dead consumer holds.
+    """Release at once the messages of a dead consumer.
 
     CONSUMER is its name or its id, as `shardq consumers list` shows. The deliveries count, as at the end of a lease.
     One that was seen within 16 seconds, or whose leases are younger than half of its visibility timeout, may be at
-    work: it keeps what it holds, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
+    work. It keeps its messages, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
     queue knows the consumer.
     """
     given = evict_from(session.client, _queues(session.client, queue), consumer, force=force)
@@ -73,7 +73,7 @@ def evict(session: Session, consumer: str, queue: str | None, force: bool, as_js
 
 
 def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
-    """The consumers of all these queues, each once."""
+    """List the consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
     for queue, states in look_at_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
         for state in states:
@@ -85,9 +85,10 @@ def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
 
 
 def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
-    """Give back what a consumer holds of all these queues; returns how many messages.
+    """Release the messages of a consumer in all these queues; returns how many.
 
-    Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the others.
+    Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the
+    others.
     """
     given, refusals, unknown = 0, list[ConsumerAlive](), list[ShardqError]()
     for queue in queues:
@@ -109,7 +110,7 @@ def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: b
 
 
 def _queues(client: Client, queue: str | None) -> Sequence[str]:
-    """The queue, or all that are worked on."""
+    """Return the queue, or all that are worked on."""
     if queue is not None:
         return (client.queue(queue).name,)
     return worked_queues(client)

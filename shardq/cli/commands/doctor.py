@@ -26,7 +26,7 @@ from shardq.settings import QueueSettings
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 
 CLOCK_TOLERANCE_SECONDS = 1.0
-LATE_LEASES = 10  # a message that has been due for longer than so many visibility timeouts
+LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_AHEAD = 10_000  # messages that are looked at
@@ -70,7 +70,7 @@ def doctor(
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """What was found, in one line."""
+    """Summarize the checks in one line."""
     wrong = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.warning for check in checks)
     found = f"{wrong} of {many(len(checks), 'check')} not in order" if wrong else many(len(checks), "check")
@@ -104,7 +104,7 @@ class Check(msgspec.Struct, frozen=True):
 def examine(
     client: Client, queue: str | None, late_after: float | None = None
 ) -> tuple[list[Check], ShardqError | None]:
-    """All checks, for one queue or for all queues, and the error that ended them when the store is not in order.
+    """Make all checks, for one queue or for all; return also the error that ended them when the store is not in order.
 
     Messages are late that are due for more than ``late_after`` seconds; None: five minutes, or ten visibility timeouts
     of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
@@ -149,14 +149,14 @@ class _DeadLetterQueues:
 
 
 def check_store(client: Client) -> Iterator[Check]:
-    """The checks that the store makes itself."""
+    """Yield the checks that the store makes itself."""
     for finding in client.diagnose():
         remedy = "" if finding.ok and not (finding.warning or finding.note) else finding.remedy
         yield Check("store", finding.name, finding.ok, finding.value, remedy, finding.warning, finding.note)
 
 
 def check_clock(client: Client) -> Iterator[Check]:
-    """The difference between the store's clock and the clock of this machine."""
+    """Check the difference between the store's clock and the clock of this machine."""
     offset = client.now().timestamp() - time.time()
     ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
     yield Check(
@@ -167,7 +167,7 @@ def check_clock(client: Client) -> Iterator[Check]:
 def check_queue(
     client: Client, queue: Queue, dead_letter_queues: Container[str], late_after: float | None = None
 ) -> Iterator[Check]:
-    """The settings and the counts of a queue. Dead letters and free permits may wait for as long as they like."""
+    """Check the settings and the counts of a queue. Dead letters and free permits may wait for any time."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
@@ -206,7 +206,7 @@ def _age(
 
 
 def _sent_ahead(queue: Queue) -> Check:
-    """Messages from a time that has not come: they are delivered then, however they were sent."""
+    """Check for messages from a time that has not come: they are delivered then, however they were sent."""
     found, latest = sent_ahead(queue, MOST_AHEAD)
     if not found:
         return Check(queue.name, "sent ahead", True, "none")

@@ -46,7 +46,7 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
 
 
 def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
-    """The queues, with their counts if ``counts`` is set."""
+    """Return the queues, with their counts if ``counts`` is set."""
     if not may_begin_a_name(prefix):
         return []
     names = listed(Retry(session.retry_seconds)(session.store.list_queues, prefix), prefix)

@@ -34,7 +34,7 @@ _argument = click.argument("pipeline", metavar="MODULE:PIPELINE")
 
 
 def _loaded(name: str) -> Pipeline:
-    """The pipeline; also from the current folder."""
+    """Load the pipeline; also from the current folder."""
     sys.path.insert(0, str(Path.cwd()))
     return pipeline_named(name)
 
@@ -84,7 +84,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
 
 
 def _by_link(report: PoolReport) -> list[str]:
-    """A line for each link."""
+    """Make a line for each link."""
     links = report.total.links if isinstance(report.total, PipelineReport) else {}
     return [f"{source}: {_facts(link)}" for source, link in links.items()]
 

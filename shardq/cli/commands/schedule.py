@@ -32,7 +32,7 @@ _id = click.argument("id", metavar="ID")
 
 
 def _options(command: _F) -> _F:
-    """The options of a schedule."""
+    """Add the options of a schedule."""
     for option in reversed(
         (
             click.option("--cron", help="A cron expression, or @daily and the like."),
@@ -111,7 +111,7 @@ def pause(session: Session, /, id: str) -> None:  # noqa: A002
 @_id
 @click.pass_obj
 def resume(session: Session, /, id: str) -> None:  # noqa: A002
-    """Go on with the next occurrence."""
+    """Continue with the next occurrence."""
     session.client.schedules.resume(id)
     note(f"schedule {id} goes on")
 

@@ -96,10 +96,10 @@ def list_topics(session: Session, as_json: bool) -> None:
 @click.option("--once", is_flag=True, help="Relay what waits now, and end.")
 @click.pass_obj
 def relay(session: Session, topic: str, once: bool) -> None:
-    """Copy what is published to the subscriptions, until Ctrl-C or SIGTERM.
+    """Copy published messages to the subscriptions, until Ctrl-C or SIGTERM.
 
-    Consumers of subscriptions and publishers do so by themselves. It is for a machine that is to do nothing else. It
-    ends within five seconds, after what it is at; a second Ctrl-C or SIGTERM ends it at once.
+    Consumers of subscriptions and publishers do so automatically. It is for a machine that does nothing else. It ends
+    within five seconds, after what it is at; a second Ctrl-C or SIGTERM ends it at once.
     """
     opened, stop = session.client.topic(topic), Stop()
     with stop_signals(stop.ask):
@@ -165,7 +165,7 @@ def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
 
 
 def row_of(state: SubscriptionState) -> tuple[str, ...]:
-    """A subscription in a line. Waiting are those that are ready or delayed."""
+    """Show a subscription in a line. Waiting are those that are ready or delayed."""
     missed = f"{in_words(state.missed)} missed" if state.missed else ""
     history = "is being copied" if state.filling else missed
     waiting, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"

@@ -32,7 +32,7 @@ __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "
 def delete(session: Session, queue: str, yes: bool) -> None:
     """Delete a queue and everything in it.
 
-    Its history and its schedules are deleted too. Its dead-letter queue is a queue of its own and stays.
+    Its history and its schedules are deleted too. Its dead-letter queue is a separate queue and stays.
     """
     counts = session.queue(queue).counts()
     waiting = many(counts.ready + counts.delayed + counts.in_flight, "message")
@@ -129,7 +129,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] = ()) -> Swept:
-    """Sweep queues one after the other, whatever becomes of each. Errors are told on stderr as they happen.
+    """Sweep queues one after the other, also after failures. Errors are printed on stderr as they happen.
 
     A queue that is gone is an error only if it was ``named``: others were found in a list. No more queues are tried
     once the store does not answer a ping either.
@@ -152,7 +152,10 @@ def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] =
 
 
 def _beginning_with(session: Session, prefixes: Sequence[str]) -> Iterator[str]:
-    """The queues that are worked on and begin with one of these; of shardq's own ones all, if a prefix is of those."""
+    """Yield the queues that are worked on and begin with one of these.
+
+    Of shardq's own ones all, if a prefix is of those.
+    """
     worked = worked_queues(session.client) if prefixes else []
     if prefixes and not worked:
         session.check_file()
@@ -217,7 +220,7 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
 
 
 def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
-    """The error for a queue without dead letters of its own, which may be a dead-letter queue."""
+    """Make the error for a queue without dead letters, which may be a dead-letter queue."""
     origin = queue.removesuffix(dead.removeprefix(queue))
     remedy = "give the queue that the dead letters came from"
     if origin != queue and session.client.exists(origin):

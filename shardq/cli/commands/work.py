@@ -164,8 +164,8 @@ def work(
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
 
-    A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
-    number of its deliveries, this one included, in SHARDQ_DELIVERIES.
+    A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
+    SHARDQ_DELIVERIES is the number of its deliveries, this one included.
 
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
@@ -205,7 +205,7 @@ def work(
 
 
 def run_pool(pool: WorkerPool) -> PoolReport:
-    """Run a pool. If it ends with an error, what it had done is told first, if that is anything."""
+    """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
     try:
         return pool.run()
     except ShardqError:
@@ -215,7 +215,7 @@ def run_pool(pool: WorkerPool) -> PoolReport:
 
 
 def _url_of(session: Session, tasks: str) -> str:
-    """The store to which the tasks are sent: that of their app, unless one is given on the command line."""
+    """Return the store to which the tasks are sent: that of their app, unless one is given on the command line."""
     own = None if session.given else tasks_named(tasks).url
     return session.url if own is None else own
 
@@ -228,7 +228,7 @@ def _check_queues(queues: Sequence[str], threads: int | None) -> None:
 
 
 def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
-    """The options without those that tasks have no use for."""
+    """Return the options without those that tasks have no use for."""
     for name in ("by_batch", "on_error", "prefetch", "codec"):
         given = options.pop(name)
         if given != getattr(USUAL, name) and given is not USUAL.body_codec:
@@ -237,7 +237,7 @@ def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
-    """The handler of each queue: its own, or the one that was given without a queue."""
+    """Return the handler of each queue: its own, or the one that was given without a queue."""
     own = [_split(handler) for handler in handlers if "=" in handler]
     usual = [handler for handler in handlers if "=" not in handler]
     if len(usual) > 1 or len(dict(own)) < len(own):
@@ -246,7 +246,7 @@ def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
 
 
 def summary(report: PoolReport) -> str:
-    """The work of a pool, in one line."""
+    """Summarize the work of a pool in one line."""
     total = report.total
     parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
     facts = {
@@ -324,7 +324,7 @@ def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
 
 
 def progress_line(queue: str, report: PoolReport, rate: float) -> str:
-    """The progress of the workers, in one line."""
+    """Write the progress of the workers in one line."""
     total = report.total
     line = (
         f"{queue}: {many(report.processes, 'process')}, {total.worked:,} worked, {rate:,.0f}/s, "
