@@ -62,11 +62,10 @@ class _Measured(msgspec.Struct, frozen=True):
 class ServerClock:
     """Microseconds since 1970 by the servers' clock, carried on by this machine's uptime.
 
-    ``measure`` is given what was known, None at first. It asks one or several nodes by how many microseconds
-    their clocks are ahead of this machine's uptime. They are asked anew every 30 seconds; while one thread
-    asks, the others go by what is known. A node that tells another time than the others is left out. This
-    machine's time of day does not matter, but when it and the uptime go apart, the machine may have stood
-    still: then the servers are asked before anything is answered.
+    ``measure`` is given what was known, None at first. It asks one or several nodes by how many microseconds their
+    clocks are ahead of this machine's uptime. They are asked anew every 30 seconds; while one thread asks, the others
+    go by what is known. A node that tells another time than the others is left out. This machine's time of day does
+    not matter. But when it and the uptime differ, the machine may have stood still: then the servers are asked first.
     """
 
     def __init__(self, measure: Callable[[int | None], Sequence[int]]) -> None:
@@ -90,7 +89,7 @@ class ServerClock:
         return measured
 
     def _ask_again(self, known: _Measured) -> _Measured:
-        """Ask; without an answer the clock goes by what is known, and asks again a little later."""
+        """Ask; without an answer the clock uses its last measurement, and asks again a little later."""
         self._measured = msgspec.structs.replace(known, until=uptime() + _RETRY)
         try:
             return self._ask(known)

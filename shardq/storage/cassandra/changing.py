@@ -66,7 +66,7 @@ _PAUSES = tuple(min(0.05, 0.001 * 2**attempt) for attempt in range(24))  # secon
 
 
 def bundle_key(bundle_id: bytes) -> Key:
-    """Where a bundle is stored."""
+    """Return the key under which a bundle is stored."""
     return Key(BUNDLE_KIND, 0, 0, bundle_id, 0)
 
 
@@ -170,7 +170,7 @@ class Change:
         self._others.append((_MARK_TAKEN, (os.urandom(8), self._shard, *CONTROL_KEY)))
 
     def store_finished(self, bundle_id: bytes, head: Head, tally: Tally, data: bytes) -> None:
-        """Give an inline bundle a row of its own, with what is finished of it."""
+        """Give an inline bundle a separate row, with what is finished of it."""
         values = (self._shard, *bundle_key(bundle_id), encode(head), encode(tally), data)
         self._others.append((_INSERT_TALLIED, values))
 
@@ -250,7 +250,7 @@ class Change:
 
 
 def _may_be_stored_twice(ready: Ready) -> bool:
-    """Tell whether an inline message has a key: who sends the key again may have stored it with a bundle of its own."""
+    """Return whether an inline message has a key: a repeated send may have stored it in a separate bundle."""
     keys = decode_keys(ready.data) if ready.data is not None else None
     return keys is not None and not (keys.dedupe_keys is None and keys.move_key is None)
 

@@ -1,4 +1,4 @@
-"""The consumers of a queue, under its name in the tables. Their rows end by themselves when they are long gone."""
+"""The consumers of a queue, under its name in the tables. Their rows expire automatically when they are long gone."""
 
 from __future__ import annotations
 

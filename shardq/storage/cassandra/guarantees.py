@@ -1,4 +1,4 @@
-"""What a guarantee rests on: levels of consistency of the URL, and settings of the nodes."""
+"""The ground of guarantees: levels of consistency of the URL, and settings of the nodes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def copies(session: Session) -> dict[str, int]:
 
 
 def check_settings(nodes: Sequence[_Node], grace: Mapping[str, int]) -> Iterator[Finding]:
-    """What the nodes' settings mean for messages; ``grace`` is the gc_grace_seconds of each table."""
+    """Report on the effect of the nodes' settings on messages; ``grace`` is the gc_grace_seconds of each table."""
     if not any(nodes):
         told = "not checked: this needs GRANT SELECT ON KEYSPACE system_views"
         yield Finding("settings", ok=True, value=told)

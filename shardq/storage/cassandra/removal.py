@@ -1,4 +1,4 @@
-"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history that is over."""
+"""Removing messages whatever their state: one, a shard's, a queue's; and expired history."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 
 
 def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord | None = None) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
+    """Remove the queue with all that it holds; continues where a crashed attempt stopped. False when there is none."""
     incarnation = queues.condemn(session, queue, seen)
     if incarnation is None:
         return False
@@ -107,7 +107,7 @@ def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[]
 
 
 def erase(session: Session, partition: str, now: int) -> None:
-    """Delete all of a shard whose incarnation is over, whatever is in it, without a read.
+    """Delete all of a shard whose incarnation has ended, without a read.
 
     The delete is dated an hour ahead, so it also deletes what clients write there that have not noticed yet.
     """
@@ -157,7 +157,7 @@ def _give_up(change: Change, row: WideRow, old: Sequence[HistoryRow]) -> None:
 
 
 def around(kept: Kept, position: int) -> list[Kept]:
-    """What stays of messages that are kept when one is removed."""
+    """Return the rest of kept messages when one is removed."""
     parts = ((kept.first, position), (position + 1, kept.end))
     return [
         Kept(kept.processed_at, first, end - first, kept.deliveries) for first, end in parts if first < end
@@ -165,10 +165,10 @@ def around(kept: Kept, position: int) -> list[Kept]:
 
 
 def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) -> int:
-    """Remove what was sent until a moment and waits or is held, some hundred rows at a time; returns how many messages.
+    """Remove messages that were sent until a moment and wait or are held, some hundred rows at a time.
 
-    What is sent later stays, so it ends although producers are at work. It goes on from where it has deleted, and so do
-    the low watermarks, so that nobody reads its tombstones again.
+    Returns how many. Messages that are sent later stay, so it ends although producers are at work. It continues from
+    where it has deleted, and so do the low watermarks, so that its tombstones are not read again.
     """
     purging = _Purge(session, shard, until, now)
     with session.turn(str(shard)), after_a_write(lambda: purging.messages):

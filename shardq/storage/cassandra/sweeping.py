@@ -22,7 +22,7 @@ def sweep(
 ) -> int:
     """Give up history, up to 200 slices of each shard, and finish drops; returns how much.
 
-    It looks at every shard that may hold anything, listed or not. Keys and consumers end by themselves. Drops that
+    It reads every shard that may hold anything, listed or not. Keys and consumers expire automatically. Drops that
     stopped half way are finished, of any queue, as nobody may come back to its name.
     """
     incarnation, given_up = queues.current(session, request.queue), 0

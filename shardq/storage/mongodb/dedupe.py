@@ -1,6 +1,6 @@
 """Dedupe keys: which message a key stands for, for a time. The server deletes them after that.
 
-Unique keys stand in the same collection, without a moment after which the server would delete them.
+Unique keys are stored in the same collection, without a moment after which the server would delete them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> No
 
 
 def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Change the keys that stand as the caller saw them, and look at them, unless all were found and changed."""
+    """Change the keys that are as the caller saw them, and read them, unless all were found and changed."""
     wanted = [_change(queue, each) for each in changes if each.before != each.after]
     if _write(session, wanted) == len(changes):
         return tuple(each.after for each in changes)
@@ -117,12 +117,12 @@ def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tupl
 
 
 def _finds_nothing(change: KeyChange, standing: str | None) -> bool:
-    """True where nothing stands, and the change has not removed it."""
+    """Return whether no value is stored, and the change has not removed it."""
     return standing is None and (change.before is None or change.after is not None)
 
 
 def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
-    """The write that is not done where something else stands: a key that is taken cannot be inserted."""
+    """Make the write, which is not done where another value is stored: a key that is taken cannot be inserted."""
     identity = _id(queue, UNIQUE_PREFIX + change.key)
     if change.after is None:
         return DeleteOne({"_id": identity, MESSAGE: change.before})
@@ -147,7 +147,7 @@ def _list(session: Session, queue: str, after: str, limit: int) -> tuple[KeyEntr
 
 
 def expire(session: Session, queue: str, now: int, limit: int) -> int:
-    """Remove up to ``limit`` keys whose window is over; returns how many."""
+    """Remove up to ``limit`` keys whose window has ended; returns how many."""
     with session.translated(writing=True):
         keys = session.collection(KEYS)
         over = [

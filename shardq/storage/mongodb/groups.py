@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Groups:
-    """What one transaction reads of the groups of a shard, and is to write when it has decided."""
+    """The reads of one transaction about the groups of a shard, and its writes when it has decided."""
 
     def __init__(self, rows: GroupRows, uuid: Binary | None) -> None:
         self.rows = rows
@@ -79,7 +79,7 @@ class Groups:
             yield row
 
     def first(self, groups: Iterable[str], limit: int) -> dict[str, list[Row]]:
-        """Return so many of the first bundles of each group that are stored, by their places."""
+        """Return the first ``limit`` stored bundles of each group, by their places."""
         found: dict[str, list[Row]] = {group: [] for group in groups}
         if found:
             for row in self.rows.first_of_groups([document_of(group) for group in found], limit):
@@ -137,7 +137,7 @@ class Groups:
         return True
 
     def tell(self, client: Client) -> None:
-        """When it is stored: say so where something is due late, and end waits where something goes on."""
+        """Announce late messages, and end waits for groups that continue, when it is stored."""
         client.cursors.due_again(self.rows.shard, self.moments)
         if self.let_go:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
@@ -252,5 +252,5 @@ def _transacted(
 
 
 def document_of(group: str) -> bytes:
-    """The id of the document of a group."""
+    """Return the id of the document of a group."""
     return _DOCUMENT + group.encode()

@@ -1,4 +1,4 @@
-"""What of a URL and of a server weakens a guarantee: it is refused, or told by the diagnosis."""
+"""The parts of a URL and of a server that weaken a guarantee: they are refused, or reported by the diagnosis."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check_write_concern(concern: Mapping[str, Any]) -> None:
 
 
 def findings(concern: Document, hello: Document, reads: str, status: dict[str, Any]) -> Iterator[Finding]:
-    """Say who confirms a write, who answers a read, what the server cannot do and where it keeps what it has.
+    """Report who confirms a write, who answers a read, the limits of the server and where it keeps its data.
 
-    ``reads`` is the read preference of the URL, ``status`` what the server tells of itself; empty when this user
-    may not ask.
+    ``reads`` is the read preference of the URL, ``status`` the server's report on itself; empty when this user may not
+    ask.
     """
     majority = (len(hello.get("hosts", ())) or 1) // 2 + 1
     confirmed = concern["w"]

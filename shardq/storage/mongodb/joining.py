@@ -2,11 +2,11 @@
 
 The server ends a transaction at the first error, so nothing of a request that fails is left, nor of those before it.
 
-Nothing that describes collections can be changed while a transaction has written to them. So a collection that there is
-not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is listed
-afterwards, outside. Whoever forgets the shard later changes the validator, which waits for the end of the transaction;
-who has marked it before finds the mark gone. So what is committed is listed, whoever dies. Nor is an index made of one
-that the transaction has used, before it ends.
+Nothing that describes collections can be changed while a transaction has written to them. So a collection that there
+is not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is
+listed afterwards, outside. A client that forgets the shard later changes the validator, which waits for the end of the
+transaction. One that has marked it before finds the mark gone. So committed messages are listed, whichever client
+dies. Nor is an index made of one that the transaction has used, before it ends.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Collections(Open):
 
 
 class _JoinedClient(Client):
-    """What the store's client has, with a session that is part of the transaction."""
+    """The objects of the store's client, with a session that is part of the transaction."""
 
     collections: _Collections
 
@@ -91,9 +91,9 @@ class _JoinedClient(Client):
 
 
 class JoinedStore(WrappedStore):
-    """A MongoDB store whose changes are part of a transaction. Looks show what is committed.
+    """A MongoDB store whose changes are part of a transaction. Reads show committed messages.
 
-    What needs a transaction or a collection of its own is refused before anything is stored.
+    A request that needs another transaction or collection is refused before anything is stored.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class JoinedStore(WrappedStore):
         return self._settle("extend", settling.extend, request)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         return self._settle("release", settling.release, request)
 
     def forward(self, request: Forward) -> Fenced:
@@ -225,7 +225,7 @@ class JoinedStore(WrappedStore):
             ) from error
 
     def _tell(self, shard: Shard, due: int) -> None:
-        """When it is committed, say so: a hint, as consumers look by themselves now and then."""
+        """Announce changes after the commit: a hint, as consumers also read now and then."""
         self._touched[shard] = min(due, self._touched.get(shard, due))
         self._begin_to_tell()
 

@@ -106,8 +106,8 @@ def find_many(
 ) -> tuple[StoredSlice | None, ...]:
     """Return the slices that hold these messages, in the history too, or None.
 
-    What is not found is looked for again on a primary that was surely one when it answered: a key that is free rests on
-    that, and a message which a deposed primary does not have yet is stored.
+    Messages that are not found are looked for again on a primary that was surely one when it answered. A key that is
+    free depends on that, and a message which a deposed primary does not have yet is stored.
     """
     read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
     found = {each: _piece_at(read.get(each[0]), each[1], now) for each in messages}
@@ -125,9 +125,9 @@ def _piece_at(row: Row | None, position: int, now: int) -> StoredSlice | None:
 
 
 def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles.
+    """Count messages by state, out of the index but for bundles that are cut.
 
-    For ``sizes`` the server reads each bundle that waits.
+    The cost grows with the number of bundles. For ``sizes`` the server reads each bundle that waits.
     """
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
@@ -168,7 +168,7 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
 
 
 def _bytes(rows: ShardRows, now: int) -> int:
-    """The bytes of what is ready or delayed, as the server measures them."""
+    """Add up the bytes of ready and delayed messages, as the server measures them."""
     length = {"$binarySize": f"${DATA}"}
     over: Document = {"$or": [{DUE: {"$lte": now}}, {DUE: {"$gte": BEHIND, "$lte": BEHIND + now}}]}
     free: Document = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}} | over]}
@@ -182,7 +182,7 @@ def _bytes(rows: ShardRows, now: int) -> int:
 
 
 def _own_due(rows: ShardRows) -> object:
-    """The due time of a bundle; in a shard of groups its own, whatever is before it."""
+    """Return the due time of a bundle; in a shard of groups its own, whatever is before it."""
     due = f"${DUE}"
     if not rows.shard.is_grouped:
         return due
@@ -220,7 +220,7 @@ def _waiting(rows: ShardRows, request: Peek, after: Place, now: int) -> Iterator
 
 
 def _place(row: Row, piece: Slice) -> Place:
-    """The place of a slice; of one in a group, by that of its bundle in the claim index."""
+    """Return the place of a slice; of one in a group, by that of its bundle in the claim index."""
     return (row.priority, row.due, row.id, piece.first) if row.group else row.place(piece)
 
 

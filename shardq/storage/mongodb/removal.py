@@ -49,7 +49,7 @@ def remove(client: Client, shard: Shard, bundle_id: bytes, position: int) -> boo
 
 
 def purge(client: Client, shard: Shard) -> int:
-    """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were.
+    """Remove pending messages and held ones, a thousand bundles at a time; returns how many messages they were.
 
     Raises OutcomeUnknown when it fails after some of them.
     """
@@ -81,7 +81,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 
 
 def drop(session: Session, queue: str, seen: QueueRecord | None = None) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
+    """Remove the queue with all that it holds; continues where a crashed attempt stopped. False when there is none.
 
     Nor is there one when its record is not the one that was ``seen``.
     """

@@ -77,7 +77,7 @@ class MongoStore(KeyMethods):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do; a forward across shards and groups need the transactions of a replica set."""
+        """The abilities of this store; a forward across shards and groups need the transactions of a replica set."""
         return Capabilities(
             forward_across_shards=self.session.has_transactions,
             max_message_bytes=15 << 20,
@@ -115,7 +115,7 @@ class MongoStore(KeyMethods):
         schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the servers and the schema."""
+        """Return facts about the servers and the schema."""
         return diagnosis.diagnose(self.session)
 
     def create_queue(self, record: QueueRecord) -> bool:
@@ -147,7 +147,7 @@ class MongoStore(KeyMethods):
     # -- shards --------------------------------------------------------------------------------------------
 
     def create_shards(self, shards: Sequence[Shard]) -> None:
-        """Note that the shards may come to be. Their collections are made when they are first written."""
+        """Note that the shards may be written. Their collections are made when they are first written."""
         room = self.client.collections.room
         for queue in {shard.queue for shard in shards}:
             name = self.incarnations.require(queue)
@@ -201,7 +201,7 @@ class MongoStore(KeyMethods):
         return self._asked(request, partial(settling.extend, self.client), finds_nothing(request))
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         fenced = self._asked(request, partial(settling.release, self.client), finds_nothing(request))
         self.signals.announce(request.shard.queue)
         return fenced
@@ -225,7 +225,7 @@ class MongoStore(KeyMethods):
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._within(
             request.shard,
             lambda place: peeking.peek(ShardRows(self.session, place), request, self.now()),
@@ -253,7 +253,10 @@ class MongoStore(KeyMethods):
         return self._within(shard, lambda place: removal.purge(self.client, place), not_)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of bundles, whose bodies the server reads for ``sizes``."""
+        """Count messages by state.
+
+        The cost grows with the number of bundles, whose bodies the server reads for ``sizes``.
+        """
         return self._within(
             shard,
             lambda place: peeking.count(ShardRows(self.session, place), self.now(), sizes=sizes),
@@ -261,9 +264,9 @@ class MongoStore(KeyMethods):
         )
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many.
+        """Remove expired history, keys and consumers, up to 1,000 of each kind; returns how many.
 
-        What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
+        Leftovers of the queue's earlier incarnations are removed, whether the queue exists or not.
         """
         return sweeping.sweep(self.client, self.incarnations, request)
 
@@ -278,11 +281,11 @@ class MongoStore(KeyMethods):
         consumers.deregister(self.session, self.incarnations.of(queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         return consumers.seen(self.session, self.incarnations.of(queue), self.now())
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended or released: here at once, by other processes within milliseconds."""
+        """Listen to appends and releases: here at once, by other processes within milliseconds."""
         return self.signals.listen(wake)
 
     def _place(self, shard: Shard) -> Shard:

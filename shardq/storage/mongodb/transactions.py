@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
-_COMMITS = 3  # beside those that the driver repeats by itself
+_COMMITS = 3  # beside those that the driver repeats automatically
 
 BRIEF = (0.005, 0.01)
 """Seconds between attempts: for who can do something else meanwhile."""
 
 PATIENT = (*(0.002 * attempt for attempt in range(1, 40)), *[0.5] * 40)
-"""Ten seconds together: a transaction of a client that crashed may stand in the way, as of every other write."""
+"""Ten seconds together: a transaction of a client that crashed may delay it, as every other write."""
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def _once(session: Session, transaction: ClientSession, do: Callable[[ClientSess
 def commit(session: Session, transaction: ClientSession) -> None:
     """Commit, and again while the outcome is unknown: a repeated commit changes nothing more.
 
-    Whatever a later attempt meets, it stays unknown, unless the servers say that there is no such transaction.
+    It stays unknown after later attempts, unless the servers report that there is no such transaction.
     """
     unknown = False
     for left in reversed(range(_COMMITS)):

@@ -69,7 +69,7 @@ class RedisLine:
                     subscription.ping()
 
     def diagnose(self) -> Finding:
-        """Whether the server answers."""
+        """Report whether the server answers."""
         try:
             self._redis().ping()
         except _ERRORS as error:
@@ -102,9 +102,9 @@ def _names(message: dict[str, Any] | None) -> Collection[str]:
 
 
 def open_redis(url: str) -> OpenLine:
-    """The line through the server that the URL names; raises InvalidSetting.
+    """Open the line through the server that the URL names; raises InvalidSetting.
 
-    Errors do not repeat the URL, nor what the driver says of it: both may hold the password.
+    Errors do not repeat the URL, nor the driver's text about it: both may hold the password.
     """
     parts = read_url(url, "Redis URL of the option signals")
     host = urlsplit(f"//{parts.hosts}").hostname or ""
@@ -123,6 +123,6 @@ def open_redis(url: str) -> OpenLine:
 
 
 def _pool(url: str) -> ConnectionPool:
-    """Connections whose commands are tried once and not for long: what fails is repeated above."""
+    """Make connections whose commands are tried once and not for long: failures are repeated above."""
     once = Retry(NoBackoff(), 0)
     return ConnectionPool.from_url(url, socket_connect_timeout=_SECONDS, socket_timeout=_SECONDS, retry=once)

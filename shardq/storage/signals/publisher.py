@@ -1,4 +1,4 @@
-"""Telling other processes in which queues something became deliverable."""
+"""Notifying other processes of the queues in which messages became deliverable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is and where, without a login, for the log."""
+        """The line's name and place, without a login, for the log."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Line(Protocol):
         ...
 
     def listen(self) -> Generator[Collection[str]]:
-        """What is told from now on.
+        """Yield the names of queues from now on.
 
         The first item comes when the line stands, and one every few seconds, of no names if there are none. The end
         comes, without an error, when the line is broken.
@@ -47,10 +47,10 @@ class Line(Protocol):
 
 
 class OpenLine(Line, Protocol):
-    """A line that a URL names, with connections of its own."""
+    """A line that a URL names, with its own connections."""
 
     def diagnose(self) -> Finding:
-        """Whether the line stands, for ``shardq doctor``."""
+        """Report whether the line stands, for ``shardq doctor``."""
         ...
 
     def close(self) -> None:
@@ -62,8 +62,8 @@ class Publisher:
     """Passes the names of queues on to other processes.
 
     The first name after a pause is passed on at once. Names that follow within four milliseconds are merged, and a
-    thread passes them on; on a line that may block, the thread passes on every name. Closing the publisher, or the end
-    of the program, passes on what is left. What could not be told is told again, with growing pauses.
+    thread passes them on. On a line that may block, the thread passes on every name. Closing the publisher, or the end
+    of the program, passes on what is left. Names that could not be passed on are repeated, with growing pauses.
     """
 
     def __init__(self, line: Line) -> None:

@@ -38,7 +38,7 @@ class Signals:
         return _Listener(self._own.get(), wake)
 
     def watches(self) -> bool:
-        """True while what other clients announce is heard; begins to listen if need be."""
+        """Return whether announcements of other clients are heard; begins to listen if need be."""
         return self._own.get().watch().stands
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Signals:
 
 
 class _Own:
-    """What a process has for itself."""
+    """The objects of one process."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

@@ -44,10 +44,11 @@ DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key 
 """The data of a slice's bundle."""
 
 BEHIND = 1 << 61
-"""What a due time has more while others of the group are before the slice: it lies beyond all moments then."""
+"""The part of a due time that is added while others of the group are before the slice: it lies beyond all moments
+then."""
 
 STILL_BEHIND = f"iif(due >= {BEHIND}, {BEHIND}, 0)"
-"""What is added to a slice's new due time, so that it stays where it is in its group."""
+"""The part that is added to a slice's new due time, so that it stays where it is in its group."""
 
 BLOCKS = f"(token IS NOT NULL AND due % {BEHIND} > {BLOCKED_AFTER})"
 """Whether a slice blocks its group."""
@@ -97,7 +98,7 @@ _INSERT_GROUPED = f"""
     ) AS last
     WHERE {_IS_NEW}
 """
-# A bundle is over with its last slice. If it was cut, others than the chosen ones are looked for.
+# A bundle ends with its last slice. If it was cut, others than the chosen ones are looked for.
 _OVER = """
     FROM slice AS going WHERE {0} AND (
         count = sent_count OR NOT EXISTS (
@@ -208,8 +209,8 @@ def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:
 def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
     """Return data that is stored beside the slices.
 
-    Not by a query: that puts it together in memory of SQLite's first, which for a full bundle the system had to provide
-    anew each time. On an application's connection it is a query, as in `_insert_data`.
+    Not by a query: that puts it together in memory of SQLite's first. For a full bundle the system had to provide that
+    memory anew each time. On an application's connection it is a query, as in `_insert_data`.
     """
     if not isinstance(sql, BlobConnection):
         data: bytes = sql.execute(_READ_DATA, (data_key,)).fetchone()[0]
@@ -219,7 +220,7 @@ def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
 
 
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> None:
-    """Delete slices of the queue that exist, and remember the bundles that are over."""
+    """Delete slices of the queue that exist, and remember the bundles that have ended."""
     if len(slice_keys) == 1:
         over = _delete_one(sql, queue, now, _KEYED, slice_keys)
     else:
@@ -281,9 +282,9 @@ def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:
 
 
 def _enter_period(sql: sqlite3.Connection, now: int, added: int) -> None:
-    """Note that so many bundles are remembered in this period.
+    """Note that this number of bundles is remembered in this period.
 
-    More are forgotten than added, which bounds them even where nobody sweeps.
+    More are forgotten than added, which bounds them even without sweeps.
     """
     oldest, newest = sql.execute(_PERIODS).fetchone()
     if newest != now // _PERIOD:

@@ -57,7 +57,7 @@ _REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a claim takes, in the order of delivery; the data of long bundles is still to be read."""
+    """The slices that a claim takes, in the order of delivery; the data of long bundles is still to be read."""
 
     shard_key: int | None
     rows: tuple[Row, ...]
@@ -72,14 +72,14 @@ class Taken(msgspec.Struct, frozen=True):
         return None not in map(_OWN_DATA, self.rows)
 
     def whole(self) -> list[int]:
-        """The slices of which nothing stays behind."""
+        """Return the slices of which nothing stays behind."""
         keys = list(map(_KEY, self.rows))
         return keys[:-1] if self.left else keys
 
     def claimed(
         self, lease: int, data: Mapping[int, bytes | None] = _NO_DATA, *, finished: bool = False
     ) -> Claimed:
-        """The answer; slices whose data is missing were purged since, and are left out."""
+        """Make the answer; slices whose data is missing were purged since, and are left out."""
         slices = [
             ClaimedSlice(
                 Bundle(id_, priority, due, at, sent, body, expires_at, group),
@@ -134,7 +134,7 @@ def _find(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
             if wanted <= 0:
                 break
         cursor.close()
-    if wanted < 0:  # so many of the last one stay
+    if wanted < 0:  # this number of the last one stay
         key, first, count, *rest = rows[-1]
         rows[-1] = (key, first, count + wanted, *rest)
     return Taken(shard_key, tuple(rows), now, max(-wanted, 0), tuple(stripped))
@@ -147,10 +147,10 @@ def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
 
 
 class Answers:
-    """What the claims of this process finished, for those that are repeated because they were not answered.
+    """The messages that the claims of this process finished, for repeated claims that were not answered.
 
     The only answer that SQLite can fail to give is that of a commit. While one is missing no other claim finishes
-    anything, as it would write over the mark that tells what became of it. The last few other answers are kept too.
+    anything, as it would write over the mark that shows its result. The last few other answers are kept too.
     """
 
     def __init__(self) -> None:
@@ -166,11 +166,11 @@ class Answers:
         return answer if answer is not None and answer.lease_until > now else None
 
     def begin(self, token: bytes, answer: Claimed) -> None:
-        """The commit is about to be made."""
+        """Note that the commit is about to be made."""
         self.doubtful = (token, answer)
 
     def end(self, token: bytes, *, stored: bool) -> None:
-        """It is known whether the claim's commit was made, if it finished anything."""
+        """Note whether the claim's commit was made, if it finished anything."""
         if self.doubtful is None or self.doubtful[0] != token:
             return
         answer, self.doubtful = self.doubtful[1], None
@@ -230,5 +230,5 @@ def _data(sql: sqlite3.Connection, slice_key: int) -> bytes | None:
 
 
 def expire(sql: sqlite3.Connection, now: int) -> int:
-    """Forget the marks of claims whose lease is over; returns how many."""
+    """Forget the marks of claims whose lease has expired; returns how many."""
     return sql.execute(_EXPIRE, (now,)).rowcount

@@ -28,8 +28,8 @@ FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# secure_delete: some builds overwrite what is deleted with zeros, which would write every acked body twice.
-# fullfsync: on macOS a plain fsync leaves what was written in the cache of the disk; elsewhere it changes nothing.
+# secure_delete: some builds overwrite deleted data with zeros, which would write every acked body twice. fullfsync: on
+# macOS a plain fsync leaves written data in the cache of the disk; elsewhere it changes nothing.
 _SETTINGS = (
     "PRAGMA cache_size = -16384",
     "PRAGMA secure_delete = OFF",
@@ -142,7 +142,7 @@ class Connection:
 
 
 class _Loan:
-    """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
+    """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
 
     epoch = -1
     connection: Connection | None = None
@@ -213,7 +213,7 @@ class Pool:
         return True
 
     def _wait_for(self, loan: _Loan) -> None:
-        """Wait until another thread gives back what it has."""
+        """Wait until another thread returns its connections."""
         if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
             raise StoreUnavailable(
                 f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"

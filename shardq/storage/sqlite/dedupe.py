@@ -1,4 +1,4 @@
-"""Dedupe keys: which message a key stands for, for a time. Unique keys stand in the same table, and for ever."""
+"""Dedupe keys: which message a key stands for, for a time. Unique keys are stored in the same table, and for ever."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KeyMethods:
         self.session.write(lambda sql, _: _confirm(sql, queue, entries), durable=False)
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        """Look at the keys; change them in one transaction where some stand as the caller saw them."""
+        """Read the keys; change them in one transaction where some are as the caller saw them."""
         standing = self.session.read(lambda sql: _look(sql, queue, changes))
         if all(
             found != change.before or found == change.after
@@ -87,12 +87,12 @@ def _confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry]
 
 
 def expire(sql: sqlite3.Connection, queue: str, limit: int, now: int) -> int:
-    """Remove up to ``limit`` keys whose window is over; returns how many."""
+    """Remove up to ``limit`` keys whose window has ended; returns how many."""
     return sql.execute(_EXPIRE, (queue, now, limit)).rowcount
 
 
 def _look(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Return what stands under the unique keys."""
+    """Return the values under the unique keys."""
     found = (sql.execute(_UNIQUE, (queue, UNIQUE_PREFIX + change.key)).fetchone() for change in changes)
     return tuple(row[0] if row else None for row in found)
 

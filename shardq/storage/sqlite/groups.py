@@ -4,7 +4,7 @@ The slices of a group are ordered by their places. Two rules hold at the end of 
 
 - The first slice of a group has its due time, or the end of its lease. All others are ``BEHIND``, which is added to
   their due times, so that neither claims nor probes find them.
-- What is held of a group is its front part, and one claim holds all of that.
+- The held messages of a group are its front part, and one claim holds all of them.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def place_of(sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, p
 
 
 def put_back(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that were given back."""
+    """Release, without counting the delivery, messages held behind slices that were released."""
     if held := list(_held_behind(sql, shard_key, slice_keys)):
         _PUT_BACK.run(sql, held, now)
 
 
 def leave_alone(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that stay held."""
+    """Release, without counting the delivery, messages held behind slices that stay held."""
     named = set(slice_keys)
     behind: list[int] = []
     for group, place in _FIRST_PLACES.find(sql, slice_keys).fetchall():

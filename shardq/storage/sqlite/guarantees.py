@@ -1,4 +1,4 @@
-"""What a guarantee rests on: SQLite's release, the file system, who may change the file, and that it is whole."""
+"""The ground of guarantees: SQLite's release, the file system, the rights on the file, and that it is whole."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """What a folder is mounted from."""
+    """The mount of a folder."""
 
     point: str
     kind: str

@@ -154,11 +154,11 @@ class JoinedSession(Session):
 
 
 class Commits:
-    """Tells who waits of what the application commits, which it does by itself.
+    """Notifies waiting clients of the commits of the application, which it makes on its own.
 
     A transaction that has changed something holds the file's lock. So its commit is the next change of the ``state``,
-    which any news changes. A thread looks for that for 30 s: after 1 ms, then after a twentieth of the time since it
-    was expected, up to half a second. Who waits looks by itself every second.
+    which any news changes. A thread checks for that for 30 s: after 1 ms, then after a twentieth of the time since it
+    was expected, up to half a second. Waiting clients also check every second.
     """
 
     def __init__(self, state: Callable[[], object], path: Path) -> None:
@@ -214,7 +214,7 @@ class Commits:
     def _is_over(self) -> bool:
         with self._lock.plain:
             is_over = time.monotonic() >= self._until
-            with suppress(ShardqError):  # a disk that is away may come back
+            with suppress(ShardqError):  # a disk that is unreachable may come back
                 is_over = is_over or self.state() != self._seen
             if is_over:
                 self._thread = None
@@ -222,7 +222,7 @@ class Commits:
 
 
 class JoinedSignals(Signals):
-    """Those of a transaction of the application: who waits is told when it is committed."""
+    """The signals of a transaction of the application: waiting clients are notified when it is committed."""
 
     def __init__(
         self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path, commits: Commits

@@ -26,8 +26,8 @@ _Stamp: TypeAlias = tuple[int, int]
 _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
 _SHARE = 2  # times the log's size has to be free beside it
 
-# A commit is visible only some time after its last write to the log, and file systems count time in steps of
-# some milliseconds: a log that was written more recently says nothing.
+# A commit is visible only some time after its last write to the log, and file systems count time in steps of some
+# milliseconds. A log that was written more recently proves nothing.
 _SETTLED = 1_000_000_000
 READ_ANYWAY = 1.0
 
@@ -83,10 +83,11 @@ def _free(folder: Path) -> int:
 
 
 def tell(path: str) -> None:
-    """Tell every process that sleeps until there is news in the file, once this can be seen.
+    """Notify every process that sleeps until there is news in the file, once this can be seen.
 
-    The log is opened and closed. That changes nothing, and needs no lock: SQLite holds none on its log, so none is lost
-    with the descriptor either (os_unix.c locks main databases only, and the -shm). Who is not told looks once a second.
+    The log is opened and closed. That changes nothing, and needs no lock. SQLite holds none on its log, so none is
+    lost with the descriptor either (os_unix.c locks main databases only, and the -shm). Processes that are not
+    notified read once a second.
     """
     if sys.platform != "linux":  # nobody listens elsewhere
         return
@@ -154,7 +155,7 @@ class Sleeper(Protocol):
 
 
 class PollingSleeper:
-    """Looks at the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
+    """Reads the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
 
     lasting = False
 
@@ -174,7 +175,7 @@ class PollingSleeper:
         self._woken.clear()
 
     def found(self) -> None:
-        """Nothing changes."""
+        """Change nothing."""
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
@@ -188,8 +189,8 @@ class EventSleeper:
     """Sleeps without waking up in between. Raises OSError when the system has no watch left to give, or none at all.
 
     It is woken when a process closes the log: by `tell`, once its news can be seen, or at its end, whatever that
-    interrupted. Where the file is told of again and again without news for this thread, what is told waits for a pause.
-    It lasts: Linux may take 20 ms to give a watch back. What is told between two sleeps ends the second.
+    interrupted. Where the file is reported again and again without news for this thread, the next report waits for a
+    pause. It lasts: Linux may take 20 ms to give a watch back. News between two sleeps end the second.
     """
 
     def __init__(self, path: Path) -> None:
@@ -227,7 +228,7 @@ class EventSleeper:
         self.pause = 0.0 if was_quiet else min(2 * self.pause or _FIRST_PAUSE, _LONGEST_PAUSE)
 
     def found(self) -> None:
-        """There was news: the next ones are looked for at once."""
+        """Note that there was news: the next ones are looked for at once."""
         self.pause = 0.0
 
     def wake(self) -> None:
@@ -240,7 +241,10 @@ class EventSleeper:
         os.close(self._woken)
 
     def is_told(self, until: float) -> bool:
-        """Wait until then; True when told of news, or woken. What is done to other files of the folder ends nothing."""
+        """Wait until then; True when there may be news, or it is woken.
+
+        Changes of other files of the folder end nothing.
+        """
         while (left := until - time.monotonic()) > 0 and (ready := self._news.poll(left * 1000)):
             is_woken, is_heard = self._is_woken(ready), self._is_heard()
             if is_woken or is_heard:
@@ -262,10 +266,10 @@ class EventSleeper:
 
 
 def _identity(path: Path) -> FileIdentity | None:
-    """As `file_identity`; None also for what cannot be looked at."""
+    """Return `file_identity`; None also for a file that cannot be read."""
     try:
         return file_identity(path)
-    except StoreUnavailable:  # no right to, or a disk that is away; who reads the file says so
+    except StoreUnavailable:  # no right to, or a disk that is unreachable; readers of the file report it
         return None
 
 

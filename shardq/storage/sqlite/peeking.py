@@ -24,7 +24,7 @@ _PLACE = 15  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
-    """What waits and is held, or the history: the rows after a place, each with its place at the end."""
+    """The pending and held slices, or the history: the rows after a place, each with its place at the end."""
 
     bodies: str
     heads: str  # the same rows without their data
@@ -115,7 +115,7 @@ _HISTORY = _view(
 _CONTAINING = f"""
     SELECT {_WITH_DATA} FROM slice WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
 """
-# Counted from the index alone, but for what is held.
+# Counted from the index alone, but for held messages.
 SQL_COUNT = f"""
     SELECT
         coalesce(sum(count) FILTER (WHERE {_DUE} <= ?2), 0), coalesce(sum(count) FILTER (WHERE {_DUE} > ?2), 0),
@@ -188,9 +188,9 @@ def _find(
 
 
 def count(sql: sqlite3.Connection, shard: Shard, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+    """Count messages by state. The cost grows with the number of slices, not of messages or bytes.
 
-    With ``sizes`` the rows are read too; the length of what is stored beside them is known without reading it.
+    With ``sizes`` the rows are read too; the length of data that is stored beside them is known without reading it.
     """
     key = directory.key_of(sql, shard)
     ready, later, held, processed, *since = sql.execute(SQL_COUNT, (key, now)).fetchone()

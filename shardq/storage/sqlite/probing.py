@@ -1,4 +1,4 @@
-"""What shards have to offer, without a body being read."""
+"""The offers of shards, without a body being read."""
 
 from __future__ import annotations
 

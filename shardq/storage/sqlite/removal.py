@@ -60,7 +60,7 @@ def purge(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
 def drop(sql: sqlite3.Connection, queue: str, seen: QueueRecord | None = None) -> bool:
     """Remove the queue with all that it holds; False when there is none, or its record is not as it was ``seen``.
 
-    What is remembered of its finished bundles belongs to its incarnation, and counts no more.
+    The remembered ids of its finished bundles belong to its incarnation, and count no more.
     """
     dropped = (
         sql.execute(_DROP_QUEUE, (queue,))

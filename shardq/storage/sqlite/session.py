@@ -37,9 +37,9 @@ _SHORTEST = 0.0002
 class Session:
     """Runs functions in transactions. While there is no file, they run on an empty database; nothing is made.
 
-    All writers of a process take turns on one connection, whose cache stays warm that way; readers beside
-    them have others. None is open while the process forks: SQLite keeps the file's locks per process, so a
-    connection that a child inherits would spoil the locks of those that the child opens.
+    All writers of a process take turns on one connection, whose cache stays warm that way; readers beside them have
+    others. None is open while the process forks. SQLite keeps the file's locks per process, so a connection that a
+    child inherits would spoil the locks of those that the child opens.
     """
 
     def __init__(self, path: Path, now: Callable[[], int], *, durable: bool, patience: float) -> None:
@@ -159,7 +159,7 @@ class Session:
         self._paused = tuple(pool for pool in (self._writers, self._readers) if pool.pause())
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Continue after a fork."""
         paused, self._paused = self._paused, ()
         for pool in paused:
             pool.resume()
@@ -167,7 +167,7 @@ class Session:
             self._migrating.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on with locks of its own; what could not be closed before is kept, unused and unclosed."""
+        """Continue with other locks; connections that could not be closed before are kept, unused and unclosed."""
         self._abandoned += [pool for pool in (self._writers, self._readers) if pool not in self._paused]
         self._start()
 
@@ -225,8 +225,8 @@ def _size(path: Path) -> int:
 class Patience:
     """Repeats an attempt for up to ``seconds`` while the database is locked by others.
 
-    Pauses shrink with the time waited. Who has just come leaves the lock to those who wait already, which makes
-    turns fair and lets the holder do several transactions in a row; SQLite's own waiting does the opposite.
+    Pauses shrink with the time waited. A new attempt leaves the lock to those that wait already. This makes turns fair
+    and lets the holder do several transactions in a row; SQLite's own waiting does the opposite.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -240,7 +240,7 @@ class Patience:
             return self.repeat(error, attempt, *args, **kwargs)
 
     def repeat(self, error: sqlite3.Error, attempt: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Go on after a first attempt, whose error is raised again unless the database was locked."""
+        """Continue after a first attempt, whose error is raised again unless the database was locked."""
         until = time.monotonic() + self._seconds
         repeats = 1
         while is_busy(error):

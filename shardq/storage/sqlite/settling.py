@@ -1,6 +1,7 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward.
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward.
 
-What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+Messages that were moved elsewhere are remembered for a quarter of an hour, so that they are lost to their holder, not
+gone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _GIVE_BACK = Change(f"""
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
 _GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
-# What this delivery was the first of takes its place in the order again.
+# A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
     UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
 """)
@@ -66,7 +67,7 @@ def _settle(sql: sqlite3.Connection, request: Settle, now: int) -> Fenced:
 
 
 def is_news(request: Settle) -> bool:
-    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    """Return whether it may make a message deliverable: one that it releases or sends, or the next of a group."""
     if isinstance(request, Acknowledge):
         return request.shard.is_grouped
     return isinstance(request, Forward | Release)
@@ -107,7 +108,7 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
     """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
 
-    With ``blocks`` there is none, and what is held behind them in their groups is given back.
+    With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
     pieces = cut(sql, request.shard, request.spans, now)
     slices = pieces.slice_keys
@@ -149,7 +150,7 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
 
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:
-    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    """Finish messages of groups, and let bundles take their places; messages held behind them are released."""
     pieces = cut(sql, request.shard, request.spans, now)
     shard_key = pieces.shard_key
     if shard_key is None or pieces.fenced != Fenced():

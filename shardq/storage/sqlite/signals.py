@@ -14,7 +14,7 @@ from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tel
 __all__ = ["Signals"]
 
 _IDLE_SECONDS = 5.0  # after which the thread ends, if nobody listens
-_LAST_LOOK_SECONDS = 3.0  # that a look under way has when this is closed
+_LAST_LOOK_SECONDS = 3.0  # that a read under way has when this is closed
 _LOOK_SECONDS = 60.0  # an upper bound: each sleeper ends its sleep after a second
 
 
@@ -44,7 +44,7 @@ class Signals:
         return _Listener(self, wake)
 
     def close(self) -> None:
-        """Give the watch back, and wake who listens. Whoever listens afterwards has a new one made."""
+        """Return the watch, and wake the listeners. A later listener has a new one made."""
         with self._lock:
             thread, listeners = self.thread, list(self.listening)
             self._wake_thread()
@@ -80,11 +80,11 @@ class Signals:
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Continue after a fork."""
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on without the parent's watch, which is still in use there."""
+        """Continue without the parent's watch, which is still in use there."""
         if self.sleeper is not None:
             self.sleeper.close()
         self._start()
@@ -132,7 +132,7 @@ class Signals:
             return self._is_at_work
 
     def _tell_news(self) -> bool:
-        """Wake those whose queues have other numbers than they were told of."""
+        """Wake those whose queues have other numbers than in their last notice."""
         with self._lock:
             listening = dict(self.listening)
         if not listening:
@@ -140,7 +140,7 @@ class Signals:
         try:
             numbers = self.numbers(sorted({queue for queues in listening.values() for queue in queues}))
             news = [each for each, queues in listening.items() if each.changed(queues, numbers)]
-        except Exception:  # who looks by itself meets it
+        except Exception:  # a waiting client also reads, and meets it
             news = list(listening)
         for listener in news:
             self.remove(listener)
@@ -148,7 +148,7 @@ class Signals:
         return bool(news)
 
     def _new_sleeper(self) -> Sleeper:
-        """Watch what is there now, and look at what came until then."""
+        """Watch the present file, and read the news that came until then."""
         sleeper = _make_sleeper(self._path)
         with self._lock:
             if self._is_at_work:
@@ -165,7 +165,10 @@ class _Listener:
         self._told: dict[str, int] = {}
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues whose numbers differ from those last told of, 0 at first; if none, begin to listen."""
+        """Return the queues whose numbers differ from those of the last notice, 0 at first.
+
+        If none, begin to listen.
+        """
         self._signals.add(self, queues)  # before the look
         numbers = self._signals.numbers(queues)
         news = self.changed(queues, numbers)
@@ -175,7 +178,7 @@ class _Listener:
         return news
 
     def changed(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
-        """Return the queues whose numbers are others than those last told of."""
+        """Return the queues whose numbers differ from those of the last notice."""
         told = self._told
         return tuple(queue for queue in queues if numbers.get(queue, 0) != told.get(queue, 0))
 

@@ -20,7 +20,7 @@ from shardq.storage.sqlite.bundles import BEHIND, HOLDER
 
 __all__ = ["FEW", "MOVES_KNOWN", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
-# What begins within a span, and the last that begins before it, which may end before it too.
+# Slices that begin within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = f"""
     SELECT slice_key, first, count, {HOLDER}, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4

@@ -62,7 +62,7 @@ class SqliteStore(KeyMethods):
     """Queues in one SQLite file, for the threads and processes of one machine.
 
     The file is made by :meth:`create_schema` and :meth:`create_queue`; until then everything reads as empty. Appends,
-    acks and removals are on the disk when they return; a power failure may undo the last claims, extensions and
+    acks and removals are on the disk when they return. A power failure may undo the last claims, extensions and
     releases, which at most redelivers. With ``synchronous="normal"`` it may undo the last appends and acks too; the
     end of a process never undoes anything. ``busy_timeout`` is how many seconds to wait for other processes' locks.
 
@@ -139,7 +139,7 @@ class SqliteStore(KeyMethods):
         self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the file; it is not made when it does not exist."""
+        """Return facts about the file; it is not made when it does not exist."""
         return diagnosis.diagnose(self.session.path, synchronous=self._synchronous)
 
     def create_queue(self, record: QueueRecord) -> bool:
@@ -217,7 +217,7 @@ class SqliteStore(KeyMethods):
         return self.session.write(settling.extend, request, durable=settling.is_durable(request))
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         return self._announced(settling.release, request, durable=False)
 
     def forward(self, request: Forward) -> Fenced:
@@ -231,7 +231,7 @@ class SqliteStore(KeyMethods):
         return self._announced(settling.settle, requests, durable=durable, news=news)
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self.session.read(lambda sql: peeking.peek(sql, request, self.now()))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
@@ -251,7 +251,10 @@ class SqliteStore(KeyMethods):
         return self.session.write(removal.purge, shard)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
+        """Count messages by state.
+
+        The cost grows with the number of slices, with ``sizes`` with the bytes of short ones.
+        """
         return self.session.read(lambda sql: peeking.count(sql, shard, self.now(), sizes=sizes))
 
     def sweep(self, request: Sweep) -> int:
@@ -271,13 +274,13 @@ class SqliteStore(KeyMethods):
         self.session.write(lambda sql, _: consumers.deregister(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         if self.session.identity() is None:
             return ()
         return self.session.read(lambda sql: consumers.seen(sql, queue, self.now()))
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended or released: here at once, by other processes within 50 ms."""
+        """Listen to appends and releases: here at once, by other processes within 50 ms."""
         return self.signals.listen(wake)
 
     def _announced(

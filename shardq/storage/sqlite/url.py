@@ -18,7 +18,7 @@ __all__ = ["open_sqlite", "path_in"]
 
 
 def open_sqlite(url: str, clock: Clock) -> Store:
-    """The store in the file that the URL names; raises InvalidSetting for a URL that names none."""
+    """Open the store in the file that the URL names; raises InvalidSetting for a URL that names none."""
     path, (_, mark, query) = path_in(url), url.partition("?")
     if not path or "\0" in path:
         raise InvalidSetting(
@@ -41,7 +41,7 @@ def open_sqlite(url: str, clock: Clock) -> Store:
 
 
 def path_in(url: str) -> str:
-    """The path of the file that a URL names; empty when it names none, or a host."""
+    """Return the path of the file that a URL names; empty when it names none, or a host."""
     rest = url.partition("://")[2].partition("?")[0]
     return unquote(rest[1:], errors="surrogateescape") if rest.startswith("/") else ""
 

@@ -1,4 +1,4 @@
-"""What can be done with a shard of groups, under its name in the tables."""
+"""The operations on a shard of groups, under its name in the tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GroupedShards:
         self.known = KnownGroups()
 
     def append(self, request: Append) -> None:
-        """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation is over."""
+        """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation has ended."""
         bundles.append(self._session, self._entered, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
@@ -55,7 +55,7 @@ class GroupedShards:
         return settling.extend(self._session, self.known, request, self._now)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held, and what is held behind it."""
+        """Release messages that are still held, and the held ones behind them."""
         return settling.release(self._session, self.known, request, self._now)
 
     def forward(self, request: Forward) -> Fenced:
@@ -63,7 +63,7 @@ class GroupedShards:
         return settling.forward(self._session, self.known, request, self._now)
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, group after group; of the history, as in every shard."""
+        """Read one page of slices, group after group; of the history, as in every shard."""
         if request.processed:
             return history(WideRow(self._session, str(request.shard)), request, self._now())
         return peeking.peek(self._reader(request.shard), request, self._now())
@@ -81,7 +81,7 @@ class GroupedShards:
         return removal.purge(self._session, shard, self._now() + HEAD_START, self._now)
 
     def count(self, shard: Shard, *, sizes: bool) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices."""
+        """Count messages by state; the cost grows with the number of slices."""
         return peeking.count(self._reader(shard), self._now(), sizes=sizes)
 
     def is_empty(self, shard: Shard) -> bool:
