@@ -1,4 +1,4 @@
-"""A clock and a timer that stand still until they are told to move."""
+"""A clock and a timer that stand still until they are moved."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now(self) -> int:
-        """Microseconds since 1970-01-01 UTC, as set."""
+        """Return microseconds since 1970-01-01 UTC, as set."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move on by so many seconds."""
+        """Move on by ``seconds``."""
         _check(seconds)
         with self._lock:
             self._now += microseconds(seconds)
@@ -51,7 +51,7 @@ class ManualTimer:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """Seconds since a moment that means nothing."""
+        """Return the seconds since a moment that means nothing."""
         return self._now / 1_000_000
 
     def advance(self, seconds: float) -> None:

@@ -31,7 +31,7 @@ class MoveContract(Contract):
         _move(bench, move, *bench.claim(by=bench.other).spans)
         # When the first claimer comes back
         fenced = _use(bench, use, *stale.spans)
-        # Then it is told that somebody else has it
+        # Then it is notified that another client has it
         assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
         assert fenced.gone == ()
 

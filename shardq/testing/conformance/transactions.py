@@ -41,7 +41,7 @@ LONG = 600.0  # seconds of a lease that does not run out
 
 
 class TransactionContract(ApplicationContract, Contract):
-    """What is asked of a store within a transaction of the application."""
+    """The requests of a store within a transaction of the application."""
 
     @pytest.fixture
     def transactions(self, harness: StoreHarness) -> None:
