@@ -96,7 +96,7 @@ def replace_body(message: Message, body: bytes) -> None:
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Raise StoreUnavailable from this thread's requests to the queue's store within the block, once it is over."""
+    """Raise StoreUnavailable from this thread's requests to the queue's store in the block, once ``over()`` is true."""
     return queue._context.retry.unless(over)
 
 

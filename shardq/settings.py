@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _YEAR = 366 * 86_400.0
 
 Overflow = Literal["reject", "drop_oldest"]
-"""What happens to a message that is sent to a full queue."""
+"""The treatment of a message that is sent to a full queue."""
 
 OnDeadLetter = Literal["skip", "block"]
 """The action of a group when one of its messages is given up."""

@@ -149,7 +149,7 @@ def _with_hint(error: click.UsageError) -> str:
 
 
 def end(error: BaseException) -> int:
-    """Tell the user what happened and return the exit code."""
+    """Explain the error to the user and return the exit code."""
     if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
         import traceback  # noqa: PLC0415 - only here, and slow to import
 

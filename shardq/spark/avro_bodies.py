@@ -2,8 +2,8 @@
 
 The types are those of Spark's ``from_avro``. Bodies come from other systems, so the reader trusts nothing in them. A
 body that is cut off, that continues behind its end, or that has a value which its type does not have is refused, and
-never read as something else. fastavro takes branches and symbols with negative numbers, and decimals with more digits
-than they have.
+never read as something else. The reader fastavro takes branches and symbols with negative numbers, and decimals with
+more digits than they have.
 """
 
 from __future__ import annotations

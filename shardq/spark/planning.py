@@ -102,7 +102,7 @@ class Planner:
         self._left_out.update(shards)
 
     def _are_too_few(self, shards: Sequence[Shard]) -> bool:
-        """Tell whether the batch is to wait; it counts no more often than every second."""
+        """Return whether the batch is to wait; it counts no more often than every second."""
         now, sizes = self._context.store.now(), self._sizes
         if not shards or sizes.min_messages <= 1:
             return False
@@ -129,7 +129,7 @@ class Planner:
             self._signalled = True
 
     def _stirs(self, layout: Layout) -> bool:
-        """Tell by a glance, when it is time for one, whether there may be work, or a shard that cannot be read.
+        """Return, by a glance when it is time for one, whether there may be work, or a shard that cannot be read.
 
         A hint may hide a message from it for as long as from an idle consumer (docs/design/sharding.md).
         """
@@ -151,7 +151,7 @@ class Planner:
         self._signalled, self._looked_at = False, self._context.store.now()
 
     def _offers_in_time(self, offer: Probe, last: int) -> bool:
-        """Tell whether there is anything that was due by then: behind what is newer and goes first, if need be.
+        """Return whether any message was due by then, also behind newer ones that go first.
 
         A shard that has nothing of it will not have any later, so it is looked through in vain only once.
         """

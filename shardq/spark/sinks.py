@@ -89,7 +89,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._sender.send(iterator, self._run)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell that the job failed."""
+        """Report that the job failed."""
         stored = sum(message.done for message in messages if isinstance(message, TaskReport))
         _log.warning("the job failed; finished tasks had stored %d messages, which stay", stored)
 

@@ -75,7 +75,7 @@ class CommitLog:
         self._newest: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def has(self, offset: dict[str, Any]) -> bool:
-        """Tell whether the batch that ends at this offset, or one after it, is committed; raises OSError."""
+        """Return whether the batch that ends at this offset, or one after it, is committed; raises OSError."""
         return any(
             end.get("incarnation") == offset["incarnation"] and end.get("seq", -1) >= offset["seq"]
             for end in self._ends()

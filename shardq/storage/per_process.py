@@ -144,5 +144,5 @@ class OwnLock:
 
 
 def watch_forks(watcher: WatchesForks) -> None:
-    """Tell an object of every fork, for as long as it lives."""
+    """Notify an object of every fork, for as long as it lives."""
     forks.tell(watcher)

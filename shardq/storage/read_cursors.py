@@ -40,7 +40,7 @@ class ReadCursor(msgspec.Struct, Generic[P]):
     scanned_at: int = OLDEST  # when it began at the low watermarks
 
     def is_old(self, now: int) -> bool:
-        """Tell whether everything above the low watermarks has to be read again."""
+        """Return whether everything above the low watermarks has to be read again."""
         return not self.scanned_at <= now < self.scanned_at + _RESCAN
 
     def places_beyond(self, done: int, reached: Iterable[tuple[int, P]], end: P) -> list[P]:

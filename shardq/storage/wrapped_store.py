@@ -199,7 +199,7 @@ class SignalledStore(WrappedStore):
         return msgspec.structs.replace(self.inner.capabilities, signals=True)
 
     def close(self) -> None:
-        """Tell what is to be told, and close the inner store."""
+        """Send pending announcements, and close the inner store."""
         self.signals.close()
         self.line.close()
         super().close()

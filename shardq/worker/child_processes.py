@@ -175,7 +175,7 @@ class ChildProcesses:
         return [child.result for child in self._children.values()]
 
     def stop(self, *names: str) -> None:
-        """Tell these processes to end. Their reports can still be listened to."""
+        """Ask these processes to end. Their reports can still be listened to."""
         for name in names:
             self._children[name].tell(_Word.STOP)
 

@@ -1,7 +1,12 @@
-"""The user pages keep the countable rules for plain English: subjects, the length of sentences, replaced words."""
+"""Pages and docstrings keep the countable rules for plain English: subjects, the length of sentences, replaced words.
+
+Ruff's rule D401 checks that the docstrings of functions begin with an imperative verb.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +27,14 @@ REWRITTEN = [
 ]
 """Pages that were written by the rules. Add a page here when it is rewritten."""
 
+PACKAGE = ROOT / "shardq"
+UNFINISHED = {PACKAGE / "aio", PACKAGE / "storage" / "postgresql"}
 MOST_WORDS = 35
 PARSER = MarkdownIt().enable("table")
 END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
 CLAUSE = re.compile(r"(What|Who|Whoever|Whatever|Nobody|Somebody|Everybody)\b")
+MARKED = re.compile(r":[\w:]+:`[^`]*`|``.*?``|`[^`]*`", re.DOTALL)
+ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+|^``\w+``\n", re.MULTILINE)
 REPLACED = re.compile(
     r"\b("
     r"what (waits|is due|is held)"
@@ -57,6 +66,25 @@ def sentences(text: str) -> Iterator[str]:
             yield from END.split("".join(parts).strip())
 
 
+def docstrings(module: Path) -> Iterator[str]:
+    """Every docstring of a module, also those of attributes."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield inspect.cleandoc(node.value.value)
+
+
+def sentences_of_docstring(text: str) -> Iterator[str]:
+    """Every sentence of a docstring but for examples. A definition or an item of a list ends a sentence."""
+    for block in re.split(r"\n\s*\n", text):
+        if not block.lstrip(" ").startswith(">>>") and not block.startswith("    "):
+            for item in ITEM.split(block):
+                yield from END.split(" ".join(MARKED.sub("`code`", item).split()))
+
+
 def broken_rules(sentence: str) -> list[str]:
     """The rules that a sentence breaks, in words."""
     found = []
@@ -72,6 +100,21 @@ def broken_rules(sentence: str) -> list[str]:
 def test_a_page_is_in_plain_english(page: Path) -> None:
     found = [
         f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "part", sorted({*PACKAGE.glob("*.py"), *PACKAGE.glob("*/")}), ids=lambda part: part.stem
+)
+def test_docstrings_are_in_plain_english(part: Path) -> None:
+    found = [
+        f"{module.relative_to(ROOT)}: {sentence}\n  {rule}"
+        for module in sorted(part.rglob("*.py") if part.is_dir() else [part])
+        if UNFINISHED.isdisjoint(module.parents)
+        for text in docstrings(module)
+        for sentence in sentences_of_docstring(text)
+        for rule in broken_rules(sentence)
     ]
     assert not found, "\n".join(found)
 
@@ -97,3 +140,8 @@ def test_questions_code_and_short_sentences_are_fine() -> None:
     text = "# What is a lease?\n\nCall `look_at(what_waits)`. It returns a list.\n\n| Who? | `who` |\n|---|---|\n"
     assert len(found := list(sentences(text))) == 5
     assert not any(map(broken_rules, found))
+
+
+def test_examples_and_code_in_docstrings_are_no_sentences() -> None:
+    text = "See ``look at(it)``.\n\n``first``\n    the first\n``last``\n    it\n\n    >>> a look\n"
+    assert list(filter(None, sentences_of_docstring(text))) == ["See `code`.", "the first", "it"]

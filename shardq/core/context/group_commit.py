@@ -209,7 +209,7 @@ class GroupCommit(Generic[T, R]):
             del waiting[:count]
 
     def _end_group(self, key: Hashable, own: Pending[T, R], error: BaseException | None = None) -> None:
-        """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
+        """Notify the led callers, and let the next one lead, if this one did. May be repeated after an interrupt."""
         with self._lock:
             callers = self._by_key.get(key)
             if callers is not None and own.group and not own.begun:

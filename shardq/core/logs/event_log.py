@@ -48,7 +48,7 @@ def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iter
 
 
 def tell_purged(context: QueueContext) -> None:
-    """Tell that all messages of a queue were removed, as one event of the queue."""
+    """Record that all messages of a queue were removed, as one event of the queue."""
     if context.keeps_events:
         context.events.tell(context, [Entry("purged", str(_place_of(context.name)))])
 

@@ -322,7 +322,7 @@ class QueueClaims:
         return request is not None and request.finish is not None
 
     def _report(self, request: Claim, claimed: Claimed, count: int) -> None:
-        """Tell the reader what the claim said of the shard."""
+        """Pass the claim's answer about the shard to the reader."""
         self._context.counters.add(claims=1)
         shard, reader = request.shard, self.reader
         last = claimed.slices[-1].bundle if count >= request.limit else None

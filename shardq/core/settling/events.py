@@ -52,7 +52,7 @@ NO_DETAILS = EventDetails()
 
 
 def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:
-    """Tell that messages were claimed by a consumer of this name; of those that the claim has acked that, too."""
+    """Record that a consumer of this name claimed messages, and acked those that its claim finished."""
     if not context.keeps_events:
         return
     entries = [_entry("claimed", piece, 0, piece.count, owner=owner) for piece in held]
@@ -61,7 +61,7 @@ def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice])
 
 
 def record_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
-    """Tell what an application says of messages that it holds."""
+    """Record an application's note about messages that it holds."""
     if context.keeps_events:
         kind = "failed" if failed else "noted"
         context.events.tell(context, _entries(kind, selections, text=text))

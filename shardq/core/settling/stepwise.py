@@ -134,7 +134,7 @@ def move_step_by_step(
 
 
 def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Take a step before the ack. Whatever its result, the messages are still in the source, as they were."""
+    """Take a step before the ack. Also after an error the messages are still in the source, as they were."""
     try:
         return step(*args, **kwargs)
     except (OutcomeUnknown, RepeatTooLate) as error:

@@ -12,10 +12,10 @@ leaves messages waiting because it is busy or gone. The next reader in line take
 reader after 100. Within each group the order is priority, then age. All others' shards are not glanced at more often
 than every 100 milliseconds, as a signal wakes every idle reader.
 
-After a signal the reader claims without a survey, if the last two claims got messages of one of its own shards: there
-first. The next survey finds the other messages.
+After a signal the reader claims without a survey, if the last two claims got messages of one shard of this reader:
+there first. The next survey finds the other messages.
 
-A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
+A hint that makes looks cheap may hide a message. So some reads of the reader's own shards are deep: they use no hint
 (docs/design/sharding.md). A survey with a deep look does not read the directory, and so costs no more requests.
 """
 

@@ -20,7 +20,7 @@ _INLINE_BYTES = 4096
 
 
 def is_inline(bundle: Bundle) -> bool:
-    """Tell whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
+    """Return whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
 
     It is when it has one small message that is due at once; so its ready row can be found by its id.
     """
@@ -28,7 +28,7 @@ def is_inline(bundle: Bundle) -> bool:
 
 
 def is_torn(row: WideRow, ready: Ready) -> bool:
-    """Tell whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
+    """Return whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
 
     A read that finds a row on one replica repairs it on another as far as it asked for it. A count asks for no body. A
     claim of such a slice deletes its ready row, and so the body, which may still be on its way.

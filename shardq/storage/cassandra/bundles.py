@@ -79,7 +79,7 @@ def append(session: Session, entered: directory.Entered, request: Append, now: C
 
 
 def announce_late(session: Session, request: Append, now: int) -> None:
-    """Tell the shard's consumers when something may lie where they have been already."""
+    """Notify the shard's consumers when messages may lie where they have read already."""
     late: dict[int, Place] = {}
     for bundle in request.bundles:
         if bundle.due < now - LATE:

@@ -206,7 +206,7 @@ class Change:
             return applied
 
     def _read_back(self) -> bool | None:
-        """Tell whether it was applied; None: others have changed the row since, or it cannot be read.
+        """Return whether it was applied; None: others have changed the row since, or it cannot be read.
 
         The read is a serial one, so what is still on its way has happened before it, or never will.
         """

@@ -99,7 +99,7 @@ def _consistency(session: Session, kept: dict[str, int]) -> Finding:
 
 
 def _rights(session: Session) -> Iterator[Finding]:
-    """Tell whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
+    """Return whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
     try:
         session.apply([(_NO_CHANGE, ())])
     except ShardqError as error:

@@ -56,7 +56,7 @@ class Entered:
         self._asked: dict[Shard, Moment] = {}
 
     def is_fresh(self, shard: Shard) -> bool:
-        """Tell whether a write that has been answered by now needs no second look."""
+        """Return whether a write that has been answered by now needs no second look."""
         asked = self._asked.get(shard)
         return asked is not None and asked.passed() < _MEMORY
 
@@ -112,7 +112,7 @@ class Leaving:
         return int(announced)
 
     def is_noticed(self, shard: Shard, announced: int) -> bool:
-        """Tell whether every producer has taken notice of the announcement."""
+        """Return whether every producer has taken notice of the announcement."""
         seen = self._seen.get(shard)
         return seen is not None and seen[0] == announced and seen[1].surely_passed() >= NOTICE
 

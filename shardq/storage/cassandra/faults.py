@@ -79,7 +79,7 @@ def translate(error: BaseException, where: str, *, writing: bool, conditional: b
 
 
 def _is_lasting(error: BaseException) -> bool:
-    """Tell whether repeating cannot help. A login that a server could not look up, because others are down, can."""
+    """Return whether repeating cannot help. A login that a server could not look up, because others are down, can."""
     text = str(error)
     if _NOT_LOOKED_UP in text:
         return False
@@ -99,7 +99,7 @@ def _unreachable(causes: Sequence[BaseException], where: str) -> ShardqError:
 
 
 def _may_be_done(error: BaseException, causes: Sequence[BaseException]) -> bool:
-    """Tell whether a write that ended so may have been carried out; what is not known to be harmless may."""
+    """Return whether a write that ended so may have been carried out; what is not known to be harmless may."""
     if isinstance(error, NoHostAvailable):
         return any(isinstance(cause, _UNCERTAIN) for cause in causes)
     return not isinstance(error, _REFUSALS)

@@ -105,7 +105,7 @@ def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
 
 
 def is_empty(row: WideRow, now: int) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time.
+    """Return whether the shard holds nothing, its history included; False while it is changed all the time.
 
     It ignores low watermarks: a shard that holds something must not be taken out of the directory.
     """

@@ -251,7 +251,7 @@ class _Purge:
         return read_cursors.raised(control.control, places, due_row, self._now(), rows)
 
     def _is_done(self) -> bool:
-        """Tell whether nothing is left above the low watermarks, which are no higher than where this purge has been."""
+        """Return whether nothing is left above the low watermarks, which are no higher than this purge has reached."""
         ready = (each for each in self._row.all_ready(self._now()) if self._is_old(each.slice))
         return next(ready, None) is None and next(self._old_leases(b""), None) is None
 

@@ -246,7 +246,7 @@ def id_time(bundle_id: bytes) -> int:
 
 
 def has_due_row(due: int, bundle_id: bytes) -> bool:
-    """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
+    """Return whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
     return due > id_time(bundle_id) + SOON
 
 

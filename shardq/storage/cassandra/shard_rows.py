@@ -215,7 +215,7 @@ class WideRow:
         return (LeaseRow.stored(row_id, number, value) for _, _, row_id, number, value in rows)
 
     def holds_nothing(self) -> bool:
-        """Tell whether there is no message, in any state, wherever the low watermarks are."""
+        """Return whether there is no message, in any state, wherever the low watermarks are."""
         start, end = (0, -FOREVER, b"", FIRST), (len(PRIORITIES), 0, b"", FIRST)
         kinds = (READY, LEASE, HISTORY)
         return all(

@@ -80,7 +80,7 @@ class Shards:
         return peeking.count(self._row(shard), self._now(), sizes=sizes)
 
     def is_empty(self, shard: Shard) -> bool:
-        """Tell whether the shard holds nothing, its history included."""
+        """Return whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._row(shard), self._now())
 
     def _now(self) -> int:

@@ -54,7 +54,7 @@ def _findings(session: Session) -> Iterator[Finding]:
 
 
 def _rights(session: Session) -> Iterator[Finding]:
-    """Tell what this user may not do in the database. Without a login there is nothing to tell."""
+    """Report the missing rights of this user in the database. Without a login there is nothing to report."""
     with session.translated(writing=False):
         answer = session.database.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
     if not answer["authenticatedUsers"]:
@@ -73,13 +73,13 @@ def _rights(session: Session) -> Iterator[Finding]:
 
 
 def _covers(resource: Document, database: str) -> bool:
-    """Tell whether a privilege is for every collection of the database."""
+    """Return whether a privilege is for every collection of the database."""
     everywhere = resource.get("db") in ("", database) and resource.get("collection") == ""
     return everywhere or bool(resource.get("anyResource"))
 
 
 def _indexes(session: Session) -> Finding:
-    """Tell which indexes collections lack. Those of the history are made where something is kept."""
+    """Report which indexes collections lack. Those of the history are made where history is kept."""
     lacking = {
         name: found for name, wanted in _indexed(session) if (found := _lacking(session, name, wanted))
     }

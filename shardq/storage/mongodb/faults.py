@@ -171,7 +171,7 @@ _BEFORE_SENDING: dict[type[Exception], Callable[[str, str], ShardqError]] = {
 
 
 def _is_no_primary(code: int | None, *, writing: bool) -> bool:
-    """Tell whether nothing was done for lack of a primary; a write that was interrupted may be done in part."""
+    """Return whether nothing was done for lack of a primary; a write that was interrupted may be done in part."""
     return code in _NO_PRIMARY and not (writing and code in _INTERRUPTED)
 
 

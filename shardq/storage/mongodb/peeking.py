@@ -190,7 +190,7 @@ def _own_due(rows: ShardRows) -> object:
 
 
 def is_empty(rows: ShardRows) -> bool:
-    """Tell whether the shard holds nothing, not even history."""
+    """Return whether the shard holds nothing, not even history."""
     waiting = rows.find(WAITING, limit=1)
     return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 

@@ -118,7 +118,7 @@ def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> boo
 
 
 def is_condemned(session: Session, name: str) -> bool:
-    """Tell whether something may be left of a queue that was dropped."""
+    """Return whether something may be left of a queue that was dropped."""
     with session.translated(writing=False):
         return session.collection(QUEUES).find_one({"_id": name, "version": _CONDEMNED}) is not None
 
@@ -265,7 +265,7 @@ class Incarnations:
         return name
 
     def have_changed(self, names: Mapping[str, str], found: Mapping[str, str] | None = None) -> bool:
-        """Tell whether any of the queues exists and is called otherwise than is given here.
+        """Return whether any of the queues exists and is called otherwise than is given here.
 
         ``found`` is what was read of them just now; without it they are read, with one request.
         """

@@ -132,7 +132,7 @@ def decision(spans: Sequence[Span], step: Step, *, moved: bool = False) -> Decis
 
 
 def not_held(rows: ShardRows, spans: Sequence[Span]) -> Fenced:
-    """Tell what is not held of the spans; changes nothing."""
+    """Return the parts of the spans that are not held; changes nothing."""
     return fenced(spans, rows.read(span.bundle_id for span in spans))
 
 

@@ -276,7 +276,7 @@ def _listed(shard: Shard) -> Document:
 
 
 def _is_barred(detail: Document) -> bool:
-    """Tell whether a document was not let in because the collection is being dropped."""
+    """Return whether a document was not let in because the collection is being dropped."""
     return bool(detail["code"] == _DUPLICATE and detail.get("keyPattern") == schema.BAR["key"])
 
 

@@ -52,7 +52,7 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
-    """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
+    """Divide spans into parts that are stored but not held, or moved elsewhere, and parts that are not stored."""
     ranges = _Ranges(seen)
     missing = [part for span in spans for part in uncovered(span, ranges.of(span, held=True))]
     return slicing.fenced(missing, lambda span: ranges.of(span, held=False))

@@ -124,12 +124,12 @@ def commit(session: Session, transaction: ClientSession) -> None:
 
 
 def is_transient(error: ShardqError) -> bool:
-    """Tell whether the same transaction may succeed when all of it is done again."""
+    """Return whether the same transaction may succeed when all of it is done again."""
     return _has_label(error, _TRANSIENT)
 
 
 def _has_label(error: ShardqError, label: str) -> bool:
-    """Tell whether the driver says so; who finds no server in ten seconds looks no longer."""
+    """Return whether the driver marks the error so; a search of ten seconds that finds no server is not repeated."""
     cause = error.__cause__
     return (
         isinstance(cause, PyMongoError)
@@ -147,7 +147,7 @@ class TransactionDisturbed(TransactionEnded, PyMongoError):
     code = TransactionEnded.code
 
     def has_error_label(self, label: str) -> bool:
-        """Tell whether the driver calls it so."""
+        """Return whether the driver has this label."""
         return label == _TRANSIENT
 
 

@@ -42,7 +42,7 @@ class Signals:
         return self._own.get().watch().stands
 
     def close(self) -> None:
-        """Tell what is to be told and listen no longer; a later wait begins again."""
+        """Send pending announcements and listen no longer; a later wait begins again."""
         own = self._own.known
         if own is not None:
             own.close()

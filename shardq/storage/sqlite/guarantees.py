@@ -54,7 +54,7 @@ def has_reset_bug(version: tuple[int, ...]) -> bool:
 
 
 def check_release(version: str) -> Finding:
-    """Tell the release of SQLite, and whether it is one that may corrupt files."""
+    """Report the release of SQLite, and whether it is one that may corrupt files."""
     if not has_reset_bug(tuple(int(part) for part in version.split("."))):
         return Finding("sqlite", True, version)
     return Finding(
@@ -87,7 +87,7 @@ def _parse(line: str) -> Mount:
 
 
 def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]:
-    """Tell the file system below the folder where the system has a list of them."""
+    """Return the file system below the folder where the system has a list of them."""
     try:
         mount = mount_of(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]
 
 
 def check_access(path: Path) -> Finding:
-    """Tell whether any user of this machine can change or read the file, as far as the folders above let them in."""
+    """Return whether any user of this machine can change or read the file, as far as the folders above let them in."""
     file = path.resolve()
     files = [each for end in ("", "-wal", "-shm") if (each := file.with_name(file.name + end)).exists()]
     named, folder = " ".join(map(str, files)), file.parent

@@ -196,7 +196,7 @@ class Commits:
                 self.woken.set()
 
     def _is_looked_for(self) -> bool:
-        """Tell whether this process has the thread: a forked child has not, and its parent's event may be held."""
+        """Return whether this process has the thread: a forked child has not, and its parent's event may be held."""
         return not is_over(self._thread)
 
     def _forget_thread(self) -> None:
@@ -231,7 +231,7 @@ class JoinedSignals(Signals):
         self._commits, self._is_expected = commits, False
 
     def announce(self) -> None:
-        """Tell who waits after the commit."""
+        """Notify waiting clients after the commit."""
         if not self._is_expected:
             self._commits.expect()
             self._is_expected = True

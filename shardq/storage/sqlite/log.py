@@ -258,7 +258,7 @@ class EventSleeper:
         return woken
 
     def _is_heard(self) -> bool:
-        """Tell whether any of the events is of the log, or whether some were lost as there were too many."""
+        """Return whether any of the events is of the log, or whether some were lost as there were too many."""
         events = self._events.read(0)
         if any(event.mask & self._ended for event in events):  # the folder is gone, and so is its watch
             self.lasting = False

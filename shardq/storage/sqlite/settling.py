@@ -74,7 +74,7 @@ def is_news(request: Settle) -> bool:
 
 
 def is_durable(request: Settle) -> bool:
-    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    """Return whether it has to be on the disk when it returns: what it takes back would be worked again."""
     return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
 
 

@@ -43,7 +43,7 @@ def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
 
 
 def is_empty(reader: GroupReader) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
+    """Return whether the shard holds nothing, its history included; False while it is changed all the time."""
     return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
 
 

@@ -85,7 +85,7 @@ class GroupedShards:
         return peeking.count(self._reader(shard), self._now(), sizes=sizes)
 
     def is_empty(self, shard: Shard) -> bool:
-        """Tell whether the shard holds nothing, its history included."""
+        """Return whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._reader(shard))
 
     def _now(self) -> int:
