@@ -265,7 +265,7 @@ class Consumer(Closing):
                 news = self._idling.sleep(left)
 
     def _acked(self, held: Sequence[HeldSlice]) -> Batch:
-        """Ack messages that are popped; returns those that nobody else can have had."""
+        """Ack messages that are popped; returns those that no other consumer can have had."""
         lost = frozenset[Message]()
         if all(map(_IS_FINISHED, held)):  # by their claim
             return self._batch(held)

@@ -194,7 +194,7 @@ class Message:
     def expires_at(self) -> datetime | None:
         """From when on the message is not delivered again; None if it was sent without ``ttl``.
 
-        It can still be acked then by whoever holds it.
+        Its holder can still ack it then.
         """
         moment = self._held.bundle.expires_at
         return None if moment is None else to_datetime(moment)

@@ -90,7 +90,7 @@ def consumer_of(
 def replace_body(message: Message, body: bytes) -> None:
     """Exchange a message that is held for one with another body, due as it was, whatever the clock says now.
 
-    Raises LeaseLost, with nothing changed, when somebody else has it.
+    Raises LeaseLost, with nothing changed, when another client has it.
     """
     message._settler.replace(message._selection, body, 0.0, keeps_due=True)
 

@@ -53,8 +53,8 @@ class SemaphoreState(msgspec.Struct, frozen=True):
 class Semaphore:
     """A limited number of holders at a time, in all processes that use a store. Made by a :class:`~shardq.Client`.
 
-    Safe for threads and in forked children. There is no order among those who wait. As a ``with`` block it takes a
-    permit however long that takes; :meth:`acquire` waits for a limited time.
+    Safe for threads and in forked children. Waiting callers have no order. As a ``with`` block it takes a permit
+    however long that takes; :meth:`acquire` waits for a limited time.
 
     >>> smtp = shardq.connect(url).semaphore("smtp", permits=16)
     >>> with smtp.acquire(timeout=10) as permit:
@@ -168,7 +168,7 @@ class Permit:
     """A permit of a semaphore, held until :meth:`release` or the end of its ``with`` block.
 
     Its lease is extended meanwhile. A process that stands still for longer than the lease loses its permits, as does
-    one that cannot reach the store for so long. :attr:`lost` and :meth:`check` tell.
+    one that cannot reach the store for so long. see :attr:`lost` and :meth:`check`.
     """
 
     def __init__(

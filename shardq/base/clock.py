@@ -13,7 +13,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Something that tells the time, such as the clock of a test. See :func:`shardq.connect`."""
+    """A source of the time, such as the clock of a test. See :func:`shardq.connect`."""
 
     def now(self) -> int:
         """Return microseconds since 1970-01-01 UTC."""

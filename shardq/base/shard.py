@@ -33,7 +33,7 @@ GROUP_SHARDS = 16
 """Of every queue. It never changes: a group would be in two shards."""
 
 INTERNAL = "_shardq/"
-"""Names of queues that shardq makes for itself begin so. They are listed only for who asks for them."""
+"""Names of queues that shardq makes for itself begin so. They are listed only on request."""
 
 NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
 _NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")

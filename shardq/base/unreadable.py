@@ -1,4 +1,4 @@
-"""Which errors tell that stored or received bytes are no value of the type that is expected."""
+"""The errors for stored or received bytes that are no value of the expected type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending to everybody who listens at the moment."""
+"""Sending to all current listeners."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Broadcast:
     def publish(
         self, body: Any, *, headers: Mapping[str, HeaderValue] | None = None, ttl: float | None = None
     ) -> int:
-        """Send to everybody who is subscribed; returns how many they are.
+        """Send to all subscribers; returns how many there are.
 
         Raises what :meth:`shardq.Producer.send` raises; some subscribers may have the message then.
         """
@@ -56,7 +56,7 @@ class Broadcast:
         headers: Mapping[str, HeaderValue] | None = None,
         ttl: float | None = None,
     ) -> int:
-        """Send several messages to everybody who is subscribed, in bundles; returns how many they are."""
+        """Send several messages to all subscribers, in bundles; returns how many there are."""
         check_bodies(bodies, "publish one body with `publish`")
         subscribers, listed = 0, list(bodies)
         for name in live_queues(self._client, self.name):

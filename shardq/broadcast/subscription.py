@@ -1,8 +1,8 @@
-"""Receiving what is broadcast, and who is subscribed.
+"""Receiving broadcast messages, and the list of subscribers.
 
 An entry is a message that its subscriber has received and never acks. A thread extends its lease. When the subscriber
 dies the lease ends, and the entry goes to the next subscriber, as another delivery of the message. The queue of a
-subscriber is named after the entry and its delivery, so nobody gets what was sent to the one before.
+subscriber is named after the entry and its delivery, so that it gets no messages of the one before.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ExampleCommand(click.Command):
 class LookCommand(ExampleCommand):
     """A command that only reads.
 
-    It gives up soon where the store is unreachable: somebody waits for what it shows. It shows what it can read of a
+    It gives up soon where the store is unreachable: a user waits for its output. It shows what it can read of a
     damaged file, and fails then, unless it ``reports_damage`` itself.
     """
 

@@ -164,7 +164,7 @@ def end(error: BaseException) -> int:
 
 
 def _silence_stdout() -> None:
-    """Discard what is still buffered: nobody reads it, and writing it at the end would fail again."""
+    """Discard buffered output: it has no reader, and writing it at the end would fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:

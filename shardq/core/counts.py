@@ -31,7 +31,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
     bytes: int | None = None
 
     def late_seconds(self, now: datetime) -> float:
-        """Return for how long a message has been due that nobody received; 0 when there is none.
+        """Return for how long the first ready message has been due; 0 when there is none.
 
         ``now`` is the time by the store's clock, which ``client.now()`` returns.
         """

@@ -49,8 +49,8 @@ class Schedules:
     """The schedules of a store: ``client.schedules``. Safe for threads.
 
     A schedule sends a message to a queue at each of its occurrences. The consumers of that queue keep it going, all of
-    them together: each occurrence takes place once, whoever dies. While nobody receives from the queue nothing takes
-    place; afterwards what was missed takes place once, or not at all (``catch_up``).
+    them together: each occurrence takes place once, also when some die. Without a consumer of the queue nothing takes
+    place; afterwards missed occurrences take place once, or not at all (``catch_up``).
 
     >>> client = shardq.connect(url)
     >>> reports = client.create_queue("reports")
@@ -232,7 +232,7 @@ class Schedules:
             continue
 
     def _change(self, id: str, change: Callable[[Plan], Plan]) -> Schedule:  # noqa: A002
-        """Change the stored schedule, whoever changes it at the same time, and tell the consumers of its queue."""
+        """Change the stored schedule, also while others change it, and notify the consumers of its queue."""
         while True:
             seen = self._find(id)
             changed = change(seen.plan)

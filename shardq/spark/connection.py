@@ -52,7 +52,7 @@ def shared_connection(url: str, retry_seconds: float, _process: int) -> SharedCo
 
 
 class SharedConnection:
-    """A client that is open while somebody uses it, and for a while after that. Safe for threads."""
+    """A client that is open while it is used, and for a while after that. Safe for threads."""
 
     def __init__(self, url: str, retry_seconds: float) -> None:
         self._url, self._retry_seconds = url, retry_seconds
@@ -76,7 +76,7 @@ class SharedConnection:
             return opened
 
     def leave(self) -> None:
-        """Close the client after a while, unless somebody uses it then."""
+        """Close the client after a while, unless it is used then."""
         closing = None
         with self._lock:
             self._users -= 1

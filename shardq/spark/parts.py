@@ -103,7 +103,7 @@ def _marks(part: RunPart, group_lanes: int) -> _Marks | None:
 
 
 class _Marks:
-    """Tells messages apart that may not share a bundle though they are alike."""
+    """Distinguishes messages that may not share a bundle though they are alike."""
 
     def __init__(self, part: RunPart, group_lanes: int) -> None:
         self._groups = list(_in_lanes(part, group_lanes))

@@ -38,7 +38,7 @@ _NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pysp
 
 
 class TaskAbandoned(ShardqError):
-    """Raised in a task that nobody waits for any more; its rows may be a part of the partition only."""
+    """Raised in a task whose result is not awaited any more; its rows may be a part of the partition only."""
 
 
 def check_lifeline() -> None:

@@ -1,7 +1,7 @@
 """The work of a stream beside its messages: leases, background jobs, its backlog, and its checkpoint.
 
 Spark writes ``offsets/N`` before batch N begins, with a line for the end of each source, and ``commits/N`` when the
-batch is done. It tells a source of a commit only when it plans the batch after it.
+batch is done. It notifies a source of a commit only when it plans the batch after it.
 
 The driver does so until the batch is finished, and each task for its own claims while it reads. So a driver that
 stands still costs nothing while tasks read. After that it may stand still until the last extended leases expire.
@@ -41,7 +41,7 @@ _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d
 
 
 def task_slots() -> int:
-    """Return how many tasks run at a time, as far as a process that plans can know: Spark tells it nothing of that.
+    """Return how many tasks run at a time, as far as a process that plans can know: Spark does not report it.
 
     For a local master it is what the command of the JVM, which started this process, says. Else the cores of this
     machine stand for those of the cluster.

@@ -27,7 +27,7 @@ Settle: TypeAlias = Acknowledge | Extend | Release | Forward
 
 
 class CrossShardStore(Store, Protocol):
-    """A store that settles messages of several shards in one step. ``capabilities.settle_across_shards`` tells."""
+    """A store that settles messages of several shards in one step. See ``capabilities.settle_across_shards``."""
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out the requests, of any shards and queues, one after the other, in one atomic step.
@@ -47,7 +47,7 @@ class TransactionEnded(StoreUnavailable):
 
 
 class TransactionalStore(Store, Protocol):
-    """A store that can be part of a transaction of the application. ``capabilities.transactions`` tells."""
+    """A store that can be part of a transaction of the application. See ``capabilities.transactions``."""
 
     def within(self, connection: object) -> Store:
         """Return this store on the application's own connection, in the transaction that is under way there.

@@ -57,7 +57,7 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
 def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
     """Return the bundle id for a moment in microseconds, a number, and some parts.
 
-    The same arguments give the same id, whoever asks. The ids of one moment sort by their numbers.
+    The same arguments give the same id for every caller. The ids of one moment sort by their numbers.
     """
     return _assemble((moment << 12) // 1000 + sequence, _digest(b"", *parts, str(sequence)))
 

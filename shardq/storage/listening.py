@@ -16,7 +16,7 @@ _MOST = 10_000  # queues whose announcements are counted, before all of them cou
 
 
 class Listener(Protocol):
-    """Tells one receiver of news, as :meth:`shardq.storage.store.Store.listen` says."""
+    """Notifies one receiver of news, as :meth:`shardq.storage.store.Store.listen` does."""
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues with news since the last call; if there are none, begin to listen."""
@@ -118,13 +118,13 @@ class LocalNotifier:
                 )
 
     def announce_all(self) -> None:
-        """Wake everybody: what became deliverable is not known."""
+        """Wake all listeners: it is not known which messages became deliverable."""
         with self._lock:
             self._of_all += 1
             self.wake_all()
 
     def wake_all(self) -> None:
-        """Wake everybody without news."""
+        """Wake all listeners without news."""
         with self._lock:
             self._wake(list(self._listening))
 
@@ -153,7 +153,7 @@ class LocalNotifier:
 
 
 class LocalListener:
-    """Tells one receiver of what is announced in this process."""
+    """Notifies one receiver of announcements in this process."""
 
     def __init__(self, notifier: LocalNotifier, wake: Callable[[], None]) -> None:
         self._notifier, self.wake = notifier, wake
@@ -170,4 +170,4 @@ class LocalListener:
 
 
 of_process = PerProcess(LocalNotifier)
-"""Of stores that tell nobody of a write: what one client appends, another one of this process must see at once."""
+"""Of stores that announce no writes: another client of this process must see an append at once."""

@@ -3,8 +3,8 @@
 A fork copies a lock as it is at that moment, maybe held by a thread that the child does not have. So each process makes
 the locks of a client for itself.
 
-A child renews its objects right after the fork, so that no use has to ask in which process it is. Where somebody has
-to ask, forks are counted: a count never comes again, as the id of a process that ended may.
+A child renews its objects right after the fork, so that no use has to ask in which process it is. Where a use has to
+ask, forks are counted: a count never comes again, as the id of a process that ended may.
 """
 
 from __future__ import annotations

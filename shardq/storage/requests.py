@@ -218,7 +218,7 @@ class StoredSlice(msgspec.Struct, frozen=True):
 
     @property
     def blocks(self) -> bool:
-        """True while it blocks its group, until somebody decides about it."""
+        """True while it blocks its group, until it is redriven or removed."""
         return self.token == BLOCKED
 
 

@@ -196,7 +196,7 @@ class Store(KeyRegister, Protocol):
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held under each span's token.
 
-        Here and in every call that names a token, a lease that ran out still counts while nobody else has claimed the
+        Here and in every call that names a token, a lease that ran out still counts while no other claim has taken the
         messages.
 
         A bundle is deleted with its last message; with ``keep``, when the history gives up the last one. With
@@ -226,7 +226,7 @@ class Store(KeyRegister, Protocol):
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one atomic step, or do nothing and return what is lost or gone.
 
-        MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; `capabilities` tells. With
+        MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; see `capabilities`. With
         ``in_place`` each bundle MUST take the place of the messages that the same span names, and messages held behind
         are released.
         """
@@ -284,7 +284,7 @@ class Store(KeyRegister, Protocol):
     def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
-        It MUST tell what `load_queue` and `shards` would. One request for all where the store can.
+        It MUST return the answers of `load_queue` and `shards`. One request for all where the store can.
         """
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:

@@ -227,7 +227,7 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
 
 
 def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
-    """Return True when all before a step are done, as far as its input does not tell that."""
+    """Return True when all before a step are done, as far as its input does not show that."""
     step = plan.steps[other]
     return step.takes is not None or _are_done(binding, workflow, plan, step.after)
 

@@ -304,7 +304,7 @@ def write_assigned_ids(places: AssignedIds) -> bytes:
 
 
 def read_assigned_ids(stored: bytes) -> AssignedIds:
-    """Read the entry that tells where the first steps are."""
+    """Read the entry with the places of the first steps."""
     return _ASSIGNED.decode(stored)
 
 

@@ -164,7 +164,10 @@ def tasks_named(name: str) -> TaskRegistry:
 
 
 class _Source(NamedTuple):
-    """Where a task was defined, and in which execution of which module. It tells a reload from a second task."""
+    """Where a task was defined, and in which execution of which module.
+
+    It distinguishes a reload from a second task.
+    """
 
     code: CodeType
     place: str  # of the function

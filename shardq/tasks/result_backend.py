@@ -110,7 +110,8 @@ class ResultBackend:
 
         So is a task that has returned the workflow.
 
-        For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
+        For a worker that is ``working`` on them, steps of a run of a workflow are cancelled that a later run has
+        overtaken.
         """
         above = {task: [task, *ancestors_of(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))

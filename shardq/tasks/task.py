@@ -221,9 +221,9 @@ def store_replacement(
     """Store the plan of the call or workflow that a task returned in place of a value. May be repeated.
 
     The value of the call or workflow is the result of the task. The plan is stored under the id of the task, as that
-    of a bucket is. So a task that ends so ends once, whoever dies: where a plan stands, its function is not run again.
-    The plans of a large group are several: they are stored as a whole first, and copied from there. The entry of the
-    task is written by the worker that ends the last step.
+    of a bucket is. So a task that ends so ends once, also after a crash: where a plan is stored, its function is not
+    run again. The plans of a large group are several: they are stored as a whole first, and copied from there. The
+    entry of the task is written by the worker that ends the last step.
 
     ``keep`` is for how many seconds the result of the task is kept. With ``again`` an earlier attempt may have stored
     some of what it returned, which need not be the same. Raises what :meth:`Workflow.send` raises, and InvalidSetting

@@ -296,8 +296,8 @@ class _Interrupted(BaseException):
 def a_thread_starts() -> bool:
     """Return True while any thread of this process starts another one, as a consumer may: see `_Interruption.gate`.
 
-    No other thread runs in the first milliseconds after the sleep, so that what is seen is still so for who asks. The
-    frames of a thread would tell what that one does, but Python 3.11 crashes now and then who reads those of another.
+    No other thread runs in the first milliseconds after the sleep, so that the answer still holds for the caller. The
+    frames of a thread would show its work, but Python 3.11 crashes now and then when another thread reads them.
     """
     time.sleep(0)
     return bool(threading._limbo)  # type: ignore[attr-defined]  # noqa: SLF001 - its only name

@@ -1,4 +1,4 @@
-"""The states of tasks, workflows and their steps, for people who read them."""
+"""The states of tasks, workflows and their steps, for display."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["ManualClock", "ManualTimer"]
 
 
 class ManualClock:
-    """Tells the time that a test has set; safe to share between threads.
+    """Returns the time that a test has set; safe to share between threads.
 
     >>> clock = ManualClock(start=1_000_000)
     >>> clock.advance(2.5)
@@ -37,7 +37,7 @@ class ManualClock:
 
 
 class ManualTimer:
-    """Measures seconds in place of :func:`time.monotonic`, and starts from what that tells. Safe to share.
+    """Measures seconds in place of :func:`time.monotonic`, and starts from its value. Safe to share.
 
     >>> timer = ManualTimer()
     >>> began = timer()

@@ -90,7 +90,7 @@ class StoreAgreement(RuleBasedStateMachine):
 
     @invariant()
     def the_listing_and_the_probe_agree(self) -> None:
-        """Peek shows every message once, and the probe tells the first that can be claimed."""
+        """Peek shows every message once, and the probe shows the first that can be claimed."""
         probes = self.store.probe(self.shards)
         for (shard, model), probe in zip(self.models.items(), probes, strict=True):
             listed = self._peek(shard)

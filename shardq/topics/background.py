@@ -60,7 +60,7 @@ class Background:
         self._start()
 
     def published(self) -> None:
-        """Relay in a while, if nobody else has."""
+        """Relay in a while, if no other thread has."""
         if self._published:
             return
         with self._lock:
@@ -172,7 +172,7 @@ _SERVED_SECONDS = 90.0
 
 
 def relay_beside(contexts: QueueContexts, context: QueueContext, job: str) -> int:
-    """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
+    """Let a thread relay while the topic is received from; returns when to ask for it again, in microseconds."""
     name = topic_of_job(job)
     if name is not None and contexts.outside is None:
         background_of(contexts, name).get().serve_for(_SERVED_SECONDS)

@@ -74,7 +74,7 @@ class ClaimedEnvelopes:
         }
 
     def ack(self, identity: str) -> bool:
-        """Ack a message, which somebody else's round has; False when it is not here."""
+        """Ack a message of another relay's round; False when it is not here."""
         message = self._messages.pop(identity, None)
         if message is None:
             return False

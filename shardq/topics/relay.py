@@ -133,7 +133,7 @@ class Relay:
         raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
 
     def _changed(self, held: Held, change: Callable[[TopicState], TopicState]) -> TopicState | None:
-        """Change the state that is held; None when somebody else has changed it."""
+        """Change the state that is held; None when another client has changed it."""
         try:
             state = change(held.state.completed())
         except BaseException:
@@ -254,7 +254,7 @@ class Relay:
         return bool(hand) or state.filling() is not None
 
     def _replace(self, held: Held, state: TopicState) -> bool:
-        """Store another state; False when somebody else has changed it."""
+        """Store another state; False when another client has changed it."""
         try:
             held.replace(state)
         except LeaseLost:
@@ -313,7 +313,7 @@ class Relay:
         return msgspec.structs.replace(record, filling=filling if chunk else None, missed=missed), chunk
 
     def _copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope] | None) -> None:
-        """Store what each subscription gets of a round. Without envelopes: as somebody may have done."""
+        """Store what each subscription gets of a round. Without envelopes: as another relay may have done."""
         again = envelopes is None
         if envelopes is None:
             envelopes = [
@@ -332,7 +332,7 @@ class Relay:
                 self.contexts.pop(place.queue, None)
 
     def _acked(self, round_: Round, hand: ClaimedEnvelopes) -> bool:
-        """Ack the messages of a round; False when somebody else holds some, who acks them when it finds the round."""
+        """Ack the messages of a round; False when another relay holds some, and acks them when it finds the round."""
         try:
             self._log.ack(round_.messages)
         except LeaseLost as error:

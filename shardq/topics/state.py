@@ -79,7 +79,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of the log that are copied to subscriptions together, by whoever comes."""
+    """Messages of the log that are copied to subscriptions together, by any relay."""
 
     at: int  # names it: later rounds have later moments, maybe ahead of the clock
     due: int  # when it was entered
@@ -154,13 +154,13 @@ _decode = msgspec.msgpack.Decoder(TopicState).decode
 
 
 class Held:
-    """The state under a claim: nobody else changes it while that is held."""
+    """The state under a claim: no other client changes it while that is held."""
 
     def __init__(self, message: Message) -> None:
         self._message, self.state = message, _decode(message.body)
 
     def replace(self, state: TopicState) -> None:
-        """Store another state and give it up. Raises LeaseLost, with nothing changed, when somebody else has it."""
+        """Store another state and give it up. Raises LeaseLost, with nothing changed, when another client has it."""
         replace_body(self._message, _encode(state))
 
     def keep(self) -> None:

@@ -70,7 +70,7 @@ class WorkerPool:
     without one. A handler that still runs then is killed, and its message released.
 
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced. A
-    process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
+    process that dies, or ends on a SIGTERM from outside, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
     WorkersFailing. Otherwise it ends only when it is asked to, or by ``idle_exit``: a handler that raises SystemExit
     fails, and its process continues.
@@ -147,7 +147,7 @@ class WorkerPool:
         )
 
     def run(self) -> PoolReport:
-        """Work until told to stop, or until all processes are idle.
+        """Work until stopped, or until all processes are idle.
 
         Raises WorkersFailing, or the error that a process ended with, such as QueueNotFound, or InvalidSetting for a
         handler that cannot be loaded.

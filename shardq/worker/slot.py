@@ -184,7 +184,7 @@ class Slot:
         self.retired = False
 
     def stop(self, *, at_once: bool) -> None:
-        """Start no more processes, and tell the running one to end."""
+        """Start no more processes, and ask the running one to end."""
         if self.child is None:
             self.finished = True
         elif at_once:

@@ -69,12 +69,9 @@ def sentences(text: str) -> Iterator[str]:
 def docstrings(module: Path) -> Iterator[str]:
     """Every docstring of a module, also those of attributes."""
     for node in ast.walk(ast.parse(module.read_text())):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield inspect.cleandoc(node.value.value)
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield inspect.cleandoc(text)
 
 
 def sentences_of_docstring(text: str) -> Iterator[str]:

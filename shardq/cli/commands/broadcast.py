@@ -36,7 +36,7 @@ _name_argument = click.argument("name", metavar="BROADCAST")
 
 @click.group(cls=ExampleGroup, example="shardq broadcast publish prices 'tea 3'")
 def broadcast() -> None:
-    """Send messages to everybody who listens at the moment, and listen."""
+    """Send messages to all current listeners, and listen."""
 
 
 @broadcast.command(cls=ExampleCommand, example="shardq broadcast publish prices 'tea 3' --ttl 1m")

@@ -1,4 +1,4 @@
-"""``shardq consumers``: who holds what, and giving it back for one that died."""
+"""``shardq consumers``: the consumers with their messages, and releasing those of a dead one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsumerLine(msgspec.Struct, frozen=True):
 
 consumers = ExampleGroup(
     name="consumers",
-    help="List consumers and what each holds, and evict one that died.",
+    help="List consumers with their messages, and evict a dead one.",
     example="shardq consumers list orders\nshardq consumers evict web-1-4711-9f86d081",
 )
 

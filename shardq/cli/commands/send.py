@@ -45,7 +45,7 @@ __all__ = ["SendProgress", "send", "send_progress"]
 
 
 class _ExistingFile(click.Path):
-    """A file. For - it tells how stdin is sent."""
+    """A file. For - it names the way in which stdin is sent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the file. Fails for -."""
@@ -188,7 +188,7 @@ def _send_large(
 
 
 class _Counted(io.FileIO):
-    """A file, and how many bytes were read of it: a pipe does not tell its size."""
+    """A file, and how many bytes were read of it: the size of a pipe is unknown."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -63,8 +63,8 @@ class _Here(threading.local):
 class GroupCommit(Generic[T, R]):
     """Makes one request for the callers that come at the same time.
 
-    ``alone`` makes the request of a caller who has not waited. ``several`` makes it for those who have, and gives each
-    its result or error; an error that it raises is everybody's. ``together`` says how many of the items that wait may
+    ``alone`` makes the request of a caller that has not waited. ``several`` makes it for those that have, and gives
+    each its result or error; an error that it raises is for all. ``together`` says how many of the items that wait may
     go together, from the first on. With ``linger`` a leader waits up to that number of seconds for others, or until
     there are ``enough``.
 
@@ -99,7 +99,10 @@ class GroupCommit(Generic[T, R]):
             return sum(len(callers.waiting) for callers in self._by_key.values())
 
     def run(self, items: Sequence[T]) -> Sequence[Pending[T, R]]:
-        """Do several of one caller together, and return each with its own result or error. It waits for nobody."""
+        """Do several of one caller together, and return each with its own result or error.
+
+        It does not wait for others.
+        """
         group = left = [Pending[T, R](item) for item in items]
         while left:
             count = 1 if len(left) == 1 else self._together([each.item for each in left])

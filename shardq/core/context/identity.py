@@ -1,7 +1,7 @@
 """The identity of a consumer, as it is registered in the store, and the common part of its claims.
 
-The first half of the token of each of its claims is the consumer's id. So who holds a message follows from what every
-store keeps of a message in flight, and costs nothing more.
+The first half of the token of each of its claims is the consumer's id. So the holder of a message follows from the
+token that every store keeps of it, and costs nothing more.
 """
 
 from __future__ import annotations

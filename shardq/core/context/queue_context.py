@@ -66,7 +66,7 @@ class LiveSettings:
         return self.known
 
     def accept(self, record: QueueRecord | None) -> None:
-        """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
+        """Take over what was read of the queue just now; None has it read again, which reports a missing queue."""
         if record is None:
             self._mark_read(-float("inf"))
         else:

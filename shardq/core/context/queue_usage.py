@@ -53,7 +53,7 @@ class QueueUsage:
         self.is_put_off_known = False  # since that count
         self._under_way = PerProcess(list[Waiting])
         self.lock = OwnLock()
-        """Held by whoever counts, or lets something in by what was counted."""
+        """Held by the thread that counts, or that lets messages in by the count."""
         self.owner = PerProcess(lambda: secrets.token_hex(8))
         """A name for this client in this process."""
 

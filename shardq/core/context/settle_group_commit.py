@@ -33,8 +33,8 @@ class SettleGroupCommit:
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
     extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store
-    refuses a joined request, each part is asked alone, so that nobody meets the error of another. ``check`` is called
-    before each request of callers that waited: the client may have been closed meanwhile.
+    refuses a joined request, each part is asked alone, so that no caller meets the error of another. ``check`` is
+    called before each request of callers that waited: the client may have been closed meanwhile.
     """
 
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:

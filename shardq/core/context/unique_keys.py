@@ -121,7 +121,7 @@ class UniqueKeys:
         raise _busy(key)
 
     def hand_on(self, key: str, identity: str, coming: str) -> None:
-        """Enter a message as coming after one that has the key, or that nobody has taken it from."""
+        """Enter a message as coming after one that has the key, or from which no other has taken it."""
         entry: Holder | None = Holder(identity)
         wanted = Holder(identity, coming)
         for _ in range(_TRIES):
@@ -172,7 +172,7 @@ class UniqueKeys:
         return self.exchange(key, entry, msgspec.structs.replace(entry, replaced=""))
 
     def remove(self, identity: str) -> bool:
-        """Remove a message; False when it was not stored. Raises OutcomeUnknown when that cannot be told."""
+        """Remove a message; False when it was not stored. Raises OutcomeUnknown when that is not known."""
         answer = self._remove(identity)
         if answer.after_unknown and not answer.value:
             raise OutcomeUnknown(f"message {identity} was removed now, or had left the queue before")

@@ -46,9 +46,9 @@ _PAGE = 1_000
 
 
 def collect_bodies(context: QueueContext) -> int:
-    """Remove what no message has, and nobody has written for `GRACE`, in the store of a queue; returns how many parts.
+    """Remove bodies that no message has, and that were not written for `GRACE`, in the store of a queue.
 
-    The cost grows with the number of parts that are stored, of which only the ids are read.
+    Returns how many parts. The cost grows with the number of parts that are stored, of which only the ids are read.
     """
     bodies = existing_bodies_queue(context)
     if bodies is None:
@@ -121,7 +121,7 @@ def _is_young(bodies: QueueContext) -> _Younger:
 
 
 class _Younger:
-    """Tells what was written after a moment."""
+    """Returns the bodies that were written after a moment."""
 
     def __init__(self, moment: int) -> None:
         self._moment = moment

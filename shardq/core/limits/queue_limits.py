@@ -41,7 +41,7 @@ LAST_POLL_SECONDS = 0.25
 
 
 class PermitPace:
-    """Tells when to look for a permit again: when the next lease ends, and else now and then."""
+    """Decides when to look for a permit again: when the next lease ends, and else now and then."""
 
     def __init__(self) -> None:
         self._poll = FIRST_POLL_SECONDS

@@ -1,4 +1,4 @@
-"""Events in the logs of queues that keep them, and the trace of a message that they tell."""
+"""Events in the logs of queues that keep them, and the trace of a message that they make."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The checks between a claim and its consumer: a message may have expired, come too often, or lost its unique key.
 
 First the dedupe keys of all claimed messages are confirmed. So a key that is not confirmed belongs to a message that
-nobody has received. A sender that finds such a key may store the message under the reserved id, however late: it is
+was not received yet. A sender that finds such a key may store the message under the reserved id, however late: it is
 received only once. A key that no longer names the message is ignored: its window has ended, and another message may
 have it.
 

@@ -198,7 +198,7 @@ class NamedSettling:
         return sum(len(selection.positions) for selection in self._settle(claims, KEEP, lease))
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
-        """Finish what the claims got; returns how many messages are somebody else's."""
+        """Finish the messages of the claims; returns how many another holder has."""
         return self._count_stored(self._without_given_up(claims, self._settle(claims, ACK)))
 
     def _settle(

@@ -75,7 +75,7 @@ class NamedClaims:
 
         A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
         delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
-        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
+        raised where another holder has some of them by now. Raises InvalidSetting when the queue has limits.
         """
         check_unlimited(self.context.name, self.context.settings)
         self.context.live.use()

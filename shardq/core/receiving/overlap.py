@@ -105,7 +105,7 @@ class Overlap:
                 self._end(claim)
 
     def _end(self, claim: _Claim) -> None:
-        """Let nobody wait for a claim that gives nothing."""
+        """End the waits for a claim that gives nothing."""
         with self._lock:
             claim.held = []
             if self.claim is claim:

@@ -20,8 +20,8 @@ class _Waiting(msgspec.Struct, frozen=True):
 class PrefetchBuffer:
     """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
 
-    After messages had to leave because nobody took them, it holds no more than were taken in the time before. That is
-    doubled each time that it is found empty.
+    After messages had to leave because they were not taken, it holds no more than were taken in the time before. That
+    is doubled each time that it is found empty.
     """
 
     def __init__(self, size: int) -> None:

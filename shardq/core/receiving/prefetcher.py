@@ -163,7 +163,7 @@ class Prefetcher:
 
     @property
     def _is_over(self) -> bool:
-        """True when nobody asks for messages any more."""
+        """True when messages are not asked for any more."""
         return self._stopped or self._retry.closed
 
     def _run(self) -> None:

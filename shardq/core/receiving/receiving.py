@@ -77,7 +77,7 @@ class Receiving:
         self._alone = self.queues[first.name] if len(contexts) == 1 else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
-        """Tells when queues are to be looked at again, and whether one that failed did so before."""
+        """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """Return for how long these are held, in microseconds, as far as is known; 0 for none."""

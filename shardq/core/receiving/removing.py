@@ -1,4 +1,4 @@
-"""Removing what nobody is to get: messages that have expired, leftovers, and the oldest of a full queue."""
+"""Removing messages that are not to be delivered: expired ones, leftovers, and the oldest of a full queue."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
 
 
 def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
-    """Claim messages that nobody is to work on."""
+    """Claim messages that are not to be worked on."""
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = claim_patiently(context.retry, context.store, request)

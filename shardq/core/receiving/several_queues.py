@@ -215,7 +215,7 @@ class SweepThread:
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, sweep: Callable[[], None]) -> None:
-        """Begin a sweep; for who has seen that the thread is not busy."""
+        """Begin a sweep; for a caller that has seen that the thread is not busy."""
         thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
         with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
             thread.start()

@@ -30,7 +30,7 @@ __all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 _log = logging.getLogger(__name__)
 
 _NOTICE = microseconds(2 * REFRESH_SECONDS)
-"""After the mark was set, everybody knows of it: who used the queue before has removed it."""
+"""After the mark was set, all clients know of it: one that used the queue before has removed it."""
 
 
 def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> bool:

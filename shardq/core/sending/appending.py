@@ -8,7 +8,7 @@ The same time bounds the first append of a message with a large body, from when 
 that time, though its sender stood still.
 
 A bundle with a dedupe key can be appended however old it is. A message is handed out only after its key is confirmed:
-a key that is not confirmed proves that nobody has received the message. The limit counts from when the key was read.
+a key that is not confirmed proves that the message was not received. The limit counts from when the key was read.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 def admitted(context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle]) -> Append:
     """Make the request that stores bundles of one shard. Raises QueuePaused.
 
-    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
+    Owners of large bodies are entered first, so that the bodies do not seem to be of no message.
     """
     live = context.live
     if live.timer() > live.read_again_at:

@@ -3,8 +3,8 @@
 There are three steps. The producer reserves the key for the place of a message: its id, priority and due time. It
 stores the message there. It confirms the key; a consumer confirms it too, before it is handed the message.
 
-A key that is reserved but not confirmed belongs to a message that nobody has received: it is still stored, or never
-was. The next producer with that key stores its message in the reserved place, and not in one that it would choose. The
+A key that is reserved but not confirmed belongs to a message that was not received: it is still stored, or never was.
+The next producer with that key stores its message in the reserved place, and not in one that it would choose. The
 store takes it only once. So a crash at any point neither loses nor duplicates a message, however late the key comes
 again.
 

@@ -1,4 +1,4 @@
-"""Storing what is sent: plan the bundles, reserve dedupe keys, append shard by shard, and tell what is stored."""
+"""Storing sent messages: plan the bundles, reserve dedupe keys, append shard by shard, and report the result."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ LONGEST_REASON = 500  # characters
 _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 REFUSED = (InvalidName, InvalidSetting, UnsupportedByStore)
-"""Errors of a store that does not take a queue, whoever asks again. Nothing is left of such a queue."""
+"""Errors of a store that does not take a queue, also when it is asked again. Nothing is left of such a queue."""
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:

@@ -66,7 +66,7 @@ _WHY_LOST_IN_GROUPS = (
 
 
 class SettleEngine:
-    """Settles held messages of one queue for one consumer, and tells it which shards have released messages."""
+    """Settles held messages of one queue for one consumer, and reports to it which shards have released messages."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def shorten_leases(
 ) -> int:
     """Let leases end as long after now as they lasted; returns of how many messages.
 
-    ``lasted`` tells for how many microseconds a lease was begun; None of one that is right.
+    ``lasted`` is for how many microseconds a lease was begun; None of one that is right.
     """
     chosen = [
         (lease, _held(shard, piece))

@@ -281,7 +281,7 @@ class ToQueue(Move):
 
 
 class DeadLetters(Move):
-    """To the dead-letter queue, with headers that tell where from and why."""
+    """To the dead-letter queue, with headers for its origin and the reason."""
 
     def __init__(self, source: QueueContext, reason: str, operation: SettleOperation = DEAD_LETTER) -> None:
         super().__init__(source, dead_letter_context(source), operation)

@@ -87,7 +87,7 @@ def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Ite
 
 
 def _unread(receipts: Iterable[Receipt]) -> list[Selection]:
-    """Return the messages, of which no more is known than the receipts tell."""
+    """Return the messages, of which only the receipts are known."""
     return [Selection(_unseen(receipt), [0]) for receipt in receipts]
 
 

@@ -4,8 +4,8 @@ A store that cannot ack in one shard and append to another in one step is asked 
 becomes a separate bundle. The first attempt reserves a key of the target queue for the place of that bundle. A place
 is an id, a shard, a due time and a priority. Later attempts find the key and store the bundle in that place, however
 they claimed the messages. The copy carries the key, and a consumer is handed the copy only when the key is confirmed.
-So an attempt that finds the key confirmed only has to ack the message. One that finds it unconfirmed knows that nobody
-has received the copy. It checks whether an earlier attempt has stored it, and stores it if not. A stored copy stays as
+So an attempt that finds the key confirmed only has to ack the message. One that finds it unconfirmed knows that the
+copy was not received. It checks whether an earlier attempt has stored it, and stores it if not. A stored copy stays as
 it is, though a later attempt may have changed it otherwise.
 """
 
@@ -179,7 +179,7 @@ def _store(
     details: EventDetails,
     stored: list[PlannedBundle],
 ) -> None:
-    """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
+    """Store copies of the messages, each once, also when others do so; returns when all their keys are confirmed.
 
     Those that are stored, or may be when this fails, are added to ``stored``.
     """

@@ -37,12 +37,12 @@ class KnownShard(msgspec.Struct):
         return cls(probe, now, now + _forget_after(probe), now, now)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         self._see(probe, now)
         self.seen_at, self.stale, self.glanced = now, False, False
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
+        """Take over the result of a glance. It knows nothing of later messages, so a full look has to come soon."""
         ahead = [due for due in (probe.next_due, self.probe.next_due) if due is not None]
         self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
         self.glanced = True

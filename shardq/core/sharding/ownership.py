@@ -35,7 +35,7 @@ class Ownership:
         """How many consumers come before this one at a concurrency shard: 0 for its owner, 1 for the next in line."""
 
     def update(self, members: Sequence[str]) -> None:
-        """Take note of who is alive."""
+        """Take note of the live consumers."""
         alive = tuple(sorted({*members, self._consumer}))
         if alive != self._members:
             self._members, self.places = alive, _Places(self._consumer, alive)

@@ -282,7 +282,7 @@ class ShardReader:
         return known is not None and known.has_rested(now, rest)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         known = self._known.get(probe.shard)
         if known is None:
             self._known[probe.shard] = KnownShard.first(probe, now)
@@ -290,7 +290,7 @@ class ShardReader:
             known.learn(probe, now)
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells."""
+        """Take over the result of a glance."""
         known = self._known.get(probe.shard)
         if known is not None:  # else it was looked at in full for the first time, and that failed
             known.notice(probe, now)

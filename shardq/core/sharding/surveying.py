@@ -177,11 +177,11 @@ class Surveyed(Protocol):
         ...
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         ...
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells."""
+        """Take over the result of a glance."""
         ...
 
     def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:

@@ -111,7 +111,7 @@ def drain(
     Each message is in the files once. Interrupted and called again with the same path and checkpoint (by default
     ``<path>/_checkpoint``), it continues where it was, as long as the leases held. ``select`` are SQL expressions over
     the columns of a message. A large body is in no row, so nothing would be left of it: it fails the batch. Raises
-    InvalidSetting where ``columns`` leave out what tells one from a body that cannot be read.
+    InvalidSetting where ``columns`` leave out the one that distinguishes it from a body that cannot be read.
     """
     given: dict[str, object] = {"maxMessagesPerTrigger": BATCH_MESSAGES, **(stream_options or {})}
     chosen = check_reader(source.options(**given))

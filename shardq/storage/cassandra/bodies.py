@@ -20,7 +20,7 @@ _INLINE_BYTES = 4096
 
 
 def is_inline(bundle: Bundle) -> bool:
-    """Return whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
+    """Return whether the bundle is kept inside its ready row, and then inside the lease row of its claim.
 
     It is when it has one small message that is due at once; so its ready row can be found by its id.
     """

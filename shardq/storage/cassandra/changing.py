@@ -195,7 +195,7 @@ class Change:
     def apply(self) -> bool:
         """Do everything; False, and nothing changed, when something is no longer as it was seen.
 
-        Where the cluster does not say which, it is read back. Raises OutcomeUnknown when that does not tell either.
+        Where the cluster does not say which, it is read back. Raises OutcomeUnknown when that does not show it either.
         """
         try:
             return self._session.apply(list(self._statements()))

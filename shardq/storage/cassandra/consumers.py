@@ -25,7 +25,7 @@ def register(
 ) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
-    Three reads tell everything of all queues, and one write enters the consumer in ten of them.
+    Three reads give everything of all queues, and one write enters the consumer in ten of them.
     """
     records = queues.load_all(session, names)
     for queue, (_, incarnation) in records.items():

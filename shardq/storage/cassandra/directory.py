@@ -117,7 +117,7 @@ class Leaving:
         return seen is not None and seen[0] == announced and seen[1].surely_passed() >= NOTICE
 
     def take_out(self, session: Session, shard: Shard, announced: int) -> bool:
-        """Take the shard out of the directory if nobody wrote to it since the announcement."""
+        """Remove the shard from the directory if it was not written since the announcement."""
         self._seen.pop(shard, None)
         return session.apply([(CQL_SET_LEAVING, (CQL_OUT, *_place(shard), announced))])
 

@@ -62,7 +62,7 @@ def raised(control: Control, places: Sequence[Place], due: int, now: int, taken:
 
 
 def worth_raising(row: ControlRow, first_due: int, now: int) -> Control | None:
-    """Return the control row to write for a shard that has nothing ready, or None when that spares nobody anything.
+    """Return the control row to write for a shard that has nothing ready, or None when that spares no reads.
 
     It spares reading tombstones where something was taken after the moments of the low watermarks.
     """

@@ -93,7 +93,7 @@ def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord
 def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[], int]) -> None:
     """Remove all that is left of an incarnation that was condemned.
 
-    Only this incarnation is touched, whoever creates the queue again meanwhile.
+    Only this incarnation is touched, also when the queue is created again meanwhile.
     """
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
     name = name_of(queue, incarnation)

@@ -112,7 +112,7 @@ class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A slice that nobody has claimed yet."""
+    """A slice that is not claimed yet."""
 
     key: Key
     count: int
@@ -246,7 +246,7 @@ def id_time(bundle_id: bytes) -> int:
 
 
 def has_due_row(due: int, bundle_id: bytes) -> bool:
-    """Return whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
+    """Return whether the bundle was delayed when it was made. It follows from the bundle alone."""
     return due > id_time(bundle_id) + SOON
 
 

@@ -230,7 +230,7 @@ def _number(parts: Sequence[Cut]) -> int:
 
 
 def _stored(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages there are of the spans' bundles, whoever holds them."""
+    """Read which messages there are of the spans' bundles, held or not."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
     slices = [each for lease in row.every_lease() for each in lease.slices if each.bundle_id in named]

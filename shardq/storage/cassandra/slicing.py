@@ -83,7 +83,7 @@ def became(
 ) -> Fenced:
     """Divide spans into parts that are stored, here or elsewhere, and parts that are not.
 
-    ``stored`` returns what is found of their bundles, whoever holds it. Parts that any read finds are lost. Parts that
+    ``stored`` returns the found parts of their bundles, held or not. Parts that any read finds are lost. Parts that
     none finds are gone only where nothing moved during the last one. Else StoreUnavailable is raised: a client that
     acked a message a moment ago must not learn that it is lost.
     """

@@ -5,9 +5,9 @@ index of that.
 
 To drop one that may be written at any moment, it is barred first: by a unique index on a field that no document has.
 The server makes that index only if there is one document at most, which is the end of the claim index. It lets no
-other in from then on. The index is never removed, and a drop names the collection by its uuid. So nothing is ever in
-what is dropped, whoever drops it, however late. A client that wants to write to a barred collection drops it, too, and
-makes another. The index has the name of that of the history, so that the server lets a collection have one of them. A
+other in from then on. The index is never removed, and a drop names the collection by its uuid. So a dropped collection
+is always empty, however late the drop is. A client that wants to write to a barred collection drops it, too, and makes
+another. The index has the name of that of the history, so that the server lets a collection have one of them. A
 collection in which history was kept stays, as clients rely on having seen its index.
 """
 

@@ -64,7 +64,7 @@ class _Told(msgspec.Struct, frozen=True):
 def _counted(
     session: Session, queues: Sequence[str], known: Mapping[str, str], consumer: str, now: int, lifetime: int
 ) -> _Told:
-    """Count the consumer in the queues that are known to be called so, and read all that it is to be told.
+    """Count the consumer in the queues that are known to be called so, and read all of its answer.
 
     Raises SchemaMismatch; then it is counted no longer.
     """

@@ -139,7 +139,7 @@ def _leave(session: Session, shard: Shard, uuid: Binary | None) -> None:
 
 
 def enter_again(session: Session, shard: Shard) -> None:
-    """List the shard; whoever was about to take it out leaves it listed."""
+    """List the shard; a client that was about to remove it leaves it listed."""
     with session.translated(writing=True):
         _list(session.database, shard)
 

@@ -83,7 +83,7 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> int:
-        """The deliveries, with the one to whoever holds it."""
+        """The deliveries, with that to the present holder."""
         return self.deliveries + self.unstarted
 
     @property

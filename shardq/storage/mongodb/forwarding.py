@@ -240,7 +240,7 @@ def undo(
 
 
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
-    """Do what an intent says that stands. Where this fails somebody does it later: raises OutcomeUnknown."""
+    """Do what an intent says that stands. Where this fails it is done later: raises OutcomeUnknown."""
     with after_a_write():
         rows = _rows(session, request)
         if request.acknowledge.keep:

@@ -59,7 +59,7 @@ def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Clai
 
 
 def _all_that_is_asked_for(request: Claim, found: Sequence[Row]) -> list[Piece]:
-    """Return as many whole bundles that nobody holds as the claim may take; none where it may take anything else."""
+    """Return as many whole bundles that are not held as the claim may take; none where it may take anything else."""
     pieces: list[Piece] = []
     wanted = request.limit
     for row in found:
@@ -129,7 +129,7 @@ def _is_as(stored: Row, seen: Row) -> bool:
 
 
 def _fill(groups: Groups, names: Sequence[str], plan: _Plan) -> None:
-    """Take what follows first bundles that nobody held: about as much of each group, then of those that have more.
+    """Take the bundles after first ones that were not held: about as many of each group, then of those with more.
 
     So what is read is a few times what is taken, however many groups there are and whatever they have.
     """

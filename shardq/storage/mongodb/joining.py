@@ -58,7 +58,7 @@ _LONGEST = 300.0  # seconds for which that is looked at
 class _Collections(Open):
     """The collections of the store. One that is used in the transaction gets its index of the history after that.
 
-    The server would wait for the end of the transaction, and let everybody else wait behind it.
+    The server would wait for the end of the transaction, and let all others wait behind it.
     """
 
     def __init__(self, outside: Open) -> None:

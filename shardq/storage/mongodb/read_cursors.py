@@ -47,7 +47,7 @@ GUARD = 2_500_000
 """Low watermarks stay so far behind, in microseconds."""
 
 LATE = OVERLAP // 2
-"""A bundle is seen so soon after it is due, or whoever wrote it says that it is late.
+"""A bundle is seen so soon after it is due, or its writer announces that it is late.
 
 The clocks of two clients, and of two primaries, agree within the rest.
 """
@@ -160,7 +160,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     def raised(self, now: int) -> LowWatermarks | None:
         """Return low watermarks that follow the places.
 
-        None while raising them spares nobody anything, or where none are stored.
+        None while raising them spares no reads, or where none are stored.
         """
         known = self.watermarks.moments
         if not self.watermarks.stored or now - GUARD < min(known) + _RAISE:
@@ -194,7 +194,7 @@ def _ranges(first: int, last: int, place: Place, now: int) -> Iterator[Document]
 
 
 class ReadCursors:
-    """The read cursors of this client, and what it tells others of them."""
+    """The read cursors of this client, and its notices to others about them."""
 
     def __init__(self, session: Session, clock: ServerClock) -> None:
         self._session, self._clock = session, clock

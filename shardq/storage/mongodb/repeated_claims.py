@@ -82,7 +82,7 @@ def held_under(rows: ShardRows, token: bytes) -> list[Row]:
 
 
 def chosen_under(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return the bundles that the token's claim chose, as they are now, whoever holds them."""
+    """Return the bundles that the token's claim chose, as they are now, held or not."""
     begun = _begun(rows, token)
     if begun is None:
         return []

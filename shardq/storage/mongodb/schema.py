@@ -228,7 +228,7 @@ def _described(text: str) -> list[Collection]:
 
 
 def seed(session: Session) -> None:
-    """Give the signals a first document: nobody can wait at the end of an empty collection."""
+    """Give the signals a first document: a client cannot wait at the end of an empty collection."""
     signals = session.collection("shardq.signal")
     if signals.find_one() is None:
         signals.insert_one({QUEUE: ""})

@@ -165,7 +165,7 @@ class Session:
 
     @property
     def has_transactions(self) -> bool:
-        """True when the servers are known to be a replica set; asks nobody."""
+        """True when the servers are known to be a replica set; makes no request."""
         connected = self._connected.known
         if connected is not None and not self._has_transactions:
             servers = connected.client.topology_description.server_descriptions().values()
@@ -268,7 +268,7 @@ def _client(address: Address) -> MongoClient[Document]:
 def clock_leads(session: Session, known: int | None) -> tuple[int]:
     """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
 
-    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below, so
+    The server returns whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below, so
     nothing is due here before it is there. The highest bound of eight counts, or of fewer if it comes near to what is
     ``known``.
     """

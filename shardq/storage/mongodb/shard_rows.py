@@ -173,7 +173,7 @@ class ShardRows:
             self._write({"delete": self.name, "deletes": deletes})
 
     def take(self, begin: Statement, statements: Sequence[Statement], uuid: Binary) -> int | None:
-        """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one tells.
+        """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one shows.
 
         Raises CollectionGone when the shard's collection is not the one with this uuid; none is made.
         """

@@ -31,7 +31,7 @@ _HISTORY = 1_000_000  # microseconds; a queue that keeps any keeps it for longer
 def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
     """Remove leftovers of earlier incarnations, then expired parts of the present one; returns how many things.
 
-    Drops that stopped half way are finished, of any queue, as nobody may come back to its name.
+    Drops that stopped half way are finished, of any queue, as its name may never be used again.
     """
     dropped = queues.condemned(client.session)
     for queue in dropped:

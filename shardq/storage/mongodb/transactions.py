@@ -61,10 +61,9 @@ def transact(
     do: Callable[[ClientSession], tuple[T, bool]],
     pauses: Sequence[float] = PATIENT,
 ) -> T:
-    """Do it in a transaction, anew until nobody disturbs it; the second result of ``do`` is whether to commit it.
+    """Do it in a transaction, anew until it is not disturbed; the second result of ``do`` is whether to commit it.
 
-    Raises Disturbed when it is disturbed all the time, and OutcomeUnknown when nobody tells what became of a
-    commit.
+    Raises Disturbed when it is disturbed all the time, and OutcomeUnknown when the result of a commit is not known.
     """
     for _ in _attempts(shard, pauses):
         with session.translated(writing=False):
@@ -224,7 +223,7 @@ class JoinedSession(Session):
 
 
 def _options(session: ClientSession) -> object:
-    """Return what is another object in each transaction; nothing that is public tells one from the next."""
+    """Return an object that differs in each transaction; no public one distinguishes them."""
     return session._transaction.opts  # noqa: SLF001
 
 

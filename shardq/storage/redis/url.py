@@ -48,7 +48,7 @@ class RedisLine:
         self.channel = channel
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Publish the names as one message; False when nobody says that it was."""
+        """Publish the names as one message; False when that is not confirmed."""
         try:
             self._redis().publish(self.channel, msgspec.json.encode(sorted(queues)))
         except _ERRORS:

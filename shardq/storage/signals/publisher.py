@@ -34,7 +34,7 @@ class Line(Protocol):
         ...
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Pass the names on. False, and no error, when they have to be told again."""
+        """Pass the names on. False, and no error, when they have to be passed on again."""
         ...
 
     def listen(self) -> Generator[Collection[str]]:
@@ -89,7 +89,7 @@ class Publisher:
             self.flush()
 
     def flush(self) -> bool:
-        """Pass on what was announced; False when it has to be told again."""
+        """Pass on announcements; False when they have to be passed on again."""
         with self._lock:
             pending, self._pending = self._pending, set()
             self._told_at = time.monotonic()
@@ -140,7 +140,7 @@ class Publisher:
             pause = _GAP if self.flush() else min(2 * pause, _LONGEST_PAUSE)
 
     def _wait(self, pause: float) -> bool:
-        """Return True when something is to be told, that long after the last time; False once it is closed."""
+        """Return True when names are to be passed on, that long after the last time; False once it is closed."""
         self._news.wait_for(lambda: self._pending or self._has_ended)
         while not self._has_ended and (left := self._told_at + pause - time.monotonic()) > 0:
             self._news.wait_for(lambda: self._has_ended, left)

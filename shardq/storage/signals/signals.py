@@ -1,4 +1,4 @@
-"""Waking those who wait for messages, in this process and in others."""
+"""Waking consumers that wait for messages, in this process and in others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
 class Signals:
-    """Tells all who wait, through a line, in which queues something became deliverable.
+    """Notifies all waiting consumers, through a line, of the queues in which messages became deliverable.
 
     Signals are merged, never dropped. One thread of each client that waits listens to the line.
     """
@@ -28,7 +28,7 @@ class Signals:
         self._own = PerProcess(lambda: _Own(line))
 
     def announce(self, queue: str) -> None:
-        """Wake the threads of this client and tell the others."""
+        """Wake the threads of this client and notify the others."""
         own = self._own.get()
         own.notifier.announce((queue,))
         own.publisher.announce(queue)

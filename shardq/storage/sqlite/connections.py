@@ -58,7 +58,10 @@ class BlobConnection(sqlite3.Connection):
 
 
 def file_identity(path: Path | str) -> FileIdentity | None:
-    """Return what tells this file from a later one at its path; None without a file. Raises StoreUnavailable."""
+    """Return the identity of this file, which a later one at its path does not have; None without a file.
+
+    Raises StoreUnavailable.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - for every use of the file, and half the cost
     except (FileNotFoundError, NotADirectoryError):

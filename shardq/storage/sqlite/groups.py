@@ -69,7 +69,7 @@ def groups_of(sql: sqlite3.Connection, slice_keys: Sequence[int]) -> list[str]:
 
 
 def arm(sql: sqlite3.Connection, queue: str, shard_key: int | None, groups: Sequence[str]) -> None:
-    """Let the first slice of each group be delivered when it is due, and tell those who wait."""
+    """Let the first slice of each group be delivered when it is due, and notify waiting consumers."""
     if sum(sql.execute(_ARM, (shard_key, group)).rowcount for group in groups):
         queues.announce(sql, queue)
 
@@ -98,7 +98,7 @@ def leave_alone(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[in
 
 
 def strip(sql: sqlite3.Connection, slice_keys: Sequence[int], now: int) -> None:
-    """Take slices from whoever holds them, to wait behind what another claim took."""
+    """Take slices from their holder, to wait behind those that another claim took."""
     if slice_keys:
         _STRIP.run(sql, slice_keys, now)
 

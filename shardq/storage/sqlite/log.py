@@ -62,7 +62,7 @@ class LogRoom:
         self._log, self._folder = str(log), log.parent
 
     def keep(self, sql: sqlite3.Connection) -> None:
-        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
+        """Empty a log that is large for the free space; raises SQLITE_BUSY while it is read."""
         try:
             size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
         except OSError:
@@ -101,7 +101,7 @@ def tell(path: str) -> None:
 
 
 class LogWatch:
-    """Tells whether the file need not be read again since it was made or last said so."""
+    """Reports whether the file need not be read again since it was made or last said so."""
 
     def __init__(self, path: Path) -> None:
         self._log = log_of(path)
@@ -142,7 +142,7 @@ class Sleeper(Protocol):
         ...
 
     def found(self) -> None:
-        """Be told that there was news."""
+        """Note that there was news."""
         ...
 
     def wake(self) -> None:

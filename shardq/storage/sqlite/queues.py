@@ -1,4 +1,4 @@
-"""The records of the queues, and the signal that tells other processes of new messages."""
+"""The records of the queues, and the signal that notifies other processes of new messages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def announce(sql: sqlite3.Connection, name: str) -> None:
 
 
 def incarnation(sql: sqlite3.Connection, name: str) -> int | None:
-    """Return what tells the queue from others that had its name before; None when there is no such queue."""
+    """Return the identity of the queue, which others of its name did not have; None when there is no such queue."""
     row = sql.execute(_INCARNATION, (name,)).fetchone()
     return int(row[0]) if row else None
 

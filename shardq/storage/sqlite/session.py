@@ -145,7 +145,7 @@ class Session:
             raise translate(error, self.path) from error
 
     def identity(self) -> FileIdentity | None:
-        """Return what tells this file from a later one at the same path; None when there is no file."""
+        """Return the identity of this file, which a later one at the same path does not have; None without a file."""
         return file_identity(self._place)
 
     def close(self) -> None:
@@ -199,8 +199,8 @@ class Session:
 def _make(path: str) -> None:
     """Make an empty file that its user alone can read and write, or less by the umask. One that exists stays as it is.
 
-    SQLite would let everybody read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
-    to close it would end the locks that other threads may have on the file by then. Where the system lets nobody make a
+    SQLite would let all users read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
+    to close it would end the locks that other threads may have on the file by then. Where the system cannot make a
     file so, such as macOS, SQLite makes it.
     """
     with suppress(OSError):  # SQLite says what is wrong

@@ -1,4 +1,4 @@
-"""Waking those who wait for messages."""
+"""Waking consumers that wait for messages."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Signals:
         return self.thread is threading.current_thread()
 
     def _goes_on(self) -> bool:
-        """Wait for somebody to listen; False when nobody came, and another one is to be begun for who comes later."""
+        """Wait for a listener; False when none came, and another thread is to be begun for a later one."""
         self._changes.wait_for(lambda: self.listening or not self._is_at_work, _IDLE_SECONDS)
         with self._lock:
             if self._is_at_work and not self.listening:
@@ -158,7 +158,7 @@ class Signals:
 
 
 class _Listener:
-    """Tells one receiver of news."""
+    """Notifies one receiver of news."""
 
     def __init__(self, signals: Signals, wake: Callable[[], None]) -> None:
         self._signals, self.wake = signals, wake

@@ -1,7 +1,6 @@
 """Cutting slices so that some messages of a bundle have slices of their own.
 
-A request names spans of messages; the slices that hold them may be longer, shorter or somebody else's by
-then.
+A request names spans of messages; the slices that hold them may be longer, shorter or another holder's by then.
 """
 
 from __future__ import annotations

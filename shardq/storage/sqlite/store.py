@@ -290,7 +290,7 @@ class SqliteStore(KeyMethods):
         durable: bool = True,
         news: bool = True,
     ) -> T:
-        """Make a change, and tell who waits when it may be news."""
+        """Make a change, and notify waiting consumers when it may be news."""
         result = self.session.write(change, *args, durable=durable)
         if news:
             self.signals.announce()

@@ -1,4 +1,4 @@
-"""Contract: what was moved elsewhere is lost to whoever held it, not gone."""
+"""Contract: a message that was moved elsewhere is lost to its holder, not gone."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Draft:
         self.written[row_id] = GroupRow(after, value)
 
     def _tell(self) -> None:
-        """Wake those who wait for messages that are first in their group now, and report late messages."""
+        """Wake waiting consumers when messages are first in their group now, and report late messages."""
         late: dict[int, Place] = {}
         since = self._clock() - LATE
         for row_id, row in self.written.items():

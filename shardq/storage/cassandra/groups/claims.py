@@ -123,7 +123,7 @@ class _Claimer:
         return self.take(found, draft, taken) if taken else None
 
     def _groups(self, chosen: Sequence[Candidate]) -> dict[bytes, GroupRow]:
-        """Return the groups as their ready rows tell, and read the others; all of them after an attempt in vain."""
+        """Return the groups by their ready rows, and read the others; all of them after an attempt in vain."""
         told = [each for each in chosen if each.value and not self._in_vain]
         self._in_vain = True
         groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}

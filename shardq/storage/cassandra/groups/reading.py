@@ -1,4 +1,4 @@
-"""Reading groups, what is behind their windows, and what the rows tell by which they are found."""
+"""Reading groups, the bundles behind their windows, and the rows by which they are found."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_C
 
 
 def _stored(reader: GroupReader, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages there are of the spans' bundles, whoever holds them."""
+    """Read which messages there are of the spans' bundles, held or not."""
     heads = reader.row.heads(span.bundle_id for span in missing)
     groups = reader.groups({group_id(each.head.group) for each in heads.values()})
     members = [each for row in groups.values() for each in row.group.members if each.slice.bundle_id in heads]
