@@ -63,7 +63,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``retention``
         a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
     ``expires``
-        the time after which the queue is deleted if it was empty and nobody used it; None: never
+        the time after which the queue is deleted if it was empty and unused; None: never
     ``dead_letter_expired``
         whether messages whose ``ttl`` or ``retention`` has ended move to the dead-letter queue instead of being dropped
     ``history_retention``

@@ -199,7 +199,8 @@ class Subscription(Closing):
     def _receive(self, limit: int, wait: float) -> Batch:
         if self._entry.take_gap():
             _log.warning(
-                "subscription to %s stood still for longer than its lease: what was published meanwhile is missed",
+                "subscription to %s stood still for longer than its lease: messages that were published "
+                "meanwhile are missed",
                 self._broadcast,
             )
         try:

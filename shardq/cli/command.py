@@ -152,7 +152,7 @@ class Session:
             raise InvalidSetting(
                 f"the URL of the store is empty: {where} one such as 'sqlite:///queue.db', or {otherwise}"
             )
-        check_between_processes(self._url, "each command is a process of its own")
+        check_between_processes(self._url, "each command is a separate process")
         return self._url
 
     @url.setter
@@ -240,7 +240,7 @@ processes_option = click.option(
     default="1",
     show_default=True,
     callback=_processes,
-    help="Number of processes; 1..8: as many of these as what is due needs.",
+    help="Number of processes; 1..8: as many of these as due messages need.",
 )
 
 

@@ -90,9 +90,7 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
     ids = {state.id for state in dead}
     given = _give_back(context, ids)
     with (
-        telling_done(
-            lambda: f"{given} messages are given back, and maybe not their permits" if given else ""
-        ),
+        telling_done(lambda: f"{given} messages are released, and maybe not their permits" if given else ""),
         suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
     ):
         in_flight, _ = limit_names(context.name)
@@ -107,7 +105,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
         if holder_id(_token(piece)) in ids:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
-    with telling_done(lambda: f"{given} messages are given back: repeat the call" if given else ""):
+    with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
         for operation, started in (
             (RELEASE, True),
             (GIVE_BACK, False),
@@ -121,7 +119,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
-                raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
+                raise settling.failures.error(f"messages of queue {context.name!r} were not released")
     return given
 
 

@@ -127,7 +127,7 @@ def _sizes(found: Load) -> tuple[Choice, ...]:
 def _claimed(found: Load) -> str:
     if found.per_claim == found.bundle:
         return "a bundle: consumers that keep up claim each as it comes"
-    return "what comes to a consumer while it is at work"
+    return "messages that reach a consumer while it is at work"
 
 
 def _nodes(found: Load) -> Choice:

@@ -63,7 +63,7 @@ class _Body:
         """Take the next bytes."""
         start, end = self._at, self._at + count
         if count < 0 or end > len(self._bytes):
-            raise ValueError("a value goes on behind the end of the body")
+            raise ValueError("a value continues behind the end of the body")
         self._at = end
         return self._bytes[start:end]
 
@@ -376,7 +376,7 @@ def _blocks(body: _Body) -> Iterator[int]:
             size = body.number()
             left_then = body.left - size
         if abs(count) > body.left:
-            raise ValueError(f"a block of {count} values goes on behind the end of the body")
+            raise ValueError(f"a block of {count} values continues behind the end of the body")
         yield abs(count)
         if left_then not in (None, body.left):
             raise ValueError("a block does not end where it says")

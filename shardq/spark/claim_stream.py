@@ -47,7 +47,7 @@ __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 _log = logging.getLogger(__name__)
 
 CLAIM_MESSAGES = 10_000
-_GO_ON = "; to go on without them, restart the query once with failOnLeaseLoss=false"
+_GO_ON = "; to continue without them, restart the query once with failOnLeaseLoss=false"
 
 
 @dataclass

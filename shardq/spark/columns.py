@@ -120,7 +120,7 @@ class Columns(msgspec.Struct, frozen=True):
         if options.shard_by == "key" and names["group"] is not None:
             raise InvalidSetting(
                 f"shardBy=key and column {names['group']!r} both decide on the shard: leave shardBy out, as a group "
-                "keeps its order by itself, or drop the column"
+                "always keeps its order, or drop the column"
             )
         lane = names["key"] if options.shard_by == "key" else None
         return cls(**(names | {"key": lane}), queue=options.queue)  # type: ignore[arg-type]

@@ -286,7 +286,7 @@ def _check_period(chosen: BrowseOptions | BrowseStreamOptions, given: Mapping[st
         if not {"view", "mode"} & _lower(given).keys():
             raise InvalidSetting(
                 f"option {name}={value!r} does not say of what: add option view=history (what was acked) or "
-                "view=messages (what was sent), which only looks and receives nothing"
+                "view=messages (what was sent), which only reads and receives nothing"
             )
 
 

@@ -55,7 +55,7 @@ class Arguments:
             return
         text = (
             f"task {self._name!r} has parameters without a type, {', '.join(names)}: a tuple or a set arrives as "
-            f"a list, and an object as a dict; annotate what it takes, such as {names[0]}: int, or {names[0]}: Any"
+            f"a list, and an object as a dict; annotate its parameters, such as {names[0]}: int, or {names[0]}: Any"
         )
         code = self._function.__code__
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
@@ -74,7 +74,7 @@ class Arguments:
         first = next(iter(self._signature.parameters.values()), None)
         if first is None or first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
             raise ArgumentsRejected(
-                f"task {self._name!r} has no first argument to take what came before: use signature()"
+                f"task {self._name!r} has no first argument for the value of the step before: use signature()"
             )
         given = self._bound([None, *args], kwargs)
         del given[first.name]
@@ -93,8 +93,8 @@ class Arguments:
             return msgspec.structs.asdict(decoder.decode(body))
         except Exception as error:
             raise ArgumentsRejected(
-                f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send what it "
-                "takes, or let the function take what was sent"
+                f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send such "
+                "arguments, or change the function"
             ) from error
 
     def summary(self, body: bytes) -> str:
@@ -229,7 +229,7 @@ def read(kind: Any, value: Any) -> Any:
     elif issubclass(kind, _ReadByPydantic):
         validate = kind.adapter.validate_json
     else:
-        raise NotImplementedError(f"a {kind.__name__} cannot be made of what was sent")
+        raise NotImplementedError(f"a {kind.__name__} cannot be made of the sent value")
     return validate(json.dumps(value, default=_plain_value), by_alias=False, by_name=True)
 
 

@@ -165,8 +165,8 @@ class Binding:
         name = largest.headers[NAME] if largest.headers else None
         return MessageTooLarge(
             f"the arguments of task {name!r} have {len(largest.body):,} bytes, and with its headers a message of queue "
-            f"{queue!r} may have {self.settings(queue).max_message_bytes:,} (max_message_bytes): store what is large "
-            "elsewhere and send where it is, or raise the limit"
+            f"{queue!r} may have {self.settings(queue).max_message_bytes:,} (max_message_bytes): store large values "
+            "elsewhere and send their place, or raise the limit"
         )
 
     def _unbegun(self, message: StoredMessage) -> Plan:

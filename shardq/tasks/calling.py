@@ -112,7 +112,7 @@ class CurrentTask:
             ) from error
         if len(body) > MAX_ENTRY_BYTES:
             raise ResultRejected(
-                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: tell less"
+                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: note less"
             )
         now = time.monotonic()
         if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
@@ -147,7 +147,7 @@ class CurrentTask:
             )
         if self._stopping():
             raise ResultTimeout(
-                f"{what} has not ended, and the worker of task {self.name!r} is told to stop: ask again later"
+                f"{what} has not ended, and the worker of task {self.name!r} is stopping: ask again later"
             )
 
 

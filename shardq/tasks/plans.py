@@ -236,7 +236,7 @@ def check_plan(plan: bytes) -> bytes:
     if len(plan) > MAX_PLAN_BYTES:
         raise MessageTooLarge(
             f"the arguments of the steps of a workflow that wait for each other, or of one call in a group, have "
-            f"{len(plan):,} bytes, and may have {MAX_PLAN_BYTES:,}: store what is large elsewhere and send where it is"
+            f"{len(plan):,} bytes, and may have {MAX_PLAN_BYTES:,}: store large values elsewhere and send their place"
         )
     return plan
 

@@ -129,7 +129,7 @@ class TaskRegistry:
         if different and options.rate_limit is not None:
             raise InvalidSetting(
                 f"rate_limit={options.rate_limit!r}: queue {options.queue!r} has tasks of {different.pop()!r}, and the "
-                "limit is one of the queue; give the task a queue of its own"
+                "limit is one of the queue; give the task a separate queue"
             )
 
 
@@ -203,6 +203,7 @@ def _is_module(frame: FrameType) -> bool:
 def _collision(name: str, before: _Source, source: _Source) -> str:
     first, second = (f"{each.place} (line {each.code.co_firstlineno})" for each in (before, source))
     return (
-        f"there are two tasks {name!r}, {first} and {second}: a worker could not tell them apart; give each a name, as "
+        f"there are two tasks {name!r}, {first} and {second}: a worker could not distinguish them; give each a "
+        "name, as "
         "in @tasks.task(name=...), or use task.options(...) for calls with other options"
     )

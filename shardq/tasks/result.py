@@ -97,7 +97,7 @@ class Result(Generic[T_co]):
         results = self._binding.results
         if "#" in self.id:
             raise InvalidSetting(
-                f"{self.id} is a step: cancel its workflow, whose id is what is before the first #"
+                f"{self.id} is a step: cancel its workflow, whose id is the part before the first #"
             )
         if self._keep:
             if self.state in ("done", "failed", "missing"):

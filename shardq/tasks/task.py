@@ -232,7 +232,7 @@ def store_replacement(
     if task.count("#") >= MAX_REPLACEMENTS:
         raise InvalidSetting(
             f"task {name!r} returned a call, as {MAX_REPLACEMENTS} before it did, each in place of the one before: "
-            "return a value, or send the next call by itself"
+            "return a value, or send the next call separately"
         )
     first = in_run(task, 0)
     queue = MessageId.parse(first.partition("#")[0]).shard.queue

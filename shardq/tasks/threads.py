@@ -231,7 +231,7 @@ def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as exit_:
-            _log.debug("an async function raised %r: the event loop goes on", exit_)
+            _log.debug("an async function raised %r: the event loop continues", exit_)
 
 
 async def _cancel_all() -> None:

@@ -251,7 +251,7 @@ class TaskWorker(Worker):
                 unit.received_at = -math.inf  # one task may cancel another, which is seen at once
                 self._run(unit)
         if self._is_forked:  # without threads the child comes back here: the messages are the parent's
-            raise self._error or Closed("this worker is the parent's: a forked child cannot go on with it")
+            raise self._error or Closed("this worker is the parent's: a forked child cannot use it")
         if not self._threads:
             self._settle_units(self._ended.take(wait=False))
 
@@ -299,7 +299,7 @@ def check_options(options: Mapping[str, object]) -> None:
     """Raise InvalidSetting for options that only workers of handlers have: ``prefetch`` would take groups apart."""
     if others := options.keys() - TaskWorkerKeywords.__annotations__.keys():
         raise InvalidSetting(
-            f"{', '.join(sorted(others))}: workers of tasks have no such option; they receive ahead by themselves"
+            f"{', '.join(sorted(others))}: workers of tasks have no such option; they always receive ahead"
         )
 
 

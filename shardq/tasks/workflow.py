@@ -298,9 +298,9 @@ def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> N
 def _check(step: Step, number: int, keep: float) -> None:
     if step.takes is not None and not step.after:
         raise InvalidSetting(
-            f"step {step.task!r} takes what a step before it returned, and there is none: make it with signature()"
+            f"step {step.task!r} takes the result of a step before it, and there is none: make it with signature()"
             if not step.is_bucket
-            else "a step of a large group takes what a step before it returned, and there is none: make it with "
+            else "a step of a large group takes the result of a step before it, and there is none: make it with "
             "signature()"
         )
     prepare_options(step.message(_SOME_ID, number, keep, b""), step.queue)

@@ -77,7 +77,7 @@ class Envelope:
         try:
             headers = self.messages.headers or [None] * len(self.messages.bodies)
         except InvalidMessage as error:
-            _log.error("message %s of a topic is relayed to nobody: %s", self.id, error)
+            _log.error("message %s of a topic is not relayed: %s", self.id, error)
             return ()
         if by.takes_everything:
             return range(len(headers))
@@ -108,7 +108,7 @@ def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
     except InvalidMessage:
         pass
     raise InvalidMessage(
-        f"body {shown(item.body)} is in an OutgoingMessage that no publish has made, so nobody would get it: "
+        f"body {shown(item.body)} is in an OutgoingMessage that no publish has made, so no subscription would get it: "
         "give the body alone, with `subject` and `headers`, or a TopicMessage to `publish_many`"
     )
 

@@ -223,4 +223,4 @@ def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:
 
 def _ending(process: SpawnProcess) -> str:
     code = process.exitcode or 0
-    return f"was killed by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

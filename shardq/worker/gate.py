@@ -82,7 +82,7 @@ def _is_gone(queue: Queue) -> bool:
     try:
         queue.settings  # noqa: B018 - reads them
     except QueueNotFound as error:
-        _log.warning("what was received and not begun is not worked: %s", error)
+        _log.warning("received messages that were not begun are not worked: %s", error)
         return True
     except ShardqError as error:
         _log.debug("whether queue %s is still there is not known: %s", queue.name, error)

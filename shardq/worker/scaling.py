@@ -58,7 +58,7 @@ class Backlog:
                 try:
                     self._due = self._count()
                 except ShardqError as error:
-                    _log.warning("what is due was not counted, so the pool stays as it is: %s", error)
+                    _log.warning("due messages were not counted, so the pool stays as it is: %s", error)
 
     def _count(self) -> int:
         """Count the due messages of all queues.

@@ -228,7 +228,7 @@ class Slot:
             self.finished = True
             if isinstance(error, WorkersFailing):
                 error = WorkersFailing(
-                    f"{error}, for the {self._deaths}. time in a row without a finished message: its log tells why; "
+                    f"{error}, for the {self._deaths}. time in a row without a finished message: see its log; "
                     f"more than max_restarts={self._max_restarts} are for a queue with many messages that kill"
                 )
             raise error

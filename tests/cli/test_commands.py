@@ -805,9 +805,9 @@ def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:
 @pytest.mark.parametrize(
     ("options", "state"),
     [
-        ((), "delivers no messages and goes on accepting new ones"),
+        ((), "delivers no messages and still accepts new ones"),
         (("--sends",), "delivers no messages and accepts no new ones"),
-        (("--only-sends",), "goes on delivering and accepts no new ones"),
+        (("--only-sends",), "still delivers and accepts no new ones"),
     ],
 )
 def test_pausing_says_what_is_paused_now(jobs, options: tuple[str, ...], state: str) -> None:

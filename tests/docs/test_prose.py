@@ -30,6 +30,7 @@ REWRITTEN = [
 PACKAGE = ROOT / "shardq"
 UNFINISHED = {PACKAGE / "aio", PACKAGE / "storage" / "postgresql"}
 MOST_WORDS = 35
+FEW_WORDS = 4
 PARSER = MarkdownIt().enable("table")
 END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
 CLAUSE = re.compile(r"(What|Who|Whoever|Whatever|Nobody|Somebody|Everybody)\b")
@@ -74,6 +75,22 @@ def docstrings(module: Path) -> Iterator[str]:
                 yield inspect.cleandoc(text)
 
 
+def messages(module: Path) -> Iterator[str]:
+    """Every other text of some words in a module: errors, log lines and help. A value counts as one word."""
+    tree = ast.parse(module.read_text())
+    parts = {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr | ast.JoinedStr)
+        for part in ast.iter_child_nodes(node)
+    }
+    for node in {*ast.walk(tree)} - parts:
+        values = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [str(each.value) if isinstance(each, ast.Constant) else "`code`" for each in values]
+        if isinstance(node, ast.JoinedStr | ast.Constant) and len("".join(texts).split()) >= FEW_WORDS:
+            yield "".join(texts)
+
+
 def sentences_of_docstring(text: str) -> Iterator[str]:
     """Every sentence of a docstring but for examples. A definition or an item of a list ends a sentence."""
     for block in re.split(r"\n\s*\n", text):
@@ -112,6 +129,18 @@ def test_docstrings_are_in_plain_english(part: Path) -> None:
         for text in docstrings(module)
         for sentence in sentences_of_docstring(text)
         for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_errors_and_help_are_in_plain_english() -> None:
+    found = [
+        f"{module.relative_to(ROOT)}: {sentence}\n  {rule}"
+        for module in sorted(PACKAGE.rglob("*.py"))
+        for text in messages(module)
+        for sentence in sentences_of_docstring(text)
+        for rule in broken_rules(sentence)
+        if "words" not in rule  # an error is one sentence of a cause and a remedy
     ]
     assert not found, "\n".join(found)
 

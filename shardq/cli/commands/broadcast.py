@@ -72,7 +72,7 @@ def publish(
 
 @broadcast.command(cls=ExampleCommand, example="shardq broadcast subscribe prices --json")
 @_name_argument
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="End after this number of messages.")
 @click.option("--wait", type=duration, help="End when nothing came for this time.")
 @click.option(
     "--keep",
@@ -93,7 +93,7 @@ def subscribe(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Print what is published from now on, until Ctrl-C or SIGTERM.
+    """Print messages that are published from now on, until Ctrl-C or SIGTERM.
 
     Prints the body of each message on a line, or with --json all properties.
     """

@@ -53,7 +53,7 @@ def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
 
 @consumers.command(example="shardq consumers evict web-1-4711-9f86d081")
 @click.argument("consumer", metavar="CONSUMER")
-@click.option("--queue", help="Only what it holds of this queue.")
+@click.option("--queue", help="Only its messages of this queue.")
 @click.option("--force", is_flag=True, help="Even if the consumer may be alive.")
 @json_option
 @click.pass_obj
@@ -69,7 +69,7 @@ def evict(session: Session, consumer: str, queue: str | None, force: bool, as_js
     if as_json:
         print_json({"released": given})
     else:
-        note(f"{many(given, 'message')} given back")
+        note(f"{many(given, 'message')} released")
 
 
 def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:

@@ -35,11 +35,11 @@ MOST_BLOCKING = 1_000  # messages that are looked at
 
 @click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
 @click.argument("queue", required=False)
-@click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
+@click.option("--quiet", "-q", is_flag=True, help="Show only checks that are not in order, and warnings.")
 @click.option(
     "--late-after",
     type=duration,
-    help="How long a message may be due that nobody receives.  [5m, or 10 visibility timeouts if that is longer]",
+    help="How long a message may be due without a delivery.  [5m, or 10 visibility timeouts if that is longer]",
 )
 @json_option
 @click.pass_context
@@ -60,9 +60,7 @@ def doctor(
         shown = [check for check in checks if not (quiet and _is_fine(check))]
         if len(shown) > MOST_SHOWN:
             shown = [check for check in shown if check.subject == "store" or not _is_fine(check)]
-            note(
-                "too many to be shown, but for the store and what is not in order: `shardq doctor QUEUE` shows all"
-            )
+            note("too many to be shown, but for the store and failed checks: `shardq doctor QUEUE` shows all")
         print_columns(map(_row, shown))
         note(summary(checks))
     if wrong:
@@ -211,7 +209,10 @@ def _sent_ahead(queue: Queue) -> Check:
     if not found:
         return Check(queue.name, "sent ahead", True, "none")
     value = f"{many(found, 'message')}, by up to {in_words(seconds(latest))}"
-    remedy = "a clock was ahead for a while: see `shardq peek`; remove and send again what is not to wait for so long"
+    remedy = (
+        "a clock was ahead for a while: see `shardq peek`; remove messages that are not to wait for so "
+        "long, and send them again"
+    )
     return Check(queue.name, "sent ahead", True, value, remedy, warning=True)
 
 
@@ -221,7 +222,7 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
         return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
     counts = client.queue(dead).counts()
     waiting = counts.ready + counts.delayed + counts.in_flight
-    remedy = f"shardq peek {dead} tells why; shardq redrive {name} sends them again"
+    remedy = f"shardq peek {dead} shows why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
 
 
@@ -229,8 +230,8 @@ def _blocked(queue: Queue) -> Check:
     name, blocking = queue.name, queue.peek(MOST_BLOCKING, blocked=True)
     groups = many(len({message.group for message in blocking}), "group")
     remedy = (
-        f"shardq peek {name} --blocked tells why; shardq redrive {name} delivers again what blocks them, "
-        "shardq remove ID lets one go on without it"
+        f"shardq peek {name} --blocked shows why; shardq redrive {name} delivers the blocking messages again, "
+        "shardq remove ID lets a group continue without it"
     )
     return _verdict(name, "blocked groups", not blocking, "none", groups, remedy)
 

@@ -53,7 +53,7 @@ def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as
 
 @click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
-@click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
+@click.option("--unique-key", help="Show the message with this key; ID is the name of its queue.")
 @output_option
 @codec_option
 @json_option

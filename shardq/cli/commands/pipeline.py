@@ -107,11 +107,11 @@ def _facts(link: LinkReport) -> str:
     type=click.Choice(list(_DRAWINGS)),
     default="text",
     show_default=True,
-    help="What to draw it as.",
+    help="The format of the picture.",
 )
 @click.option("--svg", type=click.File("w", lazy=True), help="Draw it into this file; - is stdout.")
-@click.option("--depths", is_flag=True, help="Show how much waits in each queue, and its dead letters.")
-@click.option("--interval", type=duration, help="Count twice, so far apart, for rates. Needs --depths.")
+@click.option("--depths", is_flag=True, help="Show the pending messages of each queue, and its dead letters.")
+@click.option("--interval", type=duration, help="Count twice, this far apart, for rates. Needs --depths.")
 @json_option
 @click.pass_obj
 def show(

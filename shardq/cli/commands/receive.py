@@ -182,7 +182,7 @@ def _look_for_large(batch: Batch, settle: Settle) -> None:
         batch.release(count=False)
         raise InvalidMessage(
             f"{_large(large[0])} is not printed with --json, so it is not acked: receive it without --json or with "
-            "--output, or look at it with --no-ack"
+            "--output, or print it with --no-ack"
         )
     for message in large:
         note(f"{_large(message)} is not printed with --json, and the message is acked")
@@ -196,7 +196,7 @@ def _large(message: Message) -> str:
 @click.command(cls=ExampleCommand, example="shardq receive orders --no-ack --receipts | shardq ack orders -")
 @queue_argument
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
-@click.option("--result", help="What the history shows them with, in a queue with --keep-results.")
+@click.option("--result", help="The result that the history shows, in a queue with --keep-results.")
 @codec_option
 @click.pass_obj
 def ack(session: Session, queue: str, receipts: tuple[str, ...], result: str | None, codec: str) -> None:

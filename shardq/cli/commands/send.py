@@ -85,7 +85,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--ttl",
     type=duration,
     metavar="DURATION",
-    help="Do not deliver it any more when it was not finished within this time from when it is due.",
+    help="Stop delivering it when this time has passed since it was due.",
 )
 @headers_option
 @click.option("--dedupe-key", help="Store no second message with this key for a time. For one BODY.")
@@ -97,7 +97,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     type=click.Choice(get_args(OnConflict)),
     default="keep",
     show_default=True,
-    help="What to do when another message has the unique key.",
+    help="The action when another message has the unique key.",
 )
 @click.option("--group", help="Deliver the messages of this group in order, one after the other.")
 @click.option(

@@ -155,7 +155,7 @@ def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
 def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
     """Change settings of a queue in use.
 
-    A setting that is not given stays as it is; `shardq describe` shows all. Every client follows within about a
+    Omitted settings are unchanged; `shardq describe` shows all. Every client follows within about a
     second. If the layout changes, new messages go to the new shards. Messages in the old shards are still delivered.
     """
     changes = chosen_settings(ctx)

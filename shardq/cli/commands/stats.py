@@ -27,7 +27,7 @@ LONGEST_INTERVAL = 604_800.0
 
 @click.command(cls=LookCommand, example="shardq stats orders --watch --shards")
 @queue_argument
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C, with changes per second.")
+@click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
 @click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
 @json_option

@@ -247,7 +247,7 @@ def _cancelled(binding: Binding, identity: str, view: TaskView) -> bool:
 @json_option
 @click.pass_context
 def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
-    """Run again what failed of a workflow.
+    """Run the failed steps of a workflow again.
 
     Steps that are done stay so. It can be repeated: while the workflow runs, nothing happens. A single task that has
     failed is a dead letter: see `shardq redrive`.

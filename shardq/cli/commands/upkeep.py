@@ -175,7 +175,7 @@ def _absence(client: Client) -> ShardqError | None:
 @click.command(cls=ExampleCommand, example="shardq pause orders --sends")
 @queue_argument
 @click.option("--sends", is_flag=True, help="Refuse new messages too.")
-@click.option("--only-sends", is_flag=True, help="Refuse new messages and go on delivering.")
+@click.option("--only-sends", is_flag=True, help="Refuse new messages, but still deliver.")
 @click.pass_obj
 def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
     """Stop delivering messages, or accepting new ones.
@@ -183,8 +183,8 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
     Messages in flight can still be acked. Every client follows within about a second.
     """
     session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
-    delivery = "goes on delivering" if only_sends else "delivers no messages"
-    accepting = "accepts no new ones" if sends or only_sends else "goes on accepting new ones"
+    delivery = "still delivers" if only_sends else "delivers no messages"
+    accepting = "accepts no new ones" if sends or only_sends else "still accepts new ones"
     note(f"queue {queue} {delivery} and {accepting}: `shardq resume {queue}` ends it")
 
 

@@ -73,7 +73,7 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--tasks",
     metavar="MODULE[:APP]",
-    help="Run the tasks of this app, from the queues that are named, or from all of its own.",
+    help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
 @click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
 @processes_option
@@ -85,7 +85,9 @@ def _weight(given: str) -> tuple[str, float]:
 )
 @click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
 @click.option(
-    "--idle-exit", type=duration, help="End when nothing was due for this time, whatever is delayed."
+    "--idle-exit",
+    type=duration,
+    help="End when nothing was due for this time; delayed messages do not count.",
 )
 @click.option(
     "--retry-delay",
@@ -100,7 +102,7 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--on-error",
     metavar="MODULE:FUNCTION",
-    help="A function of message and error that returns what becomes of the message: an outcome, or None.",
+    help="A function of message and error that returns an outcome for the message, or None.",
 )
 @click.option(
     "--handler-timeout",

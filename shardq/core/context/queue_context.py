@@ -305,7 +305,7 @@ class QueueContexts:
         """Return the names of all queues that start with the prefix, in any order. Raises InvalidSetting."""
         if not isinstance(prefix, str):
             raise InvalidSetting(
-                f"prefix={shown(prefix)} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
+                f"prefix={shown(prefix)} is {kind_of(prefix)}: give the beginning of the names, such as 'shop/'"
             )
         return self.retry(self.store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 

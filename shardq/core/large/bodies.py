@@ -58,7 +58,7 @@ def load_part(bodies: QueueContext | None, body: LargeBody, number: int, message
 
 def _damaged(message_id: str) -> InvalidMessage:
     return InvalidMessage(
-        f"the large body of message {message_id} is not what was sent: its parts are damaged in the store"
+        f"the large body of message {message_id} differs from the one that was sent: its parts are damaged in the store"
     )
 
 
@@ -145,8 +145,8 @@ class StoredBody:
         """Raise BodyNotFound after half of the time; the other half is for the work after this check."""
         if self._bodies.store.now() - self._changed_at > GRACE // 2:
             raise BodyNotFound(
-                f"the stream of a large body stood still for more than {GRACE // 120_000_000} minutes, so that what is "
-                "stored of it may be removed: send it again"
+                f"the stream of a large body stood still for more than {GRACE // 120_000_000} minutes, so that its "
+                "stored parts may be removed: send it again"
             )
 
 

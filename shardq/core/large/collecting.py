@@ -142,7 +142,7 @@ def _find_owner(bodies: QueueContext, entry: bytes) -> StoredSlice | None:
     try:
         owner = None if found is None else owner_in(found)
     except InvalidMessage as error:
-        _log.error("a large body is kept, as who has it cannot be read: %s is damaged: %s", place, error)
+        _log.error("a large body is kept, as its owner cannot be read: %s is damaged: %s", place, error)
         return found
     if owner is None:
         return None

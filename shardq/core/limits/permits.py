@@ -186,8 +186,8 @@ class Permits:
                 [piece.select() for piece in held]
             )
         if settling.failures:
-            error = settling.failures.error(f"permits of {self._context.name!r} were not given back")
-            _log.warning("they come back when their lease is over: %s", error)
+            error = settling.failures.error(f"permits of {self._context.name!r} were not released")
+            _log.warning("they come back when their lease expires: %s", error)
         return settling.lost_count
 
     def spend(self, held: Sequence[HeldSlice], period: int) -> int:
@@ -203,7 +203,7 @@ class Permits:
         if not settling.failures:
             return sum(len(selection.positions) for selection in settling.done)
         error = settling.failures.error(f"permits of {self._context.name!r} were not extended")
-        _log.warning("they come back when their lease is over: %s", error)
+        _log.warning("they come back when their lease expires: %s", error)
         return count_of([piece for piece in held if piece.lease_until >= until])
 
     def hold(self, held: Sequence[HeldSlice], lease: int) -> int:

@@ -194,7 +194,7 @@ class InFlightShare(_Taken):
         try:
             self._permits.hold(used, permit_lease(until - self._permits.now()))
         except ShardqError as error:  # not to be raised: messages that the claim finished would be lost
-            _log.warning("messages are given back, as their permits were not extended: %s", error)
+            _log.warning("messages are released, as their permits were not extended: %s", error)
             return []
         return [part for piece in used for part in piece.held_parts]
 

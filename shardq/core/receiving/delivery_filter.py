@@ -219,7 +219,7 @@ def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:
         return wanted(piece)
     except (StoreUnavailable, OutcomeUnknown) as error:
         _log.warning(
-            "messages of shard %s were not dropped or dead-lettered, trying again when their lease is over: %s",
+            "messages of shard %s were not dropped or dead-lettered, trying again when their lease expires: %s",
             piece.shard,
             error,
         )

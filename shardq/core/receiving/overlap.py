@@ -154,4 +154,6 @@ class Overlap:
         try:
             self._give_back_held(held)
         except ShardqError as error:
-            _log.warning("what was claimed during an ack comes back when its lease is over: %s", error)
+            _log.warning(
+                "messages that were claimed during an ack come back when their lease expires: %s", error
+            )

@@ -51,7 +51,7 @@ class _Ahead:
         try:
             self.engine.give_back([piece.select() for piece in held])
         except ShardqError as error:
-            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+            _log.warning("messages that were claimed ahead come back when their lease expires: %s", error)
 
 
 class Prefetcher:

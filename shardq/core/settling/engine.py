@@ -59,7 +59,7 @@ _WHY_LOST = {
     SettleState.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
 }
 _OR_SETTLED = "; or settled before, maybe in another process"
-_OR_GONE = "; or acked or removed before, as by somebody who had it after that: roll the transaction back"
+_OR_GONE = "; or acked or removed before, as by a later holder: roll the transaction back"
 _WHY_LOST_IN_GROUPS = (
     "or an earlier message of its group was released, or had its lease run out: it comes after that"
 )

@@ -226,7 +226,7 @@ class SettleRun(msgspec.Struct, eq=False):
         if uncovered and self.operation.starts:
             given = SettleRun(self.context, GIVE_BACK).run(uncovered)
             if given.failures:
-                raise given.failures.error("messages without permits were not given back")
+                raise given.failures.error("messages without permits were not released")
         self._mark_lost(in_states(uncovered, SettleState.OPEN))
         return [selection for selection in selections if selection.held.grant not in lost]
 
@@ -345,4 +345,4 @@ def release_selected(context: QueueContext, selections: Sequence[Selection]) -> 
     """Release some of the messages of slices, as :func:`release_uncounted` does."""
     settling = SettleRun(context, GIVE_BACK).run(selections)
     if settling.failures:
-        raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
+        raise settling.failures.error(f"messages of queue {context.name!r} were not released")

@@ -61,7 +61,7 @@ def migrate(
         made = other.create_queue(target.queue, exist_ok=True, **settings)
         if not resume and made.counts() != shardq.QueueCounts(0, 0, 0, made.counts().processed, None):
             raise InvalidSetting(
-                f"queue {target.queue!r} holds messages already: migrate to an empty one, or go on with resume"
+                f"queue {target.queue!r} holds messages already: migrate to an empty one, or continue with resume"
             )
 
         def look() -> str:

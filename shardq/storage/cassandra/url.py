@@ -122,7 +122,7 @@ def _replication(text: str) -> tuple[tuple[str, int], ...]:
 def _choice(option: str, text: str, choices: tuple[str, ...]) -> str:
     if text.upper() in _TOO_LITTLE:
         raise InvalidSetting(
-            f"{option}={text!r} is not enough: reads would miss what was written; use one of {', '.join(choices)}"
+            f"{option}={text!r} is not enough: reads would miss writes; use one of {', '.join(choices)}"
         )
     if text.upper() not in choices:
         raise InvalidSetting(f"{option}={text!r} is unknown: use one of {', '.join(choices)}")

@@ -131,7 +131,7 @@ def _shards(session: Session) -> Finding:
     there, planned = room.number(session), sum(queues.planned(session).values())
     value = f"{there:,} of {room.MOST:,} collections"
     if planned > room.MOST:
-        value += f"; queues may come to have {planned:,}"
+        value += f"; queues may get {planned:,}"
     return Finding(
         "shards",
         ok=there <= _NEARLY * room.MOST,

@@ -17,12 +17,12 @@ def check_write_concern(concern: Mapping[str, Any]) -> None:
     acknowledged, journal = concern.get("w", "majority"), concern.get("j", True)
     if isinstance(acknowledged, int) and acknowledged < 2:
         raise InvalidSetting(
-            f"w={acknowledged} in the MongoDB URL lets what was confirmed be lost with one server: "
+            f"w={acknowledged} in the MongoDB URL lets confirmed writes be lost with one server: "
             "leave w out, so that a majority confirms each write"
         )
     if not journal:
         raise InvalidSetting(
-            "journal=false in the MongoDB URL lets what was confirmed be lost when servers lose power: "
+            "journal=false in the MongoDB URL lets confirmed writes be lost when servers lose power: "
             "leave journal out, so that each write is confirmed from the journal"
         )
 
@@ -45,7 +45,7 @@ def findings(concern: Document, hello: Document, reads: str, status: dict[str, A
         "read preference",
         ok=reads == "primary",
         value=reads,
-        remedy="leave readPreference out of the URL: everything is read from the primary, whatever it says",
+        remedy="leave readPreference out of the URL: everything is read from the primary anyway",
     )
     yield _transactions(hello)
     engine = status.get("storageEngine")

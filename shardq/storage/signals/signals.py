@@ -142,11 +142,11 @@ class Watch:
     def _found(self) -> None:
         self._notifier.announce_all()
         if self._lost:
-            _log.info("%s stands again: consumers are told of messages", self._line.name)
+            _log.info("%s stands again: consumers are notified of messages", self._line.name)
         self._lost = False
 
     def _lose(self) -> None:
         if not self._lost and not self._ended.is_set():
-            _log.warning("%s is lost: consumers look for messages by themselves", self._line.name)
+            _log.warning("%s is lost: consumers poll for messages", self._line.name)
             self._lost = True
             self._notifier.wake_all()  # who listens has to do so elsewhere

@@ -62,7 +62,7 @@ def check_release(version: str) -> Finding:
         True,
         f"{version} can corrupt the file when two processes write at the same moment, which is rare",
         "use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6): https://sqlite.org/wal.html#walresetbug;"
-        " a distribution may have mended an older one",
+        " a distribution may have fixed an older one",
         note=True,
     )
 
@@ -125,7 +125,7 @@ def check_access(path: Path) -> Finding:
         return Finding("access", False, value, f"chmod 700 {folder}")
     if around & stat.S_IWOTH:
         value = f"any user of this machine can put a log for the file into {folder}, which SQLite would read"
-        remedy = "move the file into a folder of its own, of mode 700, while no program uses it"
+        remedy = "move the file into a separate folder, of mode 700, while no program uses it"
         return Finding("access", True, value, remedy, warning=True)
     if within & stat.S_IROTH:
         value = "any user of this machine can read the messages"

@@ -197,7 +197,7 @@ class EventSleeper:
         try:
             from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
         except ImportError:  # not Linux
-            raise OSError("this system tells nobody of what is done to a file") from None
+            raise OSError("this system does not report changes of a file") from None
         self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
         self._path, here = path, _identity(path)
         log = log_of(path)

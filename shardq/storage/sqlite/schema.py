@@ -81,7 +81,7 @@ def check_owner(connection: sqlite3.Connection) -> int:
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own; "
+            f"SQLite file {_file(connection)} belongs to another application: give shardq a separate file; "
             "an application may make its tables in that"
         )
     return tables
