@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, redirect_stderr, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from shardq.storage.store import Store
 
 __all__ = [
+    "URL_OF_COMMAND",
     "ExampleCommand",
     "ExampleGroup",
     "LookCommand",
     "Session",
     "codec_option",
+    "complete_queues",
     "given_words",
     "headers_option",
     "json_option",
@@ -42,6 +46,9 @@ LOOK_SECONDS = 4.0
 
 CHECKED_BYTES = 64_000_000
 """Of a store's file that a command that only reads checks: that takes up to a fifth of a second."""
+
+URL_OF_COMMAND = "shardq.url"
+"""Where the URL behind the name of a command is kept while a shell completes it."""
 
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
 """Other words for a command, which are not similar to its name."""
@@ -218,7 +225,20 @@ class Session:
                 vars(self)[opened].close()
 
 
-queue_argument = click.argument("queue", metavar="QUEUE")
+def complete_queues(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of queues for a shell. It shows no errors: without a store there are no names."""
+    session = Session(ctx.meta.get(URL_OF_COMMAND) or ctx.find_root().params["url"])
+    session.looks = True
+    with redirect_stderr(io.StringIO()), suppress(Exception):
+        from shardq.base.shard import listed, may_begin_a_name  # noqa: PLC0415 - the help needs none of these
+
+        with closing(session.quiet_store()) as store:
+            names = store.list_queues(incomplete) if may_begin_a_name(incomplete) else ()
+            return list(listed(names, incomplete))
+    return []
+
+
+queue_argument = click.argument("queue", metavar="QUEUE", shell_complete=complete_queues)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -75,6 +75,7 @@ COMMANDS = {
     "backup": _entry(_REST, "store", "backup", "Save all queues of an SQLite file, beside running clients."),
     "restore": _entry(_REST, "store", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
+    "help": _entry(_REST, "help", "show_help", "Show the help of a command, as --help does."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),

@@ -7,12 +7,13 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from shardq.cli.command import ExampleGroup, Session
+from shardq.cli.command import URL_OF_COMMAND, ExampleGroup, Session
 from shardq.cli.command_table import COMMANDS, SECTIONS
 
 __all__ = ["Program", "accept_url", "main"]
@@ -68,8 +69,13 @@ class Program(ExampleGroup):
             raise Ended(error) from error
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        """Run a command and exit with its code. An error is one line on stderr, never a traceback."""
+        """Run a command and exit with its code. An error is one line on stderr, never a traceback.
+
+        With ``--json`` anywhere in the command, that line is a JSON object, also for an error in its options.
+        """
         options["standalone_mode"] = False
+        given = takewhile(lambda each: each != "--", sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
         _open_what_is_closed()
         _write_utf_8()
         try:
@@ -81,7 +87,7 @@ class Program(ExampleGroup):
         except BaseException as error:
             from shardq.cli.failures import end  # noqa: PLC0415 - the help starts without the errors
 
-            code = end(error.reason if isinstance(error, Ended) else error)
+            code = end(error.reason if isinstance(error, Ended) else error, as_json=as_json)
         sys.exit(code)
 
 
@@ -134,6 +140,8 @@ def _take(ctx: click.Context, _parameter: click.Parameter, value: str | None) ->
     session = ctx.find_object(Session)
     if value is not None and session is not None:
         session.url = value
+    elif value is not None:  # a shell completes the command, which is not run
+        ctx.meta[URL_OF_COMMAND] = value
 
 
 def _given_before() -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ __all__ = [
     "STATES",
     "Snapshot",
     "Total",
+    "changes",
     "heat_map",
     "print_heat_map",
     "rows_of",
@@ -88,14 +89,19 @@ class Snapshot(msgspec.Struct, frozen=True):
         return sum(sizes) if sizes else None
 
 
+def changes(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Return the growth of each number per second."""
+    return {name: round((number - before[name]) / max(seconds, 0.001), 1) for name, number in now.items()}
+
+
 def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = False) -> Total:
     """Add up all shards, with the changes since the snapshot before."""
     numbers = {state: now.number(state) for state in STATES}
     age = None if now.oldest is None else max(0.0, (now.at - now.oldest).total_seconds())
     rates = None
     if before is not None:
-        elapsed = max((now.at - before.at).total_seconds(), 0.001)
-        rates = {state: round((numbers[state] - before.number(state)) / elapsed, 1) for state in STATES}
+        earlier = {state: before.number(state) for state in STATES}
+        rates = changes(numbers, earlier, (now.at - before.at).total_seconds())
     return Total(
         now.queue,
         **numbers,

@@ -1074,6 +1074,19 @@ def test_work_runs_a_command_and_reports(jobs) -> None:
     assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "code"),
+    [("true", ["--fail-on-error"], 0), ("false", [], 0), ("false", ["--fail-on-error"], 1)],
+)
+def test_work_fails_on_request_when_a_message_failed(
+    jobs, command: str, options: list[str], code: int
+) -> None:
+    jobs.ok("send", "jobs", "a")
+    result = jobs("work", "jobs", "--exec", command, "--idle-exit", "0", "--json", *options)
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["total"]["failed"] == (command == "false")
+
+
 def test_work_takes_several_queues_with_a_handler_each(
     shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,16 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each, worked_queues
-from shardq.cli.printing import many, note, print_columns, print_json
+from shardq.cli.command import (
+    ExampleGroup,
+    LookCommand,
+    Session,
+    complete_queues,
+    json_option,
+    look_at_each,
+    worked_queues,
+)
+from shardq.cli.printing import many, note, print_columns, print_json, screen_width
 from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.core.consumer_states import ConsumerState
@@ -25,6 +33,8 @@ class ConsumerLine(msgspec.Struct, frozen=True):
     queues: Sequence[str]
 
 
+_HEADER = ("consumer", "host", "pid", "since", "last seen", "held", "queues")
+
 consumers = ExampleGroup(
     name="consumers",
     help="List consumers with their messages, and evict a dead one.",
@@ -33,10 +43,11 @@ consumers = ExampleGroup(
 
 
 @consumers.command("list", cls=LookCommand, example="shardq consumers list orders")
-@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show host, process and start too.")
 @json_option
 @click.pass_obj
-def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
+def list_consumers(session: Session, queue: str | None, is_long: bool, as_json: bool) -> None:
     """List consumers, and how many messages each of them holds.
 
     Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
@@ -46,14 +57,14 @@ def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"consumers": [_flat(line) for line in found]})
     else:
-        header = ("consumer", "host", "pid", "since", "last seen", "held", "queues")
         now = session.client.now()
-        print_columns([header, *(_row(line, now) for line in found)])
+        rows = [_HEADER, *(_row(line, now) for line in found)]
+        print_columns(rows if is_long else [_in_short(row) for row in rows], most=screen_width())
 
 
 @consumers.command(example="shardq consumers evict web-1-4711-9f86d081")
 @click.argument("consumer", metavar="CONSUMER")
-@click.option("--queue", help="Only its messages of this queue.")
+@click.option("--queue", shell_complete=complete_queues, help="Only its messages of this queue.")
 @click.option("--force", is_flag=True, help="Even if the consumer may be alive.")
 @json_option
 @click.pass_obj
@@ -134,6 +145,10 @@ def _latest(
 
 def _flat(line: ConsumerLine) -> dict[str, object]:
     return msgspec.structs.asdict(line.consumer) | {"queues": line.queues}
+
+
+def _in_short(row: Sequence[object]) -> Sequence[object]:
+    return (row[0], *row[-3:])
 
 
 def _row(line: ConsumerLine, now: datetime) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from shardq.base.clock import seconds
-from shardq.cli.command import LookCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import LookCommand, Session, complete_queues, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
@@ -34,7 +34,7 @@ MOST_BLOCKING = 1_000  # messages that are looked at
 
 
 @click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
-@click.argument("queue", required=False)
+@click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--quiet", "-q", is_flag=True, help="Show only checks that are not in order, and warnings.")
 @click.option(
     "--late-after",

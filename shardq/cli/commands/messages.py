@@ -17,6 +17,7 @@ from shardq.cli.command import (
     LookCommand,
     Session,
     codec_option,
+    complete_queues,
     given_words,
     json_option,
     queue_argument,
@@ -92,7 +93,13 @@ def get(
 @until_option
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Show at most this many.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
-@click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
+@click.option(
+    "--to",
+    "target",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="With --replay: send the copies to this queue.",
+)
 @codec_option
 @json_option
 @click.pass_obj

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option
+from shardq.cli.command import (
+    ExampleGroup,
+    LookCommand,
+    Session,
+    complete_queues,
+    json_option,
+    queue_argument,
+)
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.times import coming_moment, duration
 from shardq.schedules import Schedule
@@ -57,7 +64,7 @@ def _options(command: _F) -> _F:
 
 @schedule.command(example="shardq schedule create poll jobs --every 90s --overlap skip")
 @_id
-@click.argument("queue", metavar="QUEUE")
+@queue_argument
 @click.option("--exist-ok", is_flag=True, help="Accept a schedule that exists. It is not changed.")
 @_options
 @json_option
@@ -79,7 +86,7 @@ def alter(session: Session, /, id: str, as_json: bool, **given: Any) -> None:  #
 
 
 @schedule.command("list", cls=LookCommand, example="shardq schedule list reports")
-@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
 @json_option
 @click.pass_obj
 def list_schedules(session: Session, /, queue: str | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn, cast, get_args
 import click
 
 from shardq.base.receipt import MessageId
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each
+from shardq.cli.command import ExampleGroup, LookCommand, Session, complete_queues, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.task_drawing import as_mermaid, as_svg, as_text
@@ -65,7 +65,7 @@ _id = click.argument("identity", metavar="ID", callback=_checked_id)
     cls=LookCommand,
     example="shardq task list mail mail.dead --state failed",
 )
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
 @click.option("--name", help="Those of this name only: of a task, or of a workflow.")
 @click.option(

@@ -11,6 +11,7 @@ from shardq.base.shard import INTERNAL
 from shardq.cli.command import (
     ExampleCommand,
     Session,
+    complete_queues,
     json_option,
     queue_argument,
     worked_queues,
@@ -45,7 +46,7 @@ def delete(session: Session, queue: str, yes: bool) -> None:
 
 
 @click.command(cls=ExampleCommand, example="shardq expire replies/")
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", shell_complete=complete_queues)
 @json_option
 @click.pass_obj
 def expire(session: Session, prefix: str, as_json: bool) -> None:
@@ -86,7 +87,7 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 @click.command(
     cls=ExampleCommand, example="shardq sweep orders\nshardq sweep --prefix shop.\nshardq sweep --all"
 )
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--prefix", "prefixes", multiple=True, help="Sweep queues whose names begin so. May be repeated."
 )

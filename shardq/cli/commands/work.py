@@ -13,7 +13,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    codec_option,
+    complete_queues,
+    json_option,
+    processes_option,
+)
+from shardq.cli.failures import FAILURE
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
@@ -56,7 +64,7 @@ def _weight(given: str) -> tuple[str, float]:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--handler",
     "handlers",
@@ -94,11 +102,7 @@ def _weight(given: str) -> tuple[str, float]:
     type=duration,
     help="Delay before a failed message is delivered again; doubles.  [the queue's]",
 )
-@click.option(
-    "--max-retry-delay",
-    type=duration,
-    help="The longest such delay.  [the queue's]",
-)
+@click.option("--max-retry-delay", type=duration, help="The longest such delay.  [the queue's]")
 @click.option(
     "--on-error",
     metavar="MODULE:FUNCTION",
@@ -115,6 +119,11 @@ def _weight(given: str) -> tuple[str, float]:
     default=10,
     show_default=True,
     help="Consecutive crashes before giving up.",
+)
+@click.option(
+    "--fail-on-error",
+    is_flag=True,
+    help="Exit with code 1 if a handler has failed, also where its message was worked later.",
 )
 @click.option(
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
@@ -154,6 +163,7 @@ def work(
     command: str | None,
     tasks: str | None,
     threads: int | None,
+    fail_on_error: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -204,6 +214,8 @@ def work(
         raise KeyboardInterrupt(
             f"ended at once with {left} in flight: delivered again when the lease expires"
         )
+    if fail_on_error and report.total.failed:
+        click.get_current_context().exit(FAILURE)
 
 
 def run_pool(pool: WorkerPool) -> PoolReport:
