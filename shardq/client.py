@@ -130,7 +130,7 @@ class Client(Closing):
         Each batch is of one queue: :attr:`shardq.Batch.queue`. With ``order="fair"`` the queues that have messages
         share the receiving by their ``weights``, counted in messages; without one a queue has 1. With
         ``order="strict"`` a queue is received from only while those before it in the list have nothing. While there is
-        work, what comes into another queue is noticed within half a second. The settings of each queue hold for its
+        work, messages in another queue are noticed within half a second. The settings of each queue hold for its
         messages. Up to ``prefetch`` messages of each are claimed ahead. The other options are those of
         :meth:`shardq.Queue.consumer`.
 
@@ -174,7 +174,7 @@ class Client(Closing):
 
         Its dead-letter queue is another queue, and stays.
 
-        Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too. Raises
+        Raises QueueNotFound; then, too, it removes the rest of such a queue that a failed call has left. Raises
         OutcomeUnknown when the store fails after the queue was deleted.
         """
         delete_queue(self._contexts, name)
@@ -216,7 +216,7 @@ class Client(Closing):
     def create_topic(
         self, name: str, *, retention: float | None = None, exist_ok: bool = False, codec: Codec = BYTES
     ) -> shardq.topics.Topic:
-        """Create a topic: what is published to it goes to each of its subscriptions.
+        """Create a topic: each published message goes to each of its subscriptions.
 
         Messages that were relayed are kept for ``retention`` seconds, a day without it, for subscriptions that start
         earlier or are rewound. With ``exist_ok`` one that exists is returned as it is, with a warning if another
@@ -264,7 +264,7 @@ class Client(Closing):
         stored any more, because another consumer may have done the work and acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
-        No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
+        Its operations are not recorded as events. Raises UnsupportedByStore on other stores, InvalidSetting when the
         connection has no transaction or is to another storage, and SchemaMismatch. On MongoDB it raises
         UnsupportedByStore for keys, groups, large bodies and receiving too. Errors after which the transaction must be
         repeated carry the driver's labels, so that ``with_transaction()`` repeats it. On PostgreSQL receiving is
@@ -328,14 +328,14 @@ class Client(Closing):
         """Close the connections, and with them the client's queues, producers and consumers. May be repeated.
 
         Messages that were sent are stored. Messages that are still held are redelivered when their leases expire.
-        Every later call on any of them raises Closed. A thread that relays a topic ends what it is at first; it is
-        waited for for 3 seconds at most.
+        Every later call on any of them raises Closed. A thread that relays a topic completes its round first, for 3
+        seconds at most.
         """
         self._contexts.close()
 
 
 def check_client(client: object) -> None:
-    """Raise InvalidSetting for what is no client."""
+    """Raise InvalidSetting unless it is a client."""
     if not isinstance(client, Client):
         raise InvalidSetting(
             f"client={shown(client)} is {kind_of(client)}: give what shardq.connect() returns"
@@ -354,7 +354,7 @@ def _attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
 
 
 def _dismiss(contexts: QueueContexts, job: str) -> None:
-    """Remove what a background job of a queue that is gone stands for: a schedule."""
+    """Remove the schedule of a background job whose queue is gone."""
     if not job.startswith(_TOPICS):
         from shardq.schedules import forget  # noqa: PLC0415 - as above
 

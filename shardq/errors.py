@@ -136,8 +136,8 @@ class QueuePaused(ShardqError):
 class QueueFull(ShardqError):
     """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
 
-    Nothing of what the error is about was stored. ``messages`` and ``size``, in bytes, are those of the pending
-    messages, as this client knew them. Send again when some of it was received.
+    No message of the call was stored. ``messages`` and ``size``, in bytes, are those of the pending messages, as this
+    client knew them. Send again when some of it was received.
     """
 
     retryable = True
@@ -306,7 +306,7 @@ class StoreUnavailable(ShardqError):
 class OutcomeUnknown(ShardqError):
     """Raised when the store did not answer in time: it may have made the change or not.
 
-    Also when it failed in the middle of a call, such as a purge: the text says what was done.
+    Also when it failed in the middle of a call, such as a purge: the text says how much was done.
 
     The library has already repeated the operation for a while. Acks, releases and extensions can be repeated as they
     are. To repeat a send, send the message in ``unsent``: it has the id under which it may be stored. A new send of the

@@ -170,7 +170,7 @@ class HeldSlice:
             untils[position] = until if shortens else max(until, self.until(position))
 
     def note_unanswered(self, what: str, positions: Iterable[int]) -> None:
-        """Note what was tried, and may have been done to some of the messages."""
+        """Note an operation that was tried, and may have been done to some of the messages."""
         tried: dict[str, set[int]] = self.__dict__.setdefault("unanswered", {})
         tried.setdefault(what, set()).update(positions)
 

@@ -39,7 +39,7 @@ class Hooks:
 
 
 def check_hooks(hooks: object) -> None:
-    """Raise InvalidSetting for what is neither None nor hooks that can be called."""
+    """Raise InvalidSetting unless these are None, or hooks that can be called."""
     if hooks is None:
         return
     if not isinstance(hooks, Hooks):

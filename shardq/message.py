@@ -294,15 +294,15 @@ class Message:
     ) -> None:
         """Move the message to another queue of the same client: ack it here and send it there, in one atomic step.
 
-        It is there what it is here, but for the ``body``, ``headers`` (all of them) and ``priority`` that are given. It
-        is delivered there after ``delay`` seconds. A time at which it expires stays.
+        It is unchanged there, but for the ``body``, ``headers`` (all of them) and ``priority`` that are given. It is
+        delivered there after ``delay`` seconds. A time at which it expires stays.
 
         Where the store cannot do that, UnsupportedByStore is raised. With ``atomic=False`` the message is sent first
         and then acked. After a crash in between, or OutcomeUnknown, it may be in both queues; moving it again within 7
         days completes the move. The message that the first attempt has sent stays as it was sent.
 
         Raises LeaseLost, with nothing sent, when the message is no longer held. Raises QueueNotFound, QueuePaused or
-        MessageTooLarge when the other queue does not take it, and InvalidMessage for what cannot be sent.
+        MessageTooLarge when the other queue does not take it, and InvalidMessage for arguments that cannot be sent.
         """
         self._settler.forward(
             [self._selection],

@@ -20,7 +20,7 @@ _MAX_DOUBLINGS = 60
 class Backoff(msgspec.Struct, frozen=True):
     """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out.
 
-    Raises InvalidSetting for what is no number from 0 to a week.
+    Raises InvalidSetting for a value that is no number from 0 to a week.
 
     >>> Backoff(10, 600).delay(3) <= 40
     True

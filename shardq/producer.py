@@ -103,7 +103,7 @@ class Producer(Closing):
         the queue. If there is one, ``on_conflict`` decides. With "keep" nothing is stored and the id of the other
         message is returned. With "raise" UniqueKeyTaken is raised. With "replace" the message takes the place of the
         other one, which is removed; if that one is in flight, UniqueKeyTaken is raised. The key is free again as soon
-        as its message has left the queue, whatever way.
+        as its message has left the queue.
 
         Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound, UnsupportedByStore or StoreUnavailable;
         nothing is stored then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the
@@ -141,7 +141,7 @@ class Producer(Closing):
         """Store a message whose body is the content of a file, of any size, and return its id.
 
         The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read, and
-        InvalidMessage for what is no path.
+        InvalidMessage for a value that is no path.
         """
         with _opened(path) as stream:
             return self.send_stream(stream, **options)

@@ -88,7 +88,7 @@ def consumer_of(
 
 
 def replace_body(message: Message, body: bytes) -> None:
-    """Exchange a message that is held for one with another body, due as it was, whatever the clock says now.
+    """Exchange a message that is held for one with another body, with the same due time.
 
     Raises LeaseLost, with nothing changed, when another client has it.
     """

@@ -304,7 +304,7 @@ def warn_of_differences(
 
 
 def check_uncounted(**given: object) -> None:
-    """Raise InvalidSetting for what a release that is not counted does not take."""
+    """Raise InvalidSetting for arguments that an uncounted release does not take."""
     for name, value in given.items():
         if value is not None:
             raise InvalidSetting(

@@ -25,7 +25,7 @@ _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
 
 
 def function_named(what: str, name: str) -> Callable[..., Any]:
-    """Import the function that ``package.module:function`` names. Raises InvalidSetting, which says what it is for."""
+    """Import the function that ``package.module:function`` names. Raises InvalidSetting, which names its purpose."""
     module, separator, path = name.partition(":")
     if not module or not separator or not path:
         raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")

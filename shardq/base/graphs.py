@@ -15,7 +15,7 @@ _LONGEST_LABEL = 11  # and of a label between two boxes
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A box: two lines, what is shown where the mouse is, and the boxes before it, which stand before it in the list.
+    """A box: two lines, the text under the mouse, and the boxes before it, which are earlier in the list.
 
     ``kind`` chooses its colour. ``labels`` are those of the lines from the boxes before it, one for each, if any.
     """

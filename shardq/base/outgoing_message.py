@@ -35,7 +35,7 @@ OnConflict = Literal["keep", "raise", "replace"]
 class Bundle(msgspec.Struct, frozen=True, gc=False):
     """Messages that were sent together: the unit that is stored. It never moves and is never rewritten.
 
-    The fields of a bundle are what its messages have in common, and what is read without their bodies.
+    Its fields are those that its messages share, and those that are read without bodies.
     """
 
     id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer

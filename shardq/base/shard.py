@@ -40,7 +40,7 @@ _NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
-    """One shard of a queue: what one request to a store touches, and what claims compete for.
+    """One shard of a queue. A request to a store touches one shard, and claims of one shard compete.
 
     ``time_shard`` is the position on the ring of time shards and ``number`` the concurrency shard within it,
     both from 0.

@@ -84,7 +84,7 @@ def _start(text: str) -> str:
 def plain(value: T) -> T:
     """Return a text or a number of a subclass as Python's own type has it, and anything else as it is.
 
-    A member of an enum, for one, may be written otherwise than what it is equal to.
+    A member of an enum, for one, may be written differently from its equal.
     """
     exact: Any = value
     if isinstance(value, bool):

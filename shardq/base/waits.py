@@ -40,7 +40,7 @@ class Turn:
 
 
 class ChangeNotifier:
-    """Lets threads wait for a change of what a lock guards."""
+    """Lets threads wait for a change of the data that a lock guards."""
 
     def __init__(self, lock: PlainLock) -> None:
         self._lock = lock

@@ -73,7 +73,7 @@ class Broadcast:
         return subscribers
 
     def subscribe(self, *, keep: float = KEEP_SECONDS) -> Subscription:
-        """Receive what is published from now on, until the subscription is closed or this process dies.
+        """Receive messages that are published from now on, until the subscription is closed or this process dies.
 
         A message that was not received within ``keep`` seconds, 30 at least, is dropped. After twice that nothing is
         left of a subscriber that died, if others of this broadcast live. Raises InvalidSetting.

@@ -68,7 +68,7 @@ class Entry:
         return self._batch[0].lease_until <= self._client.now()
 
     def take_gap(self) -> bool:
-        """Return True, once, when publishers had left the subscriber out for a while, and do so no more."""
+        """Return True, once, when publishers had left the subscriber out for a while, and have ended that."""
         gap, self._gap = self._gap, False
         return gap
 
@@ -133,7 +133,7 @@ _SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time
 
 
 class Subscription(Closing):
-    """Receives what is published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
+    """Receives messages that are published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
 
     Used by one thread at a time, as a :class:`~shardq.Consumer` is. Messages are acked, released and redelivered as
     those of any queue. If the process stood still for half a minute, messages that were published meanwhile are

@@ -70,7 +70,7 @@ class ExampleCommand(click.Command):
 class LookCommand(ExampleCommand):
     """A command that only reads.
 
-    It gives up soon where the store is unreachable: a user waits for its output. It shows what it can read of a
+    It gives up soon where the store is unreachable: a user waits for its output. It shows the readable part of a
     damaged file, and fails then, unless it ``reports_damage`` itself.
     """
 

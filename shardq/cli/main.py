@@ -106,7 +106,7 @@ def _open_what_is_closed() -> None:
 
 
 def _write_utf_8() -> None:
-    """Write UTF-8 to stdout in any locale, as what is written to it as bytes is."""
+    """Write UTF-8 to stdout in any locale, as bytes are written to it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 

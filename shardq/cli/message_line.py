@@ -25,7 +25,7 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message. The body is a value of the codec, or bytes in ``body_base64``.
 
-    The options of the command apply to what a line leaves out. ``delay``, ``due`` and ``ttl`` are written as there. The
+    The options of the command apply where a line has none. ``delay``, ``due`` and ``ttl`` are written as there. The
     fields after ``id`` are in the lines of MessageView only: with ``enqueued_at`` a line is a copy of a message.
     """
 

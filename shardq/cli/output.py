@@ -78,7 +78,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in what is raised when it is written. Stdout has its own words for that."""
+    """Name the file in errors of writing it. Stdout has its own words for that."""
     try:
         yield
     except OSError as error:

@@ -165,7 +165,7 @@ Watcher = Callable[[SendReport, Sequence[str]], None]
 
 
 class Stop:
-    """Ends a command after what is at hand, so that it is known of every line of a ``send`` whether it was sent."""
+    """Ends a command after its present step, so that it is known which lines of a ``send`` were sent."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -269,7 +269,7 @@ def _explained(
 
 
 def _keeping(text: str, pieces: Iterable[Piece], queue: str, unsent: Unsent) -> str:
-    """Keep what was not sent; returns the text with what became of it."""
+    """Keep the messages that were not sent; returns the text with their fate."""
     try:
         lines = unsent.keep(pieces)
     except OSError as error:

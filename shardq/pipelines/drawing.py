@@ -26,8 +26,8 @@ LONGEST_INTERVAL = 3_600.0
 class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of one queue of a pipeline at one moment.
 
-    ``dead`` are those in its dead-letter queue. ``per_second`` is by how much what is not done yet, ready, delayed or
-    in flight, has grown each second; below 0: it shrinks. ``paused`` means that its deliveries are paused.
+    ``dead`` are those in its dead-letter queue. ``per_second`` is the growth of ready, delayed and in-flight messages
+    per second; below 0: they shrink. ``paused`` means that its deliveries are paused.
 
     >>> QueueDepth(queue="raw", ready=7, delayed=0, in_flight=2).waiting
     9

@@ -1,4 +1,4 @@
-"""A link: the queue that it takes from, those that it sends to, its function, and what that returns."""
+"""A link: its source, its targets, its function, and the types that the function returns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PipelineCycle(InvalidPipeline):
 
 
 class DanglingEnd(InvalidPipeline):
-    """Raised when no link takes what a link sends, and the queue is not declared as an output."""
+    """Raised when no link takes the messages of another link, and their queue is not declared as an output."""
 
 
 class UndeclaredTarget(InvalidPipeline):

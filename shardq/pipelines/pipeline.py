@@ -22,7 +22,7 @@ __all__ = ["Pipeline", "check_pipeline"]
 
 
 class Pipeline:
-    """Links from queue to queue. Each takes messages from one, calls its function, and sends on what that returns.
+    """Links from queue to queue. Each takes messages from one, calls its function, and sends on its results.
 
     The function gets the :class:`~shardq.Message`, and returns
 
@@ -82,7 +82,7 @@ class Pipeline:
         """Declare what takes from one queue and sends to another, or to one of several. Returns the pipeline.
 
         ``retry`` is the delay after failures; None: that of the worker, or else of the source queue. Raises
-        DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting for what is no
+        DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting unless it gets a
         plain function.
         """
         if not isinstance(target, str | Sequence):
@@ -183,7 +183,7 @@ class Pipeline:
 
 
 def check_pipeline(pipeline: object) -> None:
-    """Raise InvalidPipeline for what is no pipeline."""
+    """Raise InvalidPipeline unless it is a pipeline."""
     if not isinstance(pipeline, Pipeline):
         raise InvalidPipeline(
             f"pipeline={shown(pipeline)} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"

@@ -1,9 +1,9 @@
-"""Carrying out what the function of a link returned for a message.
+"""Carrying out the result of a link's function for a message.
 
 A message that is sent on as one is moved with ``forward``. That is one atomic step where the store can; else it is a
 copy under a key that follows from the message, and then the ack. Each part of a split is sent once under a key that
-follows from the message and the number of the part. Then the message is acked. So a step that is repeated sends
-nothing twice, whatever batch the message is in the second time. The keys are remembered for 7 days.
+follows from the message and the number of the part. Then the message is acked. So a repeated step sends nothing twice,
+also when the message is in another batch then. The keys are remembered for 7 days.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LinkHandler:
         self._link, self._client, self._codec, self._tally = link, client, codec, tally
 
     def __call__(self, message: Message) -> Any:
-        """Call the function, and do what it returned; returns what the worker is to do."""
+        """Call the function, and carry out its result; returns the outcome for the worker."""
         try:
             returned = self._link.function(message)
             return (

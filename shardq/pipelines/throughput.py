@@ -102,7 +102,7 @@ class Notes:
         self._at = time.monotonic()
 
     def tell(self, links: Mapping[str, LinkReport]) -> None:
-        """Note what was done since the note before, once in five seconds at most."""
+        """Note the work since the note before, once in five seconds at most."""
         seconds = time.monotonic() - self._at
         if seconds < NOTE_SECONDS:
             return

@@ -50,7 +50,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The layout for a load: settings, processes and nodes, and what they use."""
+    """The layout for a load: settings, processes and nodes, and their use."""
 
     wanted: Wanted
     choices: tuple[Choice, ...]

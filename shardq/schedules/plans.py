@@ -56,7 +56,7 @@ class Plans:
         return Seen(record, plan) if created else None
 
     def replace(self, seen: Seen, plan: Plan) -> Seen | None:
-        """Store a schedule in place of what was seen; None when it is neither as it was seen nor as it is to be."""
+        """Store a schedule in place of the one that was read; None when the stored one is neither of them."""
         record = QueueRecord(seen.record.name, _encoded(plan), seen.record.version + 1)
         replaced = self._retry.surely(partial(self._stands, record), self._store.update_queue, record)
         return Seen(record, plan) if replaced else None

@@ -56,7 +56,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is stored: what it is, and how far it has come. Moments are in microseconds."""
+    """A schedule as it is stored, with its progress. Moments are in microseconds."""
 
     queue: str
     life: str  # tells it from others of its id, before and after

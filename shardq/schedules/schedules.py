@@ -162,7 +162,7 @@ class Schedules:
     def trigger(self, id: str) -> str:  # noqa: A002
         """Send the message of a schedule now, also while it is paused; returns the message's id.
 
-        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or what a send raises.
+        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or the errors of a send.
         """
         plan = self._find(id).plan
         context = self._contexts.of(plan.queue)
@@ -205,7 +205,7 @@ class Schedules:
     def _made(self, context: QueueContext, name: str, plan: Plan) -> Plan | None:
         """Store a new schedule, then its name; None when there is one, or its record was removed meanwhile.
 
-        In the end the record is replaced by an equal one. So a client that saw it without its name removes it no more.
+        In the end the record is replaced by an equal one. So a client that saw it without its name leaves it.
         """
         created = self._plans.create(name, plan)
         if created is None:
@@ -287,7 +287,7 @@ class Schedules:
 
 
 def forget(contexts: QueueContexts, name: str) -> None:
-    """Remove the record of a schedule that lives no more, as its queue is deleted."""
+    """Remove the record of a schedule whose queue is deleted."""
     Schedules(contexts)._forget(name)  # noqa: SLF001 - of this file
 
 
@@ -326,7 +326,7 @@ def _check_end(plan: Plan) -> None:
 
 
 def _check(context: QueueContext, name: str, plan: Plan) -> None:
-    """Raise what a send of the message would raise, but for a queue that is paused or full now."""
+    """Raise the errors of a send of the message, but for a queue that is paused or full now."""
     _check_end(plan)
     message: OutgoingMessage = plan.message(id_of(name), context.store.now())
     options = prepare_options(message, context.name)

@@ -85,7 +85,7 @@ _Read = Callable[[_Body], Any]
 
 
 class _Kind(NamedTuple):
-    """A type of the schema: as what Spark has it, and what reads a value of it."""
+    """A type of the schema: Spark's type, and the reader of a value."""
 
     spark: DataType
     read: _Read

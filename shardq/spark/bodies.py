@@ -140,7 +140,7 @@ def _python_type(kind: DataType, number: type[float] = float) -> Any:
 
 
 CORRUPT = "corrupt_body"
-"""The column of what cannot be read."""
+"""The column of bodies that cannot be read."""
 
 _COLUMNS: dict[str, Callable[[str], StructType]] = {"json": json_columns, "avro": avro_columns}
 _EXAMPLES = {"json": "'customer STRING, amount DOUBLE'", "avro": AVRO_EXAMPLE}

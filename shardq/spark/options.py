@@ -112,7 +112,7 @@ class ClaimStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrowseStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
-    """Looking at what comes in, or at what was acked, as a stream."""
+    """Browsing incoming messages, or acked ones, as a stream."""
 
     mode: Literal["claim", "browse"] = "browse"
     view: Literal["messages", "history"] = "history"
@@ -180,7 +180,7 @@ def choose(given: Mapping[str, str], name: str, default: str) -> str:
 def for_a_sink(given: Mapping[str, str], *, sends: bool) -> dict[str, str]:
     """Return the options of a table without those that only its readers have, such as ``bodyFormat``.
 
-    The table of a subscription is one, too: what is sent there is published to its topic.
+    The table of a subscription is one, too: rows that are sent there are published to its topic.
     """
     only_for_readers = _fields(BrowseOptions).keys() - _fields(SendOptions).keys()
     if sends:
@@ -202,7 +202,7 @@ def check_reader(given: Mapping[str, str]) -> RowOptions:
 
 
 def stream_kind(given: Mapping[str, str]) -> type[ClaimStreamOptions] | type[BrowseStreamOptions]:
-    """Return what a stream with these options does: without a mode it looks if a ``view`` says at what."""
+    """Return the kind of stream for these options: without a mode, a ``view`` makes it a browser."""
     names = _lower(given).keys()
     implied = (
         choose(given, "view", "") in ("messages", "history") and names <= _fields(BrowseStreamOptions).keys()

@@ -64,7 +64,7 @@ class Common(msgspec.Struct, frozen=True):
 
 
 def commons_of(part: RunPart, moment: int, *, shards: int | None, group_lanes: int) -> list[Common]:
-    """Cut a part that is sent at a moment into what may share bundles; in the order of their first messages.
+    """Group the messages of a part that may share bundles; in the order of their first messages.
 
     With ``shards``, lanes of one shard share bundles. The messages of a group are cut wherever they differ, so that
     their order stays. Messages with a key stay alone.

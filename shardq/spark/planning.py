@@ -43,7 +43,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """Plans by what the shards offer.
+    """Plans by the offers of the shards.
 
     It counts due messages up to the limit of a batch, for the number of its tasks.
     """
@@ -67,7 +67,7 @@ class Planner:
         The tasks have nearly equal parts of the limit. The number of messages in a shard is not known, so each task
         has several.
 
-        With ``last``, the same in every call, shards that offer only what was due later are left out. Without, a plan
+        With ``last``, the same in every call, shards that offer only messages due later are left out. Without, a plan
         after an empty one asks the store when an idle consumer would. That is after a signal, when something is due,
         and else now and then. It first reads as one does, and reads every shard only when it finds something. When it
         is patient, a batch that would be too small is put off.
@@ -115,7 +115,7 @@ class Planner:
         return True
 
     def _count_ready(self, shards: Sequence[Shard], enough: int) -> int:
-        """Count what the shards hold, one after the other until it is enough; returns no more than that."""
+        """Count the messages of shards, one after the other until it is enough; returns no more than that."""
         found = 0
         for shard in shards:
             found += self._context.retry(self._context.store.count, shard).ready

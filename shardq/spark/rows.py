@@ -122,7 +122,7 @@ _NO_BODIES = BundleData([])
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Neighbouring messages of one bundle, and what they have in common."""
+    """Neighbouring messages of one bundle, and their common fields."""
 
     shard: Shard
     bundle_id: bytes

@@ -1,11 +1,11 @@
 """Sends that are carried out by several attempts and stored once: a run, sent part by part.
 
 A run is all that one job sends. The job names the parts that it cuts, so that every attempt at a part finds the same
-name. The first attempt at a part writes into the decision log what the part is: a fingerprint of its messages, the
-moment and the layout. These decide the ids, due times and shards of its bundles. So another attempt, later or at the
-same time, appends the same bundles, and a store takes each once. When all are stored, the log says so. From then on
-the part is skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one
-before, it is refused and nothing is stored.
+name. The first attempt at a part describes it in the decision log: a fingerprint of its messages, the moment and the
+layout. These decide the ids, due times and shards of its bundles. So another attempt, later or at the same time,
+appends the same bundles, and a store takes each once. When all are stored, the log says so. From then on the part is
+skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one before, it
+is refused and nothing is stored.
 
 A run may be executed again by an application that cannot have the same messages any more, such as a query whose leases
 had expired when it was restarted. The next execution of such a run sends a part that has changed as a further edition

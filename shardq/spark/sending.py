@@ -103,8 +103,8 @@ def send_partition(
 ) -> tuple[int, int]:
     """Send the rows of this task's partition; returns how many there are and how many of them were stored now.
 
-    ``execution`` names what all attempts of one execution of the run have in common; empty: whatever executes it has
-    to have the same rows.
+    ``execution`` is a name for all attempts of one execution of the run; empty: every execution has to have the same
+    rows.
     """
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0

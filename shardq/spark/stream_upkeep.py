@@ -43,8 +43,8 @@ _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d
 def task_slots() -> int:
     """Return how many tasks run at a time, as far as a process that plans can know: Spark does not report it.
 
-    For a local master it is what the command of the JVM, which started this process, says. Else the cores of this
-    machine stand for those of the cluster.
+    For a local master it is in the command of the JVM that started this process. Else the cores of this machine stand
+    for those of the cluster.
     """
     try:
         command = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()

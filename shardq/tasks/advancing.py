@@ -233,7 +233,10 @@ def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
 
 
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
-    """Return what a step takes; None when its message cannot hold that. Raises ResultMissing when it is not done."""
+    """Return the values that a step takes; None when its message cannot hold them.
+
+    Raises ResultMissing when it is not done.
+    """
     step = plan.steps[other]
     if step.takes is None:
         return b""
@@ -258,7 +261,7 @@ def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
 def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
     """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small.
 
-    That of a task which returned a workflow has what that came to, of any size.
+    That of a task which returned a workflow has its result, of any size.
     """
     values: list[bytes] | None = (
         None if plan.replaces_task or any(plan.steps[end].is_bucket for end in plan.ends) else []
@@ -287,7 +290,10 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
 
 
 def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
-    """Return what a task has that returned a workflow whose ends are done. Raises MessageTooLarge, ResultMissing."""
+    """Return the result of a task that returned a workflow whose ends are done.
+
+    Raises MessageTooLarge, ResultMissing.
+    """
     if not plan.many:
         entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
         if entry is None:

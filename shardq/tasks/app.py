@@ -270,7 +270,7 @@ class InlineTasks:
         """Return the tasks that wait, now or for later: queue by queue, those of a queue in the order of their sends.
 
         The queues are those of the tasks, or those that are named. Raises ArgumentsRejected, for a task whose function
-        does not take what was sent.
+        does not take the sent arguments.
         """
         check_names(queues)
         found: list[SentTask] = []

@@ -61,7 +61,10 @@ class Arguments:
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """Return the body of a call. Raises ArgumentsRejected for what is not taken, or cannot be written."""
+        """Return the body of a call.
+
+        Raises ArgumentsRejected for arguments that are not taken, or cannot be written.
+        """
         body = self._written(self._bound(args, kwargs))
         self.decode(body)
         return body
@@ -176,7 +179,7 @@ class Arguments:
 
 
 class _Decoders(NamedTuple):
-    """Of one function: of all its arguments, of all but the first, and of what it returns."""
+    """Of one function: of all its arguments, of all but the first, and of its result."""
 
     arguments: msgspec.msgpack.Decoder[Any]
     rest: msgspec.msgpack.Decoder[Any]
@@ -208,7 +211,7 @@ def _clean(text: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """Return a model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
+    """Return a model as plain values. Raises ValueError, or NotImplementedError for a value that is no model."""
     if not _is_model(type(value)):
         raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
     dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)

@@ -42,7 +42,7 @@ class _Opened(NamedTuple):
 
 
 class Binding:
-    """One client, with what is opened once for all tasks.
+    """One client, with the objects that are opened once for all tasks.
 
     ``options`` returns those of the tasks of a queue, and of others that are sent there. A missing queue is created
     with their limits.
@@ -82,7 +82,7 @@ class Binding:
         message: OutgoingMessage,
         tasks: Collection[str] = (),
     ) -> str:
-        """Store a message whose body is what a file gives, and return its id. The rest is as in :meth:`send`."""
+        """Store a message with the content of a file as its body, and return its id. The rest is as in :meth:`send`."""
         options: Any = {"headers": message.headers, "delay": message.delay}
         return self._with_queue(queue, tasks, lambda opened: opened.producer.send_stream(body(), **options))
 
@@ -221,7 +221,7 @@ class Binding:
         return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
 
     def _assigned_ids_of(self, workflow: str) -> AssignedIds:
-        """Return the ids of the messages of first steps; what was read once stays true."""
+        """Return the ids of the messages of first steps; these never change."""
         if (known := self._assigned.get(workflow)) is not None:
             return known
         if (found := self.results.assigned_ids(workflow)) is None:
@@ -239,7 +239,7 @@ class Binding:
         return self._opened(in_run(workflow, 0))
 
     def _with_queue(self, queue: str, tasks: Collection[str], use: Callable[[_Opened], T]) -> T:
-        """Return what is made of a queue; it is opened again if it was deleted."""
+        """Return the object for a queue; it is opened again if it was deleted."""
         try:
             return use(self._opened_queue(queue, tasks))
         except QueueNotFound:

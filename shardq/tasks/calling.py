@@ -1,4 +1,4 @@
-"""Calling the function of a task, within its middleware and its time; and what it knows of itself meanwhile."""
+"""Calling the function of a task, within its middleware and its time, and the current task meanwhile."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ class CurrentTask:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
         It is written twice a second at most, unless ``at_once``. Earlier notes are left out, and so are those while
-        the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
+        the store is unreachable. Raises ResultRejected for a value that cannot be written, or is larger than a
+        megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)
@@ -212,15 +213,18 @@ class Middleware:
         """Do something before the task runs."""
 
     def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
-        """Do something when it has ended, with what it returned or raised."""
+        """Act when it has ended, with its result or its error."""
 
     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
-        """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
+        """Run the task by ``call()``, and return its result. For an async function that is its result too."""
         return call()
 
 
 def check_middleware(given: object) -> tuple[Middleware, ...]:
-    """Return the middleware of an app. Raises InvalidSetting for what is none, or whose methods a call does not run."""
+    """Return the middleware of an app.
+
+    Raises InvalidSetting for an object that is none, or whose methods a call does not run.
+    """
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
         raise InvalidSetting(
             f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
@@ -247,7 +251,7 @@ def run_function(
 ) -> Any:
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error.
 
-    It runs in a copy of the context: what it sets of context variables is seen by its middleware, and by nothing after.
+    It runs in a copy of the context: its middleware sees its changes of context variables, and nothing after it does.
     """
 
     def call_function() -> Any:  # see CALLS
@@ -302,7 +306,7 @@ async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any
 
 @contextmanager
 def _cancelled_is_a_failure() -> Iterator[None]:
-    """Make what is cancelled on an event loop that a plain function runs a failure: it does not end the worker."""
+    """Make a cancellation on an event loop that a plain function runs a failure: it does not end the worker."""
     try:
         yield
     except asyncio.CancelledError as error:

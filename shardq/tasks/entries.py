@@ -59,7 +59,7 @@ NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
 """The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
 
 APART = "task-input-apart"
-"""Of a step that takes what does not fit into its message: its worker reads what the steps before it returned."""
+"""Of a step whose values do not fit into its message: its worker reads the results of the steps before it."""
 
 RUN = "task-run"
 """Of the message that begins another run of a workflow: the id of the run."""
@@ -124,7 +124,7 @@ def runs_of(task: str) -> list[str]:
 
 
 def check_task_id(task: object) -> None:
-    """Raise InvalidReceipt for what is no id of a task, of a workflow or of a step."""
+    """Raise InvalidReceipt unless it is an id of a task, of a workflow or of a step."""
     if not isinstance(task, str) or _ID.fullmatch(task) is None:
         raise InvalidReceipt(
             f"{shown(task)} is no message id, and none of a task or step: give one as `send` returned it, or as "

@@ -37,7 +37,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, deliveries: int, call: str = "") -> Failure:
-        """Return what is kept of an error. Its traceback begins with the function of the task."""
+        """Return the part of an error that is kept. Its traceback begins with the function of the task."""
         try:
             text = str(error)
         except Exception:  # an error whose text cannot be made is a failure like any other
@@ -105,7 +105,7 @@ class ResultMissing(ShardqError):
 
 
 class ResultRejected(ShardqError):
-    """Raised when what a task returned cannot be stored, or is not of the type that its function declares."""
+    """Raised when the result of a task cannot be stored, or is not of the type that its function declares."""
 
 
 def _clean(text: str) -> str:

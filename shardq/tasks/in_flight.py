@@ -133,7 +133,7 @@ class Unit:
         return [message for message in self.entries if is_step_message(message)]
 
     def put_off(self, message: Message, reason: str) -> None:
-        """Let a task that has ended be delivered again soon: what comes after it cannot be sent now."""
+        """Let a task that has ended be delivered again soon: the steps after it cannot be sent now."""
         attempt = self.attempt
         attempt.finished = [each for each in attempt.finished if each != message]
         attempt.endings = [each for each in attempt.endings if each.message != message]

@@ -162,7 +162,7 @@ def with_input(step: Step, value: bytes | None) -> bytes | None:
 
 
 def _given(step: Step) -> dict[str, msgspec.Raw]:
-    """Return the arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
+    """Return the arguments of a step, as bytes. Raises InvalidMessage for a body that is none, as of a forged plan."""
     try:
         return _ARGUMENTS.decode(step.body)
     except (*UNREADABLE, TypeError) as error:  # the latter of a step that has none

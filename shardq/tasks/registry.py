@@ -90,7 +90,7 @@ class TaskRegistry:
             self._binding = before
 
     def close(self) -> None:
-        """Close what was opened for these tasks. They can be sent again then. The client of :meth:`bind` stays."""
+        """Close the connections of these tasks. They can be sent again then. The client of :meth:`bind` stays."""
         with self._lock.plain:
             own, self._own = self._own, None
             if own is None:
@@ -134,7 +134,7 @@ class TaskRegistry:
 
 
 def check_app(tasks: object) -> None:
-    """Raise InvalidSetting for what is no app."""
+    """Raise InvalidSetting unless it is an app."""
     if not isinstance(tasks, TaskRegistry):
         raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 

@@ -82,7 +82,7 @@ class Result(Generic[T_co]):
         return "running" if self._binding.running([message]) else "waiting"
 
     def progress(self) -> Any:
-        """Return what the task noted last of how far it is; None if nothing."""
+        """Return the last progress that the task noted; None if it noted none."""
         found = self._binding.results.progress(self.id)
         return None if found is None else msgspec.msgpack.decode(found)
 
@@ -175,7 +175,7 @@ class Result(Generic[T_co]):
 
 
 def decoded(arguments: Arguments | None, value: bytes) -> Any:
-    """Return what a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
+    """Return the result of a task, of the type that it declares, if the task is known. Raises ResultRejected."""
     return msgspec.msgpack.decode(value) if arguments is None else arguments.decode_result(value)
 
 
@@ -188,7 +188,7 @@ def timed_out(kind: str, identity: str, timeout: float | None) -> ResultTimeout:
 
 
 class _Wait:
-    """How long a waiter sleeps between its looks: a part of what it has waited already."""
+    """How long a waiter sleeps between its reads: a part of the time that it has waited already."""
 
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None:
@@ -235,7 +235,7 @@ def may_be_sent(binding: Binding, step: str) -> bool:
 
     Also while something is under way that a task, or a step, has returned in place of a value.
 
-    The worker that ends a step sends what comes next before the message of the step leaves its queue. So a workflow
+    The worker that ends a step sends the next steps before the message of the step leaves its queue. So a workflow
     that continues has a message in a queue at every moment. It is looked for in the order of the workflow: a message
     that moves on meanwhile is met further on.
 

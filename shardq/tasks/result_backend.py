@@ -58,7 +58,7 @@ class ResultBackend:
         self._results, self._workflows = EntryQueue(client, RESULTS), EntryQueue(client, WORKFLOWS)
 
     def decide(self, decided: Sequence[Decided]) -> None:
-        """Write entries where none stands. May be repeated, whatever came of the first time."""
+        """Write entries where none stands. May be repeated after any result."""
         entries = [(each, self._stored(each)) for each in decided]
         if entries:
             self._results.write(
@@ -66,7 +66,7 @@ class ResultBackend:
             )
 
     def value(self, task: str, entry: Entry) -> bytes:
-        """Return what a task returned, also if that is stored beside its entry. Raises ResultMissing."""
+        """Return the result of a task, also if that is stored beside its entry. Raises ResultMissing."""
         if not entry.large:
             return entry.value
         found = self._results.read_large(key_of("v", entry.large))
@@ -170,7 +170,7 @@ class ResultBackend:
         return {task for task, run in later.items() if begun[run] is not None}
 
     def enter_whole(self, task: str, plans: bytes, keep: float) -> bytes:
-        """Store all plans of what a task returned, unless such are stored; returns those that are."""
+        """Store all plans of a task's result, unless such are stored; returns the stored ones."""
         key = key_of("g", task)
         self._results.write_large(key, plans, keep)
         if (found := self._results.read_large(key)) is None:
@@ -216,7 +216,7 @@ class ResultBackend:
         ]
 
     def write_progress(self, task: str, progress: bytes, keep: float) -> None:
-        """Note how far a task is, in place of what was noted before."""
+        """Note the progress of a task, in place of the note before."""
         with suppress(UniqueKeyTaken):  # that has expired, and is being removed
             self._results.write([_message("p", task, progress, keep, "replace")])
 
@@ -244,7 +244,7 @@ class ResultBackend:
         return {task: int(cast("bytes", message.body)) for task, message in found.items()}
 
     def forget(self, task: str) -> None:
-        """Remove what is kept of a task."""
+        """Remove all entries of a task."""
         for kind in ("r", "p", "v"):
             self._results.remove(key_of(kind, task))
 

@@ -95,7 +95,7 @@ class Runner:
         return False
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
-        """Run its tasks, and note what is to become of each. Raises KeyboardInterrupt."""
+        """Run its tasks, and note the outcome of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
         calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
         try:
@@ -182,7 +182,7 @@ class Runner:
         return f"task {self._call(message)}, {result_id(message)},"
 
     def _start(self, unit: Unit, message: Message, begin: Callable[[], None]) -> object:
-        """Begin a workflow, a bucket of one, or what a task returned. An unreachable store is no failure of it."""
+        """Begin a workflow, a bucket of one, or the result of a task. An unreachable store is no failure of it."""
         with _unreachable_is_no_failure():
             try:
                 begin()
@@ -269,7 +269,7 @@ class Runner:
         return Entry("done", body, seconds=seconds)
 
     def _known(self, unit: Unit, message: Message) -> Entry | None:
-        """Return what was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
+        """Return the decision about a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
         if not (kept_seconds(message) if stale else _may_stand(message)):
             return None

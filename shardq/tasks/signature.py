@@ -46,8 +46,8 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send it at each occurrence of a schedule: by a cron expression, at an interval in seconds, or once.
 
-        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
-        what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
+        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for the times, and for
+        its errors. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
         """
         message, options, binding = self.message(), self.options, self.task.app.binding
         wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
@@ -70,7 +70,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         )
 
     def check_whole(self) -> None:
-        """Raise ArgumentsRejected for a call that waits for what a step before it returns."""
+        """Raise ArgumentsRejected for a call that waits for the result of a step before it."""
         if self.takes is not None:
             raise ArgumentsRejected(
                 f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "

@@ -79,13 +79,16 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return changed
 
     def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
-        """Return a call that is not sent yet. Raises ArgumentsRejected for what the function does not take."""
+        """Return a call that is not sent yet.
+
+        Raises ArgumentsRejected for arguments that the function does not take.
+        """
         body = self.arguments.encode(args, kwargs)
         group = self._made("group", self.settings.group, args, kwargs)
         return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs))
 
     def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
-        """Return a step of a workflow whose first argument is what the step before it returned. Give the others.
+        """Return a step of a workflow whose first argument is the result of the step before it. Give the others.
 
         Raises ArgumentsRejected for arguments that the function does not take.
         """
@@ -134,8 +137,8 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the task here as a worker would: its arguments are written and read, an async function is awaited.
 
-        Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected, TaskTimeout,
-        or what the function raises.
+        Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected,
+        TaskTimeout, or the error of the function.
         """
         return _run_here(self, self.arguments.encode(args, kwargs))  # type: ignore[no-any-return]
 
@@ -226,8 +229,8 @@ def store_replacement(
     entry of the task is written by the worker that ends the last step.
 
     ``keep`` is for how many seconds the result of the task is kept. With ``again`` an earlier attempt may have stored
-    some of what it returned, which need not be the same. Raises what :meth:`Workflow.send` raises, and InvalidSetting
-    for one that is too deep; nothing is stored then.
+    a part of another result. Raises what :meth:`Workflow.send` raises, and InvalidSetting for one that is too deep;
+    nothing is stored then.
     """
     if task.count("#") >= MAX_REPLACEMENTS:
         raise InvalidSetting(

@@ -46,7 +46,7 @@ _PATIENCE = 10.0  # seconds: a thread whose start the handler of a signal has cu
 
 
 class ThreadPool(Generic[T]):
-    """Calls a function with each of what it is given, in up to ``most`` threads, in the order in which they come.
+    """Calls a function with each given value, in up to ``most`` threads, in the order in which they come.
 
     The function MUST NOT raise. It is a pool of threads without futures, which cost a short task a tenth of its time.
     """
@@ -80,11 +80,11 @@ class ThreadPool(Generic[T]):
 
 
 class PrefetchLimit:
-    """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
+    """How many messages a worker holds, and how many more it may receive: those that it runs in half a second.
 
-    The messages of a group keep a single thread busy, however many they are. So it holds of each group only what one
-    thread runs in that time, and receives more while threads are idle. After a task at its last attempt was received
-    it may hold fewer: see :class:`Caution`.
+    The messages of a group keep a single thread busy, however many they are. So it holds of each group only the
+    messages that one thread runs in that time, and receives more while threads are idle. After a task at its last
+    attempt was received it may hold fewer: see :class:`Caution`.
     """
 
     def __init__(self, threads: int, caution: Caution) -> None:
@@ -138,7 +138,7 @@ class PrefetchLimit:
             return max(1, self._ahead(1))
 
     def limit(self, most: int | None) -> None:
-        """Limit how many may be held because of what was received: see :meth:`Caution.limit`."""
+        """Limit how many may be held because of received messages: see :meth:`Caution.limit`."""
         with self._lock:
             self._caution.limit(most)
 
@@ -252,7 +252,7 @@ def too_long(timeout: float | None) -> TaskTimeout:
 
 
 def interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns. Raises TaskTimeout after the timeout: it is interrupted between two steps of Python.
+    """Return the result of a call. Raises TaskTimeout after the timeout: it is interrupted between two steps of Python.
 
     A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
     code of a context manager would be raised outside of its `try`.
@@ -304,7 +304,7 @@ def a_thread_starts() -> bool:
 
 
 class _Interruption:
-    """Raises it in a thread, unless what that ran has ended. ``outer`` is that of the task that called this one."""
+    """Raises it in a thread, unless its call has ended. ``outer`` is that of the task that called this one."""
 
     def __init__(self, thread: int, outer: _Interruption | None) -> None:
         self._thread, self._outer = ctypes.c_ulong(thread), outer
@@ -316,7 +316,10 @@ class _Interruption:
 
     @property
     def sent(self) -> int:
-        """How many were sent: this one, and those around it. A call is ended by what is sent after it has begun."""
+        """How many were sent: this one, and those around it.
+
+        A call is ended by an exception that is sent after it has begun.
+        """
         return self._sent + (0 if self._outer is None else self._outer.sent)
 
     def send(self) -> None:
@@ -329,7 +332,7 @@ class _Interruption:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
 
     def end(self) -> None:
-        """Send nothing more, and catch what was sent and has not been raised yet. In the thread itself.
+        """Send nothing more, and catch an exception that was sent and has not been raised yet. In the thread itself.
 
         After an exception was taken back with None in its place, Python 3.11 looks for it at every call, for ever.
         """

@@ -166,7 +166,7 @@ def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> T
 def _opened(
     binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
 ) -> TaskView:
-    """Return a step that waits for none any more and has not ended, with what it is at."""
+    """Return the view of a step that waits for none any more and has not ended."""
     if message is not None:
         found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)

@@ -1,4 +1,4 @@
-"""A worker of tasks: it receives while others run, several at a time, and settles what has ended together."""
+"""A worker of tasks: it receives while others run, several at a time, and settles ended ones together."""
 
 from __future__ import annotations
 
@@ -192,10 +192,10 @@ class TaskWorker(Worker):
                 return
 
     def _take(self, consumer: Consumer, batch: Batch) -> list[Unit]:
-        """Return what is to be run of a batch. The deliveries of that are counted then, the rest is released uncounted.
+        """Return the messages of a batch that are to be run.
 
-        A task at its last attempt waits, uncounted, until nothing else is held. One that has a single attempt is taken
-        when it begins at once.
+        The deliveries of that are counted then, the rest is released uncounted. A task at its last attempt waits,
+        uncounted, until nothing else is held. One that has a single attempt is taken when it begins at once.
         """
         last = [message for message in batch if self._runner.is_last(message)]
         tried = next((message for message in last if message.deliveries > 1), None)
@@ -304,7 +304,7 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 def check_names(queues: object) -> None:
-    """Raise InvalidSetting for what is no list of names of queues. Whether they exist is not asked."""
+    """Raise InvalidSetting unless it is a list of names of queues. Whether they exist is not asked."""
     if queues is not None and (isinstance(queues, str | bytes) or not isinstance(queues, Iterable)):
         raise InvalidSetting(
             f"queues={shown(queues)} is {kind_of(queues)}: give a list of names, such as ['tasks']"

@@ -158,7 +158,7 @@ def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def _member(part: Part, errors: Errors) -> Workflow:
-    """Return a part of a group; one that collects errors takes what its ends become in place of what they return."""
+    """Return a part of a group; one that collects errors takes the outcomes of its ends in place of their results."""
     member = workflow_of(_checked_part(part))
     if errors == "stop":
         return member
@@ -204,7 +204,7 @@ def _bucket(parts: Sequence[Workflow]) -> Workflow:
 
 
 def chain(*parts: Part) -> Workflow:
-    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes what that returned.
+    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes its result.
 
     A part may be a workflow. A step after a group waits for all of it, and takes a list: an empty one after an empty
     group. An empty chain is no step of the chain that it is in.

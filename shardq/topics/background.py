@@ -79,7 +79,7 @@ class Background:
                 thread.join(_END_SECONDS)
 
     def _start(self) -> None:
-        """Start the thread if there is none. Where it cannot be started, what was published is relayed later."""
+        """Start the thread if there is none. Where it cannot be started, published messages are relayed later."""
         with self._lock:
             self._news.set()
             if not is_over(self._thread):

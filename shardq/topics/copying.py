@@ -51,7 +51,7 @@ class CopyTarget(msgspec.Struct, frozen=True):
     def store(self, context: QueueContext, copies: Sequence[Copies], *, again: bool) -> None:
         """Store the copies, and the marker; not ``again`` where the marker is.
 
-        Raises StoreUnavailable when it is to be done again, and QueueNotFound when the subscription is no more.
+        Raises StoreUnavailable when it is to be done again, and QueueNotFound when the subscription is gone.
         """
         looked_at = context.store.now() if again else self.at
         if again and context.retry(context.store.find, self.shard, self._id(0), 0) is not None:
@@ -82,8 +82,8 @@ _PAGE_MESSAGES = 1_000
 def empty(context: QueueContext, before: int, keep: Callable[[], None]) -> None:
     """Remove the messages of rounds before a moment, in any state. ``keep`` is called now and then.
 
-    It names what it removes. So one that stood still meanwhile removes nothing that came later. It ends with a read
-    that finds none: consumers may move messages past a read.
+    It names the messages that it removes. So one that stood still meanwhile removes nothing that came later. It ends
+    with a read that finds none: consumers may move messages past a read.
     """
     for shard in context.retry(context.store.shards, context.name):
         while _removed(context, shard, before, keep):

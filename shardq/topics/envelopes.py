@@ -116,7 +116,7 @@ def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
 def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iterator[OutgoingMessage]:
     """Yield messages in envelopes; one that failed to be sent before is passed on as it is.
 
-    Messages before a refused one are handed out first. Raises InvalidMessage at once for what they share.
+    Messages before a refused one are handed out first. Raises InvalidMessage at once for the options that they share.
     """
     check_bodies(bodies, "publish one body with `publish`")
     headers = _headers(shared)

@@ -123,7 +123,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def _compared(self) -> tuple[frozenset[str], frozenset[_Condition]]:
-        """Its content without the order, which changes nothing of what it takes."""
+        """Its content without the order, which does not matter."""
         return frozenset(self.subjects), frozenset(self.headers)
 
     @property

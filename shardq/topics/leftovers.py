@@ -1,7 +1,7 @@
-"""Deleting the queues that a topic is made of, whatever others do meanwhile, and what a deletion that broke off left.
+"""Deleting the queues of a topic, also while others use it, and the leftovers of a broken-off deletion.
 
-A topic exists while its log does. So what is found beside no log is of a topic that was deleted. Each queue is dropped
-as it was found, so that one that is made anew meanwhile stays.
+A topic exists while its log does. So queues without a log are of a topic that was deleted. Each queue is dropped as it
+was found, so that one that is made anew meanwhile stays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def drop_topic(contexts: QueueContexts, topic: str) -> None:
 
 
 def drop_leftovers(contexts: QueueContexts, topic: str) -> None:
-    """Delete what is left of a topic that was deleted; nothing if it exists."""
+    """Delete the leftovers of a topic that was deleted; nothing if it exists."""
     found = _queues(contexts, topic)
     if not contexts.exists(log_of(topic)):
         _drop(contexts, found)

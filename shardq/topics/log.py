@@ -1,4 +1,4 @@
-"""The log of a topic: what a relay has claimed of it, and what was relayed already."""
+"""The log of a topic: messages that a relay has claimed, and relayed ones."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ClaimedEnvelopes:
         return chosen
 
     def entered(self, round_: Round | None) -> None:
-        """Leave out what is in a round that was entered into the state."""
+        """Leave out messages of a round that was entered into the state."""
         receipts = set(round_.messages) if round_ is not None else ()
         self._messages = {
             each: message for each, message in self._messages.items() if message.receipt not in receipts
@@ -144,7 +144,7 @@ def horizon(log: QueueContext) -> int:
 
 
 def envelope_of(log: QueueContext, identity: str) -> Envelope | None:
-    """Find a message of the log by its id, waiting or relayed; None when it is stored no more."""
+    """Find a message of the log by its id, waiting or relayed; None when it is no longer stored."""
     place = MessageId.parse(identity)
     piece = log.retry(log.store.find, place.shard, place.bundle_id, place.position)
     return None if piece is None else _envelope(place.shard, piece, place.position)

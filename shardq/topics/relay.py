@@ -105,7 +105,7 @@ class Relay:
         return relayed
 
     def fill(self, name: str, incarnation: str) -> SubscriptionRecord | None:
-        """Relay until a subscription has what it is to get of the history, though another relay may be at that.
+        """Relay until a subscription has its part of the history, though another relay may be at that.
 
         Returns it as it is then; None when it is gone. Errors as in :meth:`run`.
         """
@@ -120,7 +120,8 @@ class Relay:
     def change(self, change: Callable[[TopicState], TopicState]) -> TopicState:
         """Change the state while no round is under way; returns it as it is then.
 
-        Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
+        Raises the errors of the change, with nothing changed; StoreUnavailable when others have the state all the
+        time.
         """
         hand = ClaimedEnvelopes(())
         with self._lock.plain:

@@ -119,7 +119,7 @@ class Subscription:
     def consumer(self, **options: Any) -> Consumer:
         """Return a consumer of its messages, with the options of :meth:`shardq.Queue.consumer`.
 
-        While it lives a thread of this process relays what is published, for all subscriptions of the topic.
+        While it lives a thread of this process relays published messages, for all subscriptions of the topic.
         """
         return self.queue.consumer(**options)
 

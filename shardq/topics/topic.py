@@ -1,4 +1,4 @@
-"""A topic: what is published to it goes to each of its subscriptions."""
+"""A topic: each published message goes to each of its subscriptions."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Topic:
     ) -> None:
         """Store a message, which goes to each subscription that takes it.
 
-        It is durable when this returns, for every subscription that was there when it was called. ``subject`` is tokens
-        with dots between them; subscribers find it in the header ``shardq-subject``. A second message with the same
-        ``dedupe_key`` within five minutes is not stored. To repeat a publish that raised OutcomeUnknown, publish what
-        is in ``error.unsent``.
+        It is durable when this returns, for every subscription that was there when it was called. ``subject`` is
+        tokens with dots between them; subscribers find it in the header ``shardq-subject``. A second message with the
+        same ``dedupe_key`` within five minutes is not stored. To repeat a publish that raised OutcomeUnknown, publish
+        the messages in ``error.unsent``.
 
         Raises InvalidMessage, MessageTooLarge (above 960 KiB), TopicNotFound, StoreUnavailable or OutcomeUnknown.
         """
@@ -221,7 +221,7 @@ class Topic:
         """Make the subscription now; None when another client was faster.
 
         In the end the record of its queue is replaced by an equal one. So a client that saw that before the state
-        named it drops it no more.
+        named it no longer drops it.
         """
         relay = self._relay.get()
         if since is None:

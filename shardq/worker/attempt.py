@@ -48,7 +48,7 @@ Handler = Callable[[Any], object]
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A message that was not worked, what is to become of it, and why: the reason that a dead letter carries."""
+    """A message that was not worked, its outcome, and the reason that a dead letter carries."""
 
     message: Message
     outcome: Outcome
@@ -79,7 +79,7 @@ class Attempt:
     def failure(self, raised: BaseException) -> Exception | None:
         """Return the failure that something raised by the handler is.
 
-        None if it ends the worker: Ctrl-C, and whatever ends a child that the handler has forked.
+        None if it ends the worker: Ctrl-C, and the end of a child that the handler has forked.
         """
         if not isinstance(raised, Exception) and os.getpid() != self._process:
             return None
@@ -254,7 +254,7 @@ def _taken(attempt: Attempt, messages: Iterable[Message], outcome: Outcome) -> l
 def _end(
     attempt: Attempt, tally: Tally, messages: list[Message], outcome: Outcome, error: BaseException | None
 ) -> None:
-    """Note what is to become of messages, log it, and count it."""
+    """Note the outcome of messages, log it, and count it."""
     if not messages:
         return
     reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))

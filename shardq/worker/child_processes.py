@@ -125,7 +125,7 @@ class _Child:
 
 
 class ChildProcesses:
-    """Processes that all end with the ``with`` block, whatever happens in it.
+    """Processes that all end with the ``with`` block, also after an error.
 
     At its end they are asked to end, and killed after ``patience`` seconds, or after one second if the block raised an
     error. They ignore Ctrl-C: this process gets it, and ends them.

@@ -106,7 +106,7 @@ def _release(permit: Permit) -> None:
 
 
 def set_apart(batch: Batch, last: Message | None) -> tuple[Batch, Batch | None]:
-    """Return what a process may hold of a batch, and what it has to release uncounted before it begins anything.
+    """Return the messages of a batch that a process may hold, and those to release uncounted before it begins.
 
     ``last`` is a message of the batch at its last attempt: if the process dies, that message becomes a dead letter. So
     it is held alone, or the message that it waits for in its group. Without one all of the batch may be held.
@@ -130,7 +130,7 @@ class Caution:
         self.most: int | None = None  # None: any number
 
     def limit(self, most: int | None) -> None:
-        """Take note of a read: because of what it found ``most`` messages may be held; None: of nothing special."""
+        """Take note of a read, after which ``most`` messages may be held; None: any number."""
         self._reads = self._reads - 1 if most is None else self._patience
         if self._reads <= 0:
             self.most = None

@@ -63,7 +63,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       outcome or None, or the name of such a function, ``package.module:function``. Anything else is a
       :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
-    - ``idle_exit``: end when nothing was due for so long, whatever is delayed. None: never.
+    - ``idle_exit``: end when nothing was due for this time; delayed messages do not count. None: never.
     - ``prefetch``: messages claimed ahead, of each queue.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
@@ -124,7 +124,7 @@ H = TypeVar("H")
 def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerOptions) -> dict[str, H]:
     """Return the handler of each queue: one for all, or those that are given by queue.
 
-    Raises InvalidSetting, or InvalidName, for what a worker cannot receive from with these options.
+    Raises InvalidSetting, or InvalidName, for queues that a worker cannot receive from with these options.
     """
     scheduler_of(check_queues(queues), options.weights, options.order)
     if not isinstance(handler, Mapping):

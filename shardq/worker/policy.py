@@ -31,7 +31,8 @@ __all__ = [
 LONGEST_TEXT = 2_000
 """Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""
 CALLS = "call_function"
-"""The name of a function of shardq that calls one of a program, within middleware: what is above it is left out."""
+"""The name of a function of shardq that calls one of a program, within middleware: the frames above it are left
+out."""
 _CALLERS = frozenset({"shardq", "concurrent", "asyncio", "contextlib"})
 
 
@@ -83,7 +84,7 @@ OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
 
 
 class HandlerExited(ShardqError):
-    """Stands for what a handler or a task raised that is no Exception, such as SystemExit: a failure like any other.
+    """Stands for a raised object of a handler or a task that is no Exception, such as SystemExit: it is a failure, too.
 
     ``raised`` is what that was.
     """
@@ -109,7 +110,7 @@ def as_failure(raised: BaseException) -> Exception | None:
 
 
 def check_on_error(on_error: object) -> None:
-    """Raise InvalidSetting for what is none of these; a function that is named is looked for when it is needed."""
+    """Raise InvalidSetting for other values; a function that is named is looked for when it is needed."""
     if isinstance(on_error, Mapping):
         for kind, outcome in on_error.items():
             _check_entry(kind, outcome)

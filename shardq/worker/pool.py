@@ -49,8 +49,8 @@ class WorkerPool:
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
     all queues, if there are several; then the handler may be a mapping of one for each. The options of the workers are
-    :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for so
-    long, whatever is delayed. ``on_progress`` is called with the report several times a second.
+    :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for
+    that time; delayed messages do not count. ``on_progress`` is called with the report several times a second.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
@@ -232,7 +232,7 @@ class WorkerPool:
             self._error = self._error or error
 
     def _end(self) -> None:
-        """Leave no process behind, whatever happened."""
+        """Leave no process behind, also after an error."""
         for slot in self._slots:
             slot.kill()
 

@@ -169,7 +169,7 @@ def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECO
 
 
 def _leave(worker: Worker, patience: float) -> None:
-    """End this process, and what it has started, although a handler runs."""
+    """End this process, and those that it has started, although a handler runs."""
     _log.error(
         "the parent of this process was killed, and the handler has not ended within %g seconds: "
         "its message is released, and this process ends",

@@ -59,7 +59,7 @@ class AttemptSettling:
             yield from self._failures(failed)
 
     def _look(self) -> None:
-        """Ask for the settings of the queue, and which messages are to be delivered no more."""
+        """Ask for the settings of the queue, and which messages are no longer to be delivered."""
         self._backoff = self._options.backoff(self._queue.settings)
         messages = _messages(self._attempt.endings)
         self._last = frozenset(message for message in messages if message.last_delivery)

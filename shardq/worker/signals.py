@@ -118,13 +118,13 @@ def ignore_interrupts() -> None:
 
 
 def own_group() -> None:
-    """Put this process, and what it starts from now on, into a process group of their own."""
+    """Put this process, and those that it starts from now on, into a separate process group."""
     os.setpgid(0, 0)
 
 
 @contextmanager
 def guarded_group() -> Iterator[None]:
-    """Have the process group of this process killed when the process dies within the block, whatever it dies of.
+    """Have the process group of this process killed when the process dies within the block, from any cause.
 
     A process waits for that: its pipe is closed then. At the end of the block it is notified that all is well.
     """

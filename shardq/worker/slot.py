@@ -79,7 +79,7 @@ class Child:
         self.process.terminate()
 
     def kill(self) -> None:
-        """Kill the process and what it has started. Its messages are delivered again when their leases expire."""
+        """Kill the process and those that it has started. Its messages are delivered again when their leases expire."""
         end_group(self.process.pid)
         self.process.kill()
 

@@ -155,7 +155,10 @@ def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) ->
 def _show_acked(
     batch: Batch, show: Callable[[Message], None], show_as_it_is: Callable[[Message], None]
 ) -> None:
-    """Show messages that are acked already: all of them, whatever is wrong with one. Its error is raised at the end."""
+    """Show messages that are acked already: all of them, also after an error with one.
+
+    Its error is raised at the end.
+    """
     failed: ShardqError | None = None
     for message in batch:
         try:

@@ -99,7 +99,7 @@ def relay(session: Session, topic: str, once: bool) -> None:
     """Copy published messages to the subscriptions, until Ctrl-C or SIGTERM.
 
     Consumers of subscriptions and publishers do so automatically. It is for a machine that does nothing else. It ends
-    within five seconds, after what it is at; a second Ctrl-C or SIGTERM ends it at once.
+    within five seconds, after its present step; a second Ctrl-C or SIGTERM ends it at once.
     """
     opened, stop = session.client.topic(topic), Stop()
     with stop_signals(stop.ask):

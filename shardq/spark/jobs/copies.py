@@ -83,7 +83,7 @@ def resume_copy(target: QueueContext) -> str:
 
 
 def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: str) -> Copied:
-    """Copy the messages of a shard, those in flight too; returns what was copied.
+    """Copy the messages of a shard, those in flight too; returns their hash.
 
     Raises ReplayConflict when the shard changed since this run, in an earlier attempt or in this one, looked at it.
     """

@@ -124,10 +124,10 @@ def replay(
     until: str | None = None,
     run_id: str | None = None,
 ) -> Replayed:
-    """Send copies of what was acked at or after ``since`` and before ``until`` (ISO 8601; default: all, up to now).
+    """Send copies of messages that were acked at or after ``since`` and before ``until`` (ISO 8601.
 
-    Bodies, headers and priorities are kept. Run again under the same ``run_id`` and with the same period it
-    completes what was interrupted.
+    Default: all, up to now). Bodies, headers and priorities are kept. Run again under the same ``run_id`` and with the
+    same period it completes an interrupted replay.
     """
     with shardq.connect(source.url) as client:
         if client.queue(source.queue).settings.history_retention == 0:
