@@ -1,4 +1,4 @@
-"""Locks and flags that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
+"""Locks, flags and threads that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
 
 A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, such as the
 timeout of a task. Those of the standard library take their locks in functions written in Python. One that is cut off
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["RECHECK_SECONDS", "ChangeNotifier", "Flag", "PlainLock", "Turn", "is_over", "start"]
+__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "PlainLock", "Turn"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
@@ -98,27 +98,74 @@ class Flag:
         return self._is_set or self._changes.wait_for(self.is_set, seconds)
 
 
-def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
-    """Start a thread that is noted already. Where that fails, or is cut off, ``forget`` takes the note back.
+class BackgroundThread:
+    """A daemon thread that its owner starts when there is something to do, and again once it has ended.
 
-    No lock may be held: a thread that is interrupted here may stand still for ever on Python 3.11.
+    The owner calls :meth:`prepare` under its lock. If that returns a thread, it calls :meth:`begin` without the lock: on
+    Python 3.11 a thread that is interrupted while it starts another one may stand still for ever. The work continues
+    only while :attr:`is_current` is true, because an interrupted start may leave a second thread.
     """
-    try:
-        thread.start()
-    except BaseException:
-        forget()
-        raise
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.thread: threading.Thread | None = None
+        """The thread that was prepared last; None when it was forgotten."""
 
-def is_over(thread: threading.Thread | None) -> bool:
-    """Return whether there is no thread, or it has ended, or was not started for a second after it was seen here.
+    @property
+    def is_current(self) -> bool:
+        """True in the thread that does the work, until it is forgotten."""
+        return self.thread is threading.current_thread()
 
-    One that is noted is about to be started, unless the thread that noted it was interrupted just then.
-    """
-    if thread is None:
+    @property
+    def is_over(self) -> bool:
+        """True when there is no thread, it has ended, or it was not started within a second after it was seen here.
+
+        A prepared thread is about to be started, unless the thread that prepared it was interrupted just then.
+        """
+        thread = self.thread
+        if thread is None:
+            return True
+        if thread.ident is not None:
+            return not thread.is_alive()
+        now = time.monotonic()
+        noted_at: float = thread.__dict__.setdefault("noted_at", now)
+        return now - noted_at > RECHECK_SECONDS
+
+    def prepare(self, work: Callable[[], None]) -> threading.Thread | None:
+        """Return a thread that is to be started; None while another one does the work. The lock is held."""
+        if not self.is_over:
+            return None
+        self.thread = threading.Thread(target=work, name=self._name, daemon=True)
+        return self.thread
+
+    def begin(self, thread: threading.Thread) -> bool:
+        """Start a thread that was prepared. The lock is not held.
+
+        Returns False when no thread can be started: the interpreter is about to end, or there are too many. Then, and
+        after an interrupt, the thread is forgotten.
+        """
+        try:
+            thread.start()
+        except BaseException as error:
+            self.forget(thread)
+            if isinstance(error, RuntimeError):
+                return False
+            raise
         return True
-    if thread.ident is not None:
-        return not thread.is_alive()
-    now = time.monotonic()
-    noted_at: float = thread.__dict__.setdefault("noted_at", now)
-    return now - noted_at > RECHECK_SECONDS
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do the work in a thread, for an owner that has one thread only and no lock. Nothing where none can start."""
+        new = self.prepare(work)
+        if new is not None:
+            self.begin(new)
+
+    def forget(self, thread: threading.Thread | None = None) -> None:
+        """Let another thread begin in place of this one, or of the one that calls."""
+        if self.thread is (thread or threading.current_thread()):
+            self.thread = None
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait up to ``seconds`` for the end of the work. Returns at once in the thread itself."""
+        if (thread := self.thread) is not None:
+            with suppress(RuntimeError):  # it is this one, is being started just now, or could not be started
+                thread.join(seconds)

@@ -20,8 +20,8 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
-from shardq.held import HeldSlice, Selection
-from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
+from shardq.held import held_stored
+from shardq.storage.requests import Peek, StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["ConsumerState", "consumer_states", "evict"]
@@ -111,7 +111,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             (GIVE_BACK, False),
         ):  # what was not started does not count
             wanted = [
-                _selection(shard, piece)
+                held_stored(shard, piece).select()
                 for shard, pieces in by_shard.items()
                 for piece in pieces
                 if piece.started is started
@@ -133,11 +133,6 @@ def _in_flight(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
 def _token(piece: StoredSlice) -> bytes:
     assert piece.token is not None
     return piece.token
-
-
-def _selection(shard: Shard, piece: StoredSlice) -> Selection:
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, _token(piece), piece.due, started=piece.started).select()
 
 
 def _known_as(name: str, identity: str = "") -> ConsumerIdentity:

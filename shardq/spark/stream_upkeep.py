@@ -27,11 +27,12 @@ from pyarrow import fs
 
 from shardq.base.clock import microseconds, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.counts import counts_of, total
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
-from shardq.core.receiving.several_queues import SweepThread
+from shardq.core.receiving.several_queues import CLOSING_SECONDS
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.errors import InvalidSetting, QueueNotFound
 
@@ -172,22 +173,22 @@ class LookingAfter:
 
     def __init__(self, context: QueueContext) -> None:
         self._context, self._upkeep = context, Upkeep(context)
-        self._thread = SweepThread()
+        self._thread = BackgroundThread("shardq-sweep")
 
     def attend(self) -> None:
         """Do the due work, or begin it."""
         self._upkeep.attend()
         now = self._context.store.now()
-        if not self._upkeep.has_to_sweep(now) or self._thread.is_busy:
+        if not self._upkeep.has_to_sweep(now) or not self._thread.is_over:
             return
         if self._context.store.capabilities.requests_at_once == 1:
             self._sweep(now)
             return
-        self._thread.begin(partial(self._sweep, now))
+        self._thread.run(partial(self._sweep, now))
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        self._thread.close()
+        self._thread.join(CLOSING_SECONDS)
 
     def _sweep(self, now: int) -> None:
         """Sweep also large bodies: only the tasks know whether there were any."""

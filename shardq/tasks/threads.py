@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from shardq.base.waits import ChangeNotifier, Flag, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier, Flag
 from shardq.storage.per_process import forks
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.gate import Caution
@@ -179,7 +180,7 @@ class Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-tasks-loop")
         self._over = Flag()
 
     def run(self, make: Coroutine[Any, Any, Any], task: Cancellable) -> Any:
@@ -198,31 +199,25 @@ class Loop:
 
     def close(self) -> None:
         """End the loop and its thread. Coroutines that still run on it are cancelled."""
-        if self._loop is not None and self._thread is not None:
+        if self._loop is not None and not self._thread.is_over:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
             self._over.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
-            self._loop = self._thread = None
+            self._loop = None
 
     def _begun(self) -> asyncio.AbstractEventLoop:
         new = None
         with self._lock:
-            if self._loop is None:
+            if self._loop is None or self._thread.is_over:  # which was interrupted before it began
                 self._loop = asyncio.new_event_loop()
                 self._over.clear()
-                new = self._thread = threading.Thread(
-                    target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
-                )
+                new = self._thread.prepare(partial(_run_on, self._loop, self._over))
             loop = self._loop
-        if new is not None:
-            start(new, self._forget)
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError("no thread can be started for async tasks: end other threads")
         return loop
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._loop = self._thread = None
 
 
 def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.aio.threads import Wraps
 from shardq.base.clock import microseconds
+from shardq.base.waits import BackgroundThread
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
@@ -190,7 +191,8 @@ def keep_lease(held: Batch | Message, seconds: float) -> None:
 
 def claim_thread(consumer: Consumer) -> Thread | None:
     """Return the last thread that claimed messages while a batch was acked; None when there was none."""
-    return consumer._overlap._thread
+    last = consumer._overlap._last
+    return None if last is None else last.thread.thread
 
 
 def extend_leases(consumer: Consumer) -> None:
@@ -210,10 +212,14 @@ def fetch_by_hand(consumer: Consumer) -> None:
     with prefetcher._lock:
         prefetcher._stopped = True
         prefetcher._changes.notify_all()
-        if prefetcher._thread.ident is None:
-            prefetcher._thread.start()
     prefetcher._thread.join()
+    prefetcher._thread = _NoThread("by hand")
     prefetcher._stopped = False
+
+
+class _NoThread(BackgroundThread):
+    def prepare(self, work: Callable[[], None]) -> None:
+        """Begin nothing."""
 
 
 def fetch(consumer: Consumer, times: int = 1) -> None:

@@ -12,10 +12,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 
 from shardq.base.clock import microseconds
-from shardq.base.waits import Flag, is_over, start
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
@@ -41,7 +40,7 @@ class Background:
         self._open_relay, self._close = open_relay, close
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-relay")
         self._news, self._ended = Flag(), Flag()
         self._relay_at_work: Relay | None = None
         self._published = False
@@ -61,7 +60,7 @@ class Background:
 
     def published(self) -> None:
         """Relay in a while, if no other thread has."""
-        if self._published:
+        if self._published and not self._thread.is_over:
             return
         with self._lock:
             self._published = True
@@ -73,24 +72,15 @@ class Background:
         self._news.set()
         if (relay := self._relay_at_work) is not None:
             relay.stop()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_END_SECONDS)
+        self._thread.join(_END_SECONDS)
 
     def _start(self) -> None:
         """Start the thread if there is none. Where it cannot be started, published messages are relayed later."""
         with self._lock:
             self._news.set()
-            if not is_over(self._thread):
-                return
-            new = self._thread = threading.Thread(target=self._run, name="shardq-relay", daemon=True)
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(new, self._forget_thread)
-
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self._thread, self._published = None, False
+            new = self._thread.prepare(self._run)
+        if new is not None:
+            self._thread.begin(new)
 
     def _run(self) -> None:
         try:
@@ -101,8 +91,7 @@ class Background:
             self._close()  # again: messages that this thread waited with meanwhile are released too
         finally:
             with self._lock:
-                if self._thread is threading.current_thread():  # else a publisher has begun another one
-                    self._thread, self._published = None, False
+                self._thread.forget()
 
     def relay_until_idle(self) -> None:
         """Relay in this thread until nothing came for a while. Raises Closed, or QueueNotFound for a deleted topic."""
@@ -126,7 +115,7 @@ class Background:
         if not self._is_in_use() and not self._published and not self._news.wait(IDLE_SECONDS):
             with self._lock:
                 if not self._news.is_set():
-                    self._thread = None
+                    self._thread.forget()
                     return False
         self._news.clear()
         return True

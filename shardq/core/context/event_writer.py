@@ -13,11 +13,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from shardq.base.waits import is_over, start
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.counters import Counters
 from shardq.errors import ShardqError
 from shardq.storage.per_process import PerProcess
@@ -70,11 +71,7 @@ class _Waiting(Generic[_Queue]):
         self.lock = threading.Lock()
         self.entries: dict[str, tuple[_Queue, list[Entry]]] = {}  # by queue
         self.count = 0
-        self.thread: threading.Thread | None = None
-
-    def forget_thread(self) -> None:
-        with self.lock:
-            self.thread = None
+        self.thread = BackgroundThread("shardq-events")
 
 
 class EventWriter(Generic[_Queue]):
@@ -115,13 +112,9 @@ class EventWriter(Generic[_Queue]):
             taken = entries[: max(0, _MOST_WAITING - waiting.count)]
             waiting.entries.setdefault(context.name, (context, []))[1].extend(taken)
             waiting.count += len(taken)
-            new = None
-            if is_over(waiting.thread):
-                new = threading.Thread(target=self._run, args=(waiting,), name="shardq-events", daemon=True)
-                waiting.thread = new
+            new = waiting.thread.prepare(partial(self._run, waiting))
         if new is not None:
-            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-                start(new, waiting.forget_thread)
+            waiting.thread.begin(new)
         if len(taken) < len(entries):
             context.counters.add(events_lost=len(entries) - len(taken))
 
@@ -145,14 +138,12 @@ def _take(waiting: _Waiting[_Queue]) -> list[tuple[_Queue, list[Entry]]]:
         taken = [each for each in waiting.entries.values() if each[1]]
         waiting.entries, waiting.count = {}, 0
         if not taken:
-            waiting.thread = None
+            waiting.thread.forget()
         return taken
 
 
 def _wait(waiting: _Waiting[_Queue], seconds: float) -> None:
-    if (thread := waiting.thread) is not None:
-        with suppress(RuntimeError):  # it is being started just now
-            thread.join(seconds)
+    waiting.thread.join(seconds)
 
 
 def _at_exit(waiting: PerProcess[_Waiting[_Queue]]) -> None:

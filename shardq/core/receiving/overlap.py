@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from shardq.base.clock import seconds
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import CLAIM_PATIENCE
 from shardq.core.receiving.receiving import Receiving
@@ -25,7 +24,9 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 class _Claim:
-    held: list[HeldSlice] | None = None  # None while it is under way, or released
+    def __init__(self) -> None:
+        self.held: list[HeldSlice] | None = None  # None while it is under way, or released
+        self.thread = BackgroundThread("shardq-overlap")
 
 
 class Overlap:
@@ -46,7 +47,7 @@ class Overlap:
         self._changes = ChangeNotifier(self._lock)
         self.claim: _Claim | None = None
         """The claim that was begun last and not taken."""
-        self._thread: threading.Thread | None = None
+        self._last: _Claim | None = None
         self._generation = forks.count
         self._left = False
 
@@ -55,12 +56,10 @@ class Overlap:
         with self._lock:
             if self.claim is not None or self._left or self._generation != forks.count:
                 return
-            claim = self.claim = _Claim()
-            thread = self._thread = threading.Thread(
-                target=self._run, args=(claim, limit), name="shardq-overlap", daemon=True
-            )
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(thread, partial(self._end, claim))
+            claim = self.claim = self._last = _Claim()
+            new = claim.thread.prepare(partial(self._run, claim, limit))
+        if new is None or not claim.thread.begin(new):
+            self._end(claim)
 
     def take(self, limit: int) -> list[HeldSlice]:
         """Return up to ``limit`` of the messages that were claimed; the others are released.
@@ -81,9 +80,8 @@ class Overlap:
         with self._lock:
             self._left = True
         self.give_back()
-        if self._thread is not None and self._generation == forks.count:
-            with suppress(RuntimeError):  # it could not be started
-                self._thread.join()
+        if self._last is not None and self._generation == forks.count:
+            self._last.thread.join()
 
     def _run(self, claim: _Claim, limit: int) -> None:
         held: list[HeldSlice] = []
@@ -137,7 +135,7 @@ class Overlap:
 
         def take() -> tuple[list[HeldSlice], ...]:
             """Take the claim under the lock, so that its thread does not give it back at the same time."""
-            if claim.held is None and not is_over(self._thread):
+            if claim.held is None and not claim.thread.is_over:
                 return ()
             if self.claim is not claim:
                 return ([],)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.base.clock import seconds
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
@@ -88,14 +88,14 @@ class Prefetcher:
         self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
-        self._stopped = self._begun = False
+        self._stopped = False
         self._error: ShardqError | None = None
         self._idling = Idling(
             contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
         )
         self._queues = {each.name: _Ahead(each, receiving, engine(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
-        self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
+        self._thread = BackgroundThread("shardq-prefetcher")
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
         """Return up to ``limit`` messages of one queue; waits up to ``seconds`` for the first.
@@ -104,10 +104,11 @@ class Prefetcher:
         """
         self._retry.check_open()  # the thread ends with the client
         with self._lock:
-            begins = self._thread.ident is None and (not self._begun or is_over(self._thread))
-            self._begun = True
-        if begins:
-            start(self._thread, self._forget_begin)
+            new = None if self._stopped else self._thread.prepare(self._run)
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError(
+                "no thread can be started to claim ahead: end other threads, or use prefetch=0"
+            )
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
@@ -122,9 +123,6 @@ class Prefetcher:
             failing.add(taken[0].shard.queue)
         assert error is not None
         raise error
-
-    def _forget_begin(self) -> None:
-        self._begun = False
 
     def take_now(self, limit: int) -> list[HeldSlice]:
         """Return up to ``limit`` messages, claimed now if none wait. An empty list: nothing was due in any queue."""
@@ -146,8 +144,7 @@ class Prefetcher:
             self._changes.notify_all()
             self._idling.wake()
         try:
-            if self._thread.is_alive():  # else it has not begun, and does nothing if it does
-                self._thread.join()
+            self._thread.join()
         finally:  # after a Ctrl-C, too: else waiting messages would be held for as long as the process lives
             self._keepers.stop()
         for queue in self._queues.values():

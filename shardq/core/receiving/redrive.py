@@ -23,8 +23,8 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import ClaimedSlice, StoredSlice
+from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
@@ -72,9 +72,7 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
 
 
 def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(shard, claimed, piece.token, piece.due)
+    held = held_stored(shard, piece)
     held.unique_key, held.large = held.messages.unique_key, held.messages.large
     return held
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ import msgspec
 
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
@@ -24,7 +24,6 @@ __all__ = [
     "FailedQueues",
     "QueueScheduler",
     "StrictOrder",
-    "SweepThread",
     "Sweeping",
     "WeightedOrder",
     "check_queues",
@@ -203,30 +202,6 @@ LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
 CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
 
 
-class SweepThread:
-    """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a sweep is under way."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin(self, sweep: Callable[[], None]) -> None:
-        """Begin a sweep; for a caller that has seen that the thread is not busy."""
-        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            thread.start()
-            self._thread = thread
-
-    def close(self) -> None:
-        """Wait for a sweep that is under way, for some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSING_SECONDS)
-
-
 class Sweeping:
     """Sweeps the queues of one consumer when it is their turn.
 
@@ -245,7 +220,7 @@ class Sweeping:
         self._queues, self._failed, self.timer = queues, failed, timer
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
-        self._thread = SweepThread()
+        self._thread = BackgroundThread("shardq-sweep")
 
     def attend(self, now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
@@ -253,7 +228,7 @@ class Sweeping:
         Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
         """
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
-        if not due or self._thread.is_busy:
+        if not due or not self._thread.is_over:
             return
         began, many = self.timer(), len(self._queues) > FEW_QUEUES
         pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
@@ -268,7 +243,7 @@ class Sweeping:
         if not is_pausing:
             self._swept_at = began
         if self._aside:
-            self._thread.begin(partial(_sweep, due[:1] if many else due, now))
+            self._thread.run(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
             sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
@@ -278,7 +253,7 @@ class Sweeping:
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        self._thread.close()
+        self._thread.join(CLOSING_SECONDS)
 
 
 def _sweep(queues: Iterable[QueueClaims], now: int) -> None:

@@ -23,8 +23,8 @@ from shardq.core.context.retry import Retry
 from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import ClaimedSlice, EntryState, Peek, StoredSlice
+from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]
 
@@ -45,7 +45,7 @@ def shorten_leases(
     ``lasted`` is for how many microseconds a lease was begun; None of one that is right.
     """
     chosen = [
-        (lease, _held(shard, piece))
+        (lease, held_stored(shard, piece).select())
         for shard, piece in found
         if piece.state is EntryState.IN_FLIGHT and (lease := lasted(piece)) is not None
     ]
@@ -72,13 +72,6 @@ def shorten_fixed_leases(context: QueueContext, lease: int) -> int:
         for piece in slices(context, Peek(shard, _PAGE, bodies=False, held=True))
     )
     return shorten_leases(context, found, lambda piece: lease if piece.due > latest else None)
-
-
-def _held(shard: Shard, piece: StoredSlice) -> Selection:
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
-    return Selection(held, range(piece.count))
 
 
 class Keeping(Protocol):

@@ -29,6 +29,7 @@ _TELL = """
 _TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
 _PING = "SELECT 1"
+_QUEUES = msgspec.json.Decoder(list[str])
 _EVERY = 5.0  # seconds until the connection is tried
 
 
@@ -72,7 +73,7 @@ class Channel:
         told = False
         for notify in connection.notifies(timeout=_EVERY, stop_after=1):
             told = True
-            yield msgspec.json.decode(notify.payload, type=list[str])
+            yield _QUEUES.decode(notify.payload)
         if not told:
             connection.execute(_PING, prepare=False)
             yield ()

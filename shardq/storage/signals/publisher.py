@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Collection, Generator
-from contextlib import suppress
 from typing import Protocol
 
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.requests import Finding
 
 __all__ = ["Line", "OpenLine", "Publisher"]
@@ -72,7 +71,7 @@ class Publisher:
         self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread = self._new_thread()
         self._pid = os.getpid()
 
     def announce(self, queue: str) -> None:
@@ -80,7 +79,7 @@ class Publisher:
         with self._lock:
             self._pending.add(queue)
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
-            new = self._new_thread() if soon else None
+            new = self._thread.prepare(self._work) if soon else None
             if soon and new is None:
                 if len(self._pending) == 1:
                     self._news.notify_all()
@@ -103,32 +102,21 @@ class Publisher:
         """Pass on what was announced and end the thread."""
         atexit.unregister(self._end)
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread, self._thread = self._thread, self._new_thread()
             self._news.notify_all()
-        if thread is not None:
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_LAST_WORDS)
+        thread.join(_LAST_WORDS)
         self.flush()
 
-    def _new_thread(self) -> threading.Thread | None:
-        """Return the thread that is to be started, under the lock; None: there is one."""
-        if not is_over(self._thread):
-            return None
-        self._thread = threading.Thread(target=self._work, name="shardq-publisher", daemon=True)
-        return self._thread
+    @staticmethod
+    def _new_thread() -> BackgroundThread:
+        return BackgroundThread("shardq-publisher")
 
     def _begins(self, thread: threading.Thread) -> bool:
         """Start the thread; False when that is impossible, as when the program ends."""
-        try:
-            start(thread, self._forget_thread)
-        except RuntimeError:
-            return False
-        atexit.register(self._end)
-        return True
-
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self._thread = None
+        begun = self._thread.begin(thread)
+        if begun:
+            atexit.register(self._end)
+        return begun
 
     def _end(self) -> None:
         if self._pid == os.getpid():  # a fork inherits what is to be done at the end, but not the thread
@@ -148,4 +136,4 @@ class Publisher:
 
     @property
     def _has_ended(self) -> bool:
-        return self._thread is not threading.current_thread()
+        return not self._thread.is_current

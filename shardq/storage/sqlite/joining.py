@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from shardq.base.texts import kind_of, shown
-from shardq.base.waits import Flag, is_over, start
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded, this_thread
 from shardq.storage.per_process import OwnLock
@@ -164,7 +163,7 @@ class Commits:
     def __init__(self, state: Callable[[], object], path: Path) -> None:
         self.state, self._place = state, str(path)
         self._lock = OwnLock()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-commit")
         self._seen: object = None
         self._since = self._until = 0.0
         self.woken = Flag()
@@ -174,7 +173,7 @@ class Commits:
         new = None
         with self._lock.plain, suppress(ShardqError):
             before = self.state()
-            is_looked_for = self._is_looked_for()
+            is_looked_for = not self._thread.is_over
             if is_looked_for and before != self._seen:
                 tell(self._place)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
@@ -183,25 +182,16 @@ class Commits:
                 self.woken.set()
             else:
                 self.woken = Flag()
-                new = self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
+                new = self._thread.prepare(self._look)
         if new is not None:
-            with suppress(RuntimeError):  # no thread is left
-                start(new, self._forget_thread)
+            self._thread.begin(new)
 
     def close(self) -> None:
         """Look no longer."""
         with self._lock.plain:
             self._until = 0.0
-            if self._is_looked_for():
+            if not self._thread.is_over:
                 self.woken.set()
-
-    def _is_looked_for(self) -> bool:
-        """Return whether this process has the thread: a forked child has not, and its parent's event may be held."""
-        return not is_over(self._thread)
-
-    def _forget_thread(self) -> None:
-        with self._lock.plain:
-            self._thread = None
 
     def _look(self) -> None:
         woken = self.woken
@@ -217,7 +207,7 @@ class Commits:
             with suppress(ShardqError):  # a disk that is unreachable may come back
                 is_over = is_over or self.state() != self._seen
             if is_over:
-                self._thread = None
+                self._thread.forget()
             return is_over
 
 

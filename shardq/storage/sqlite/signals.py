@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
 
@@ -29,7 +28,7 @@ class Signals:
         self.numbers = numbers
         self._path, self._place = path, str(path)
         self.sleeper: Sleeper | None = None
-        self.thread: threading.Thread | None = None
+        self.thread = self._new_thread()
         self._start()
         watch_forks(self)
 
@@ -48,27 +47,22 @@ class Signals:
         with self._lock:
             thread, listeners = self.thread, list(self.listening)
             self._wake_thread()
-            self.thread = self.sleeper = None
+            self.thread, self.sleeper = self._new_thread(), None
             self.listening.clear()
         self._changes.notify_all()
         for listener in listeners:
             listener.wake()
-        if thread is not None:
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_LAST_LOOK_SECONDS)
+        thread.join(_LAST_LOOK_SECONDS)
 
     def add(self, listener: _Listener, queues: Sequence[str]) -> None:
         """Watch the file for one who listens."""
-        new = None
         with self._lock:
             self.listening[listener] = queues
-            if is_over(self.thread):
-                new = self.thread = threading.Thread(target=self._watch, name="shardq-signals", daemon=True)
+            new = self.thread.prepare(self._watch)
         if new is None:
             self._changes.notify_all()
-            return
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(new, self._forget_thread)
+        else:
+            self.thread.begin(new)
 
     def remove(self, listener: _Listener) -> None:
         """Watch for it no longer."""
@@ -93,16 +87,16 @@ class Signals:
         self._lock = threading.RLock()  # a signal's handler may send while this thread listens
         self._changes = ChangeNotifier(self._lock)
         self.listening: dict[_Listener, Sequence[str]] = {}
-        self.sleeper = self.thread = None
+        self.thread, self.sleeper = self._new_thread(), None
 
     def _wake_thread(self) -> None:
         with self._lock:
             if self.sleeper is not None:
                 self.sleeper.wake()
 
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self.thread = self.sleeper = None
+    @staticmethod
+    def _new_thread() -> BackgroundThread:
+        return BackgroundThread("shardq-signals")
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -119,17 +113,14 @@ class Signals:
         finally:
             sleeper.close()
 
-    @property
-    def _is_at_work(self) -> bool:
-        return self.thread is threading.current_thread()
-
     def _goes_on(self) -> bool:
         """Wait for a listener; False when none came, and another thread is to be begun for a later one."""
-        self._changes.wait_for(lambda: self.listening or not self._is_at_work, _IDLE_SECONDS)
+        self._changes.wait_for(lambda: self.listening or not self.thread.is_current, _IDLE_SECONDS)
         with self._lock:
-            if self._is_at_work and not self.listening:
-                self.thread = self.sleeper = None
-            return self._is_at_work
+            if self.thread.is_current and not self.listening:
+                self.thread.forget()
+                self.sleeper = None
+            return self.thread.is_current
 
     def _tell_news(self) -> bool:
         """Wake those whose queues have other numbers than in their last notice."""
@@ -151,7 +142,7 @@ class Signals:
         """Watch the present file, and read the news that came until then."""
         sleeper = _make_sleeper(self._path)
         with self._lock:
-            if self._is_at_work:
+            if self.thread.is_current:
                 self.sleeper = sleeper
         self._tell_news()
         return sleeper
