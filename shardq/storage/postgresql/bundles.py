@@ -244,11 +244,15 @@ def empty_table(sql: Sql, table: int, now: int) -> int:
     One that is used again is found so before anybody is kept from it. Raises StoreUnavailable where somebody reads it,
     such as a backup: it is left for the next time.
     """
-    since = period_of(now - MEMORY)
-    for hold in ("", _HOLD):
-        sql.script(hold.format(table))
-        ((is_used,),) = sql.all(_ANY_SINCE.format(table), since)
-        if is_used:
-            return 0
+    if _is_used(sql, table, now):
+        return 0
+    sql.script(_HOLD.format(table))
+    if _is_used(sql, table, now):
+        return 0
     sql.script(_EMPTY.format(table))
     return 1
+
+
+def _is_used(sql: Sql, table: int, now: int) -> bool:
+    ((is_used,),) = sql.all(_ANY_SINCE.format(table), period_of(now - MEMORY))
+    return bool(is_used)

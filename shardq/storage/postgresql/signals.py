@@ -29,7 +29,7 @@ _TELL = """
 """
 _TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
-_PING = "SELECT 1"
+_STANDS = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'"  # else another server is the primary by now
 _EVERY = 5.0  # seconds until the connection is tried
 
 
@@ -79,7 +79,8 @@ class Channel:
             told = True
             yield msgspec.json.decode(notify.payload, type=list[str])
         if not told:
-            connection.execute(_PING, prepare=False)
+            if not connection.execute(_STANDS, prepare=False).fetchall():
+                raise psycopg.OperationalError("the server takes no writes")
             yield ()
 
 
