@@ -15,6 +15,7 @@ from shardq.storage.store import Store
 
 __all__ = [
     "CrossShardStore",
+    "Locked",
     "SavedFile",
     "SavedStore",
     "Settle",
@@ -42,6 +43,12 @@ class CrossShardStore(Store, Protocol):
 
 class TransactionEnded(StoreUnavailable):
     """Raised when the store has ended the whole transaction: nothing of it stands, whatever was done before."""
+
+    code = StoreUnavailable.code
+
+
+class Locked(StoreUnavailable):
+    """Raised when a lock that another transaction keeps, such as an application's, was in the way for too long."""
 
     code = StoreUnavailable.code
 

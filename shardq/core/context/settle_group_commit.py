@@ -8,8 +8,8 @@ from typing import TypeAlias, cast
 import msgspec
 
 from shardq.core.context.group_commit import GroupCommit, Pending
-from shardq.errors import ShardqError
-from shardq.storage.abilities import CrossShardStore, Settle
+from shardq.errors import ShardqError, StoreUnavailable
+from shardq.storage.abilities import CrossShardStore, Locked, Settle
 from shardq.storage.requests import (
     Acknowledge,
     Extend,
@@ -33,8 +33,9 @@ class SettleGroupCommit:
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
     extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store
-    refuses a joined request, each part is asked alone, so that no caller meets the error of another. ``check`` is
-    called before each request of callers that waited: the client may have been closed meanwhile.
+    refuses a joined request, each part is asked alone, so that no caller meets the error of another; if a lock was in
+    the way of it, by each caller. ``check`` is called before each request of callers that waited: the client may have
+    been closed meanwhile.
     """
 
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
@@ -46,12 +47,16 @@ class SettleGroupCommit:
 
     def settle(self, request: Settle) -> Fenced:
         """Carry out a request, maybe together with others."""
-        if self._across_shards:  # all kinds in one step
-            return self.joining.submit(None, request)
-        if isinstance(request, Forward):
+        try:
+            if self._across_shards:  # all kinds in one step
+                return self.joining.submit(None, request)
+            if isinstance(request, Forward):
+                return self._ask(request)
+            # Within a shard joined requests differ in their spans only.
+            return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
+        except _Apart:
+            self._check()
             return self._ask(request)
-        # Within a shard joined requests differ in their spans only.
-        return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
 
     def _ask_several(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         self._check()
@@ -60,6 +65,8 @@ class SettleGroupCommit:
             return
         try:
             answers = self._ask_together([each.item for each in group])
+        except Locked as error:
+            raise _Apart(*error.args) from error
         except Exception as error:
             if isinstance(error, ShardqError) and error.retryable:
                 raise
@@ -92,6 +99,10 @@ class SettleGroupCommit:
                 return self._store.release(request)
             case Forward():
                 return self._store.forward(request)
+
+
+class _Apart(StoreUnavailable):
+    """Raised when something that only one of the callers may need is locked: each asks in its own thread."""
 
 
 def _spans(request: Settle) -> tuple[Span, ...]:
