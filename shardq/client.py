@@ -253,7 +253,7 @@ class Client(Closing):
         return Schedules(self._contexts)
 
     def transaction(self, *, connection: object) -> Client:
-        """Return a client whose requests are all part of the application's transaction, on its own connection.
+        """Return a client whose requests are part of the application's own transaction, on its connection.
 
         On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
         has begun. On PostgreSQL it is the :class:`psycopg.Connection`, or that of SQLAlchemy or Django above it. On a

@@ -136,8 +136,8 @@ class QueuePaused(ShardqError):
 class QueueFull(ShardqError):
     """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
 
-    No message of the call was stored. ``messages`` and ``size``, in bytes, are those of the pending messages, as this
-    client knew them. Send again when some of it was received.
+    No message that the error is about was stored. ``messages`` and ``size``, in bytes, are those of the pending
+    messages, as this client knew them. Send again when some of it was received.
     """
 
     retryable = True
@@ -219,7 +219,7 @@ class ConsumerNotFound(ShardqError):
 
 
 class ConsumerAlive(ShardqError):
-    """Raised when messages of a consumer are to be released that was seen not long ago, or may be at work.
+    """Raised when a consumer whose messages are to be released was seen not long ago, or may be at work.
 
     No message was released. Do it again later; or with ``force``, if you know that it is dead.
     """

@@ -150,7 +150,7 @@ class Semaphore:
         return min(settings.max_in_flight, MOST_PERMITS)
 
     def _give_back(self, held: HeldSlice) -> bool:
-        """Return the permit; False if it was lost, or if the store could not be reached."""
+        """Release the permit; False if it was lost, or if the store could not be reached."""
         self._keeper.get().leave([held])
         self._permits.give_back([held])
         return bool(held.positions(SettleState.RELEASED))
@@ -168,7 +168,7 @@ class Permit:
     """A permit of a semaphore, held until :meth:`release` or the end of its ``with`` block.
 
     Its lease is extended meanwhile. A process that stands still for longer than the lease loses its permits, as does
-    one that cannot reach the store for so long. see :attr:`lost` and :meth:`check`.
+    one that cannot reach the store for so long. See :attr:`lost` and :meth:`check`.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ class Store(KeyRegister, Protocol):
 
         With ``deep`` it MUST ignore every hint: read cursors, low watermarks, due indexes, the directory. Messages
         that a hint hides MUST be in the answer, and every client's ordinary calls MUST find them from then on. The
-        cost of a deep probe MAY depend on what was consumed since the storage last cleaned up.
+        cost of a deep probe MAY depend on what was consumed since the last clean-up of the storage.
         """
 
     def drop_if_empty(self, shard: Shard) -> bool:
@@ -194,7 +194,7 @@ class Store(KeyRegister, Protocol):
         """
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held under each span's token.
+        """Finish messages that are still held under each span's token.
 
         Here and in every call that names a token, a lease that ran out still counts while no other claim has taken the
         messages.

@@ -72,11 +72,11 @@ class Overlap:
         return self._receiving.unexpired(wanted)
 
     def give_back(self) -> None:
-        """Release what was claimed and not taken."""
+        """Release claimed messages that were not taken."""
         self._give_back(self._take())
 
     def leave(self) -> None:
-        """Claim nothing more, and release what was claimed and not taken."""
+        """Stop claiming, and release claimed messages that were not taken."""
         with self._lock:
             self._left = True
         self.give_back()

@@ -86,9 +86,9 @@ def redrive(target: QueueContext, limit: int) -> int:
 
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
-    Messages that were claimed and not moved are released, whatever stopped it. Damaged messages stay dead letters;
-    messages that are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
-    above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
+    Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
+    are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
+    queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
     admit(target, REDRIVE)
     moved, largest = unblock(target, limit), 0

@@ -112,7 +112,7 @@ class LeaseKeeper:
             self._woken.set()
 
     def leave(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these no more."""
+        """Stop extending these."""
         with self._lock:
             for piece in held:
                 self._held.pop(piece, None)
@@ -176,7 +176,7 @@ class LeaseKeepers:
             self._keepers[queue].keep(held)
 
     def leave(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, no more."""
+        """Stop extending these, which are of one queue."""
         if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
             keeper.leave(held)
 

@@ -151,7 +151,7 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
     With ``complete`` it is done in one change, and only when all of it is held. Else it is done in parts, each small
     enough for the server with the bodies that it writes.

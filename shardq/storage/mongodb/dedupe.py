@@ -66,7 +66,7 @@ class KeyMethods(ABC):
 def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key."""
+    """Reserve the free keys; returns the present entry of each."""
     until = now + window
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.

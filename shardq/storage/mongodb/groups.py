@@ -1,4 +1,4 @@
-"""The order within groups: which bundle is the first of its group, and what follows it.
+"""The order within groups: which bundle is the first of its group, and the ones after it.
 
 A bundle has its place in its group. The one with the lowest place has its own due time in the claim index; all others
 are ``BEHIND``. A document for each group that has messages has the place of what is appended next. A change of a group

@@ -150,7 +150,7 @@ class Sleeper(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release its resources."""
         ...
 
 

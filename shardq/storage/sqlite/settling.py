@@ -50,7 +50,7 @@ _KEEP_CHANGES = "RELEASE held"
 
 
 def settle(sql: sqlite3.Connection, requests: Iterable[Settle], now: int) -> tuple[Fenced, ...]:
-    """Do what the requests ask for, one after the other."""
+    """Carry out the requests, one after the other."""
     return tuple(_settle(sql, request, now) for request in requests)
 
 
@@ -106,7 +106,7 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+    """Move the end of the slices' lease; with ``starts`` count deliveries that are not counted yet.
 
     With ``blocks`` there is none, and messages held behind them in their groups are released.
     """

@@ -191,7 +191,7 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
     With ``complete`` it is done only when all of it is held. It is one change, unless it is too large, or others
     change some of the groups all the time. Then it is done with fewer groups after each other.
