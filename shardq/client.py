@@ -255,9 +255,10 @@ class Client(Closing):
     def transaction(self, *, connection: object) -> Client:
         """A client whose every request is part of the application's own transaction, on the application's connection.
 
-        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
-        has begun; on PostgreSQL the :class:`psycopg.Connection`, or that of SQLAlchemy or Django above it; on a MongoDB
-        replica set the pymongo ``ClientSession`` on which it was started. What is sent, acked
+        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues, on PostgreSQL the
+        :class:`psycopg.Connection`, or the Session or connection of SQLAlchemy or Django above it; on a MongoDB replica
+        set the pymongo ``ClientSession`` on which the transaction was started. A driver that begins transactions itself
+        has one begun. What is sent, acked
         or moved by the answer is done when the application commits, and never when it rolls back. Messages that another
         client has received are acked and released by their receipts. The block does not end the transaction. It is used
         by one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
@@ -288,7 +289,8 @@ class Client(Closing):
             raise UnsupportedByStore(
                 f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
                 "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, "
-                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data"
+                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data "
+                "(in tests an SQLite file in place of memory://)"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)

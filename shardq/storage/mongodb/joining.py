@@ -108,6 +108,11 @@ class JoinedStore(WrappedStore):
         self._thread = this_thread()
         self._teller: threading.Thread | None = None
 
+    def is_of(self, transaction: object) -> bool:
+        """True while this thread is in the transaction that is under way on this session of the application."""
+        session = self._session
+        return session.transaction is transaction and not session.is_over and self._thread == this_thread()
+
     @property
     def capabilities(self) -> Capabilities:
         """Those of the store; there is no transaction within one, and one request at a time."""

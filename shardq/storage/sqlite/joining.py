@@ -13,7 +13,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 from shardq.base.texts import kind_of, shown
 from shardq.base.waits import Flag, is_over, start
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
 from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import file_identity
@@ -30,6 +30,7 @@ Ts = TypeVarTuple("Ts")
 # Seconds between looks whether the application has committed: a share of the time since it is expected.
 _FIRST_PAUSE, _LONGEST_PAUSE, _SHARE = 0.001, 0.5, 0.05
 _LONGEST = 30.0  # seconds for which that is looked at
+_LEGACY = -1  # of sqlite3: transactions begin and end as `isolation_level` says
 
 
 class JoinedSession(Session):
@@ -39,16 +40,21 @@ class JoinedSession(Session):
     """
 
     def __init__(self, connection: object, path: Path, now: Callable[[], int]) -> None:
-        if not isinstance(connection, sqlite3.Connection):
+        driver = driver_connection(connection, sqlite3.Connection)
+        if driver is None:
             raise InvalidSetting(
                 f"connection={shown(connection)} is {kind_of(connection)}: "
-                "give the sqlite3.Connection of the transaction"
+                "give the sqlite3.Connection of the transaction, or that of SQLAlchemy or Django above it"
             )
         self.path, self._place, self.now = path, str(path), now
-        self._sql, self._thread = connection, this_thread()
-        self._check_begun()
+        self._sql, self._thread = driver, this_thread()
+        is_begun = self._is_under_way()
+        if not is_begun:
+            self._check_begins()
         with self._plain():
             self._check_file()
+        if not is_begun:
+            self._begin()
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds, changes of the transaction included."""
@@ -111,12 +117,21 @@ class JoinedSession(Session):
         finally:
             self._sql.row_factory, self._sql.text_factory = rows, texts
 
-    def _check_begun(self) -> None:
-        if not self._is_under_way():
+    def _check_begins(self) -> None:
+        """Raise InvalidSetting where the driver would not begin a transaction itself before a change."""
+        control = getattr(self._sql, "autocommit", _LEGACY)  # which Python has since 3.12
+        if self._sql.isolation_level is None or control != _LEGACY:
             raise InvalidSetting(
                 f"connection={self._sql!r} is in no transaction: begin one first, "
                 'with `connection.execute("BEGIN IMMEDIATE")`'
             )
+
+    def _begin(self) -> None:
+        """Begin one as the driver would with the first change of the application, but with the lock at once."""
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
 
     def _check_file(self) -> None:
         files = {name: file for _, name, file in self._sql.execute("PRAGMA database_list")}

@@ -27,6 +27,7 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
+from shardq.tasks import Tasks, chain
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -218,6 +219,30 @@ class TransactionContract(ApplicationContract, Contract):
         after = apps.other.queue(apps.name).counts()
         assert (before.ready, before.in_flight) == (0, 1)
         assert (after.ready, after.in_flight) == ((2, 0) if commits else (0, 1))
+
+    @ends
+    @needs_transactions
+    def test_tasks_and_workflows_are_sent_in_a_transaction(
+        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
+    ) -> None:
+        """Also to a queue that is not there yet; each call joins the transaction anew."""
+        tasks = Tasks()
+        tasks.bind(apps.client)
+
+        @tasks.task(queue=apps.name, keep_result=0)
+        def deliver(number: int) -> int:
+            return number
+
+        begun.write()
+        deliver.send(1, transaction=begun.connection)
+        tasks.send_many([deliver.signature(2), deliver.signature(3)], transaction=begun.connection)
+        chain(deliver.signature(4), deliver.then()).send(transaction=begun.connection)
+        before = self._ready(apps)
+        self._end(begun, commits=commits)
+        assert (before, self._ready(apps), begun.written) == (0, 4 if commits else 0, commits)
+
+    def _ready(self, apps: Applications) -> int:
+        return apps.other.queue(apps.name).counts().ready if apps.other.exists(apps.name) else 0
 
     def _within(self, bench: Bench, begun: ApplicationTransaction) -> Store:
         return cast("TransactionalStore", bench.store).within(begun.connection)
