@@ -23,10 +23,11 @@ from shardq.tasks.runner import Runner
 from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
+from shardq.tasks.worker import BATCH, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker.options import MAX_THREADS
 from shardq.worker.policy import HandlerExited
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
