@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 from shardq.base.texts import kind_of, shown
 from shardq.base.waits import Flag, is_over, start
@@ -21,8 +21,17 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
+from shardq.storage.sqlite.tables import ApplicationConnection
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
+
+_LOST = "what was committed may be lost, and the file damaged, when the process or the power fails"
+_WEAKER = {
+    "journal_mode": {"off": _LOST, "memory": _LOST},
+    "synchronous": {"0": _LOST},
+    "locking_mode": {"exclusive": "it keeps all others from the file, consumers too"},
+}
+"""Settings of the application's connection by which its commits would break a promise of the queues."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -39,7 +48,7 @@ class JoinedSession(Session):
     Each change is a savepoint, so one that raises leaves nothing in the transaction.
     """
 
-    def __init__(self, connection: object, path: Path, now: Callable[[], int]) -> None:
+    def __init__(self, connection: object, path: Path, now: Callable[[], int], prefix: str) -> None:
         driver = driver_connection(connection, sqlite3.Connection)
         if driver is None:
             raise InvalidSetting(
@@ -48,6 +57,7 @@ class JoinedSession(Session):
             )
         self.path, self._place, self.now = path, str(path), now
         self._sql, self._thread = driver, this_thread()
+        self._tables = cast("sqlite3.Connection", ApplicationConnection(driver, prefix)) if prefix else driver
         is_begun = self._is_under_way()
         if not is_begun:
             self._check_begins()
@@ -60,7 +70,7 @@ class JoinedSession(Session):
         """Return what ``look`` finds, changes of the transaction included."""
         self._check_open()
         with self._plain():
-            return look(self._sql)
+            return look(self._tables)
 
     def write(
         self,
@@ -90,7 +100,7 @@ class JoinedSession(Session):
     def _save(self, change: Callable[[sqlite3.Connection, Unpack[Ts], int], T], *args: *Ts) -> T:
         self._sql.execute("SAVEPOINT shardq")
         try:
-            result = change(self._sql, *args, self.now())
+            result = change(self._tables, *args, self.now())
         except BaseException:
             if self._sql.in_transaction:  # else SQLite has rolled all of it back
                 self._sql.execute("ROLLBACK TO shardq")
@@ -141,10 +151,18 @@ class JoinedSession(Session):
                 f"connection={self._sql!r} is to {main or 'a database in memory'!r}, not to {str(self.path)!r}: "
                 "connect to the file of the queues, and keep the tables of the application there, or ATTACH their file"
             )
-        if not schema.is_current(self._sql):
+        if not schema.is_current(self._tables):
             raise SchemaMismatch(
                 f"SQLite file {self.path} has no schema: create a queue before the transaction"
             )
+
+        for pragma, wrong in _WEAKER.items():
+            value = str(self._sql.execute(f"PRAGMA {pragma}").fetchone()[0]).lower()
+            if value in wrong:
+                raise InvalidSetting(
+                    f"connection={self._sql!r} has {pragma} = {value}: {wrong[value]}; set another one before the "
+                    "transaction"
+                )
 
     def _check_open(self) -> None:
         if this_thread() != self._thread:
@@ -176,8 +194,8 @@ class Commits:
     was expected, up to half a second. Who waits looks by itself every second.
     """
 
-    def __init__(self, state: Callable[[], object], path: Path) -> None:
-        self.state, self._place = state, str(path)
+    def __init__(self, state: Callable[[], object], path: Path, ending: str) -> None:
+        self.state, self._place, self._ending = state, str(path), ending
         self._lock = OwnLock()
         self._thread: threading.Thread | None = None
         self._seen: object = None
@@ -191,7 +209,7 @@ class Commits:
             before = self.state()
             is_looked_for = self._is_looked_for()
             if is_looked_for and before != self._seen:
-                tell(self._place)  # of the commit that was expected until now
+                tell(self._place, self._ending)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
             self._until = self._since + _LONGEST
             if is_looked_for:
@@ -224,7 +242,7 @@ class Commits:
             pause = (time.monotonic() - self._since) * _SHARE
             woken.wait(min(max(pause, _FIRST_PAUSE), _LONGEST_PAUSE))
             woken.clear()
-        tell(self._place)
+        tell(self._place, self._ending)
 
     def _is_over(self) -> bool:
         with self._lock.plain:
