@@ -258,18 +258,16 @@ class Client(Closing):
         On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues, on PostgreSQL the
         :class:`psycopg.Connection`, or the Session or connection of SQLAlchemy or Django above it; on a MongoDB replica
         set the pymongo ``ClientSession`` on which the transaction was started. A driver that begins transactions itself
-        has one begun. What is sent, acked
-        or moved by the answer is done when the application commits, and never when it rolls back. Messages that another
-        client has received are acked and released by their receipts. The block does not end the transaction. It is used
-        by one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
-        stored any more: who else has done the work may have acked it.
+        has one begun. What is sent, acked or moved by the answer is done when the application commits, and never when
+        it rolls back. Messages that another client has received are acked and released by their receipts. The block
+        does not end the transaction. It is used by one thread; after the transaction it raises Closed. An ack raises
+        LeaseLost also for a message that is not stored any more: who else has done the work may have acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
         No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
         connection has no transaction or is to another storage, and SchemaMismatch. On MongoDB it raises
-        UnsupportedByStore for keys, groups, large bodies and receiving too; and errors after which all is to be done
-        again carry the driver's labels, so that ``with_transaction()`` does it again. On PostgreSQL
-        receiving is refused.
+        UnsupportedByStore for large bodies and receiving too; and errors after which all is to be done again carry the
+        driver's labels, so that ``with_transaction()`` does it again. On PostgreSQL receiving is refused.
 
         >>> import sqlite3
         >>> client = shardq.connect(url)
