@@ -11,6 +11,7 @@ import pytest
 
 from shardq.base.shard import Shard
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
+from shardq.message import Message
 from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import (
@@ -222,6 +223,33 @@ class TransactionContract(ApplicationContract, Contract):
 
     @ends
     @needs_transactions
+    def test_keys_and_groups_stand_or_fall_with_the_transaction(
+        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
+    ) -> None:
+        begun.roll_back()
+        producer = apps.client.create_queue(apps.name, shards=1, time_shards=1).producer()
+        group = "a" if apps.capabilities.groups else None
+        producer.send(b"before", group=group)
+        begun.begin()
+        with apps.client.transaction(connection=begun.connection) as within:
+            sender = within.queue(apps.name).producer()
+            once = [sender.send(b"once", dedupe_key="once") for _ in range(2)]
+            one = [sender.send(b"one", unique_key="one") for _ in range(2)]
+            for body in (b"1", b"2"):
+                sender.send(body, group=group)
+        self._end(begun, commits=commits)
+        again = [producer.send(b"once", dedupe_key="once"), producer.send(b"one", unique_key="one")]
+        assert (once[0], one[0]) == (once[1], one[1])
+        assert (again == [once[0], one[0]]) is commits
+        found = self._received(apps)
+        sent = [b"before", b"1", b"2"] if commits else [b"before"]
+        assert [
+            each.raw for each in found if each.group == group and each.raw not in (b"once", b"one")
+        ] == sent
+        assert len(found) == len(sent) + 2
+
+    @ends
+    @needs_transactions
     def test_tasks_and_workflows_are_sent_in_a_transaction(
         self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
@@ -240,6 +268,14 @@ class TransactionContract(ApplicationContract, Contract):
         before = self._ready(apps)
         self._end(begun, commits=commits)
         assert (before, self._ready(apps), begun.written) == (0, 4 if commits else 0, commits)
+
+    def _received(self, apps: Applications) -> list[Message]:
+        found: list[Message] = []
+        with apps.other.queue(apps.name).consumer() as consumer:
+            while batch := consumer.receive(10, wait=2.0 if apps.harness.real_time else 0.0):
+                found += batch
+                batch.ack()
+        return found
 
     def _ready(self, apps: Applications) -> int:
         return apps.other.queue(apps.name).counts().ready if apps.other.exists(apps.name) else 0
