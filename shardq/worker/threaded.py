@@ -17,8 +17,8 @@ from shardq.message import Message
 from shardq.queue import Queue
 from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.worker.attempt import Attempt
+from shardq.worker.consuming import WorkerLoop
 from shardq.worker.gate import Caution, set_apart
-from shardq.worker.loop import WorkerLoop
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.threads import PrefetchLimit, ThreadPool
