@@ -119,8 +119,8 @@ class Tasks(TaskRegistry):
 
         ``calls`` may be an iterator of any length: some thousands are drawn and stored at a time. Raises what
         :meth:`shardq.Producer.send_many` raises. When it fails after some were stored, also when the iterator raises,
-        that is PartialSend: ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
-        were drawn and are not, and the rest is still in the iterator. With a ``transaction`` of the application, as in
+        that is PartialSend. ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
+        were drawn and are not. The rest is still in the iterator. With a ``transaction`` of the application, as in
         :meth:`Task.send`, all that is stored stands or falls with it.
         """
         return send_calls(self.binding, calls, transaction)

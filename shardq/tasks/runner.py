@@ -79,7 +79,7 @@ class Runner:
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[TaskUnit]) -> None:
-        """See what stands already of what was received together. What is not seen now is looked at later."""
+        """Read the entries of tasks that were received together. Tasks without one are read later."""
         ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
         if not ids:
             return
@@ -95,7 +95,7 @@ class Runner:
         return False
 
     def run(self, unit: TaskUnit, tally: Tally, gate: Gate) -> None:
-        """Run its tasks, and note what is to become of each. Raises KeyboardInterrupt."""
+        """Run its tasks, and note the outcome of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
         calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
         try:
@@ -182,7 +182,7 @@ class Runner:
         return f"task {self._call(message)}, {result_id(message)},"
 
     def _start(self, unit: TaskUnit, message: Message, begin: Callable[[], None]) -> object:
-        """Begin a workflow, a bucket of one, or what a task returned. An unreachable store is no failure of it."""
+        """Begin a workflow, a bucket of one, or the result of a task. An unreachable store is no failure of it."""
         with _unreachable_is_no_failure():
             try:
                 begin()
@@ -269,7 +269,7 @@ class Runner:
         return Entry("done", body, seconds=seconds)
 
     def _known(self, unit: TaskUnit, message: Message) -> Entry | None:
-        """Return what was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
+        """Return the decision about a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
         if not (kept_seconds(message) if stale else _may_stand(message)):
             return None

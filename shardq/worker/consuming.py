@@ -1,4 +1,4 @@
-"""The loop of a worker: it goes on while the store is unreachable, and ends when it is told to."""
+"""The loop of a worker: it continues while the store is unreachable, and ends when it is stopped."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
 ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
-LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; leases end by themselves
+LEAVE_SECONDS = 5.0  # for settling after a stop, and for leaving; leases expire automatically
 
 
 class WorkerLoop(ABC):
-    """Consumes until it is told to stop. How that is done, a subclass says."""
+    """Consumes until it is stopped. A subclass receives the messages and works on them."""
 
     def __init__(self, queues: Mapping[str, Queue], options: WorkerOptions) -> None:
         self._queues, self._options = dict(queues), options
@@ -50,14 +50,14 @@ class WorkerLoop(ABC):
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done so far. Any thread may read it."""
+        """The counters of the worker so far. Any thread may read them."""
         return self._tally.read()
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
 
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised
-        after the batch at hand is settled: what is done is acked, the rest is given back.
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the batch
+        at hand is settled: finished messages are acked, the others are released.
         """
         self._runs_in = forks.count
         faults = 0  # of the store, in a row
@@ -73,20 +73,20 @@ class WorkerLoop(ABC):
         return self.report
 
     def stop(self) -> None:
-        """End after the message at hand and give back the others. For signal handlers and other threads.
+        """End after the message at hand and release the others. For signal handlers and other threads.
 
-        Where the store is away, the worker tries for 5 seconds. What is not settled then is delivered again when its
-        lease is over.
+        Where the store is unreachable, the worker tries for 5 seconds. Messages that are not settled then are
+        delivered again when their leases expire.
         """
         self._stopping = True
         if self._consumer is not None:
             self._consumer.stop()
 
     def abandon(self) -> None:
-        """Release what is held while a handler runs that does not end: this process is about to be killed.
+        """Release the messages of a handler that does not end: this process is about to be killed.
 
-        For another thread, after :meth:`stop`. What is worked is acked, what is not begun is released uncounted. What
-        the handler works on is delivered again a second later. Gives up after 5 seconds.
+        For another thread, after :meth:`stop`. Finished messages are acked, and messages that are not begun are
+        released uncounted. The handler's messages are delivered again a second later. Gives up after 5 seconds.
         """
         self._leave_by = math.inf
         for attempt in list(self._open):
@@ -101,7 +101,7 @@ class WorkerLoop(ABC):
 
     @abstractmethod
     def _consume(self) -> None:
-        """Receive and work until it is told to stop, or until nothing was due for ``idle_exit`` seconds."""
+        """Receive and work until it is stopped, or until nothing was due for ``idle_exit`` seconds."""
 
     def _at_last_delivery(self, batch: Batch) -> Message | None:
         with suppress(ShardqError):
@@ -154,7 +154,7 @@ class WorkerLoop(ABC):
     def _persist(self, step: Callable[[], None]) -> None:
         """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
 
-        A worker that is told to stop repeats it once more.
+        A stopped worker repeats it once more.
         """
         attempt = 0
         while True:
@@ -187,7 +187,7 @@ class WorkerLoop(ABC):
             time.sleep(min(left, PAUSE_SLICE_SECONDS))
 
     def _leaving(self) -> AbstractContextManager[None]:
-        """Within it, a worker that is told to stop asks the store nothing more when its seconds for that are over."""
+        """Limit the requests in the block: a stopped worker makes none when its seconds for leaving have passed."""
         return unless(next(iter(self._queues.values())), self._has_left)
 
     def _has_left(self) -> bool:

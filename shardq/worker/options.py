@@ -65,9 +65,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       outcome or None, or the name of such a function, ``package.module:function``. Anything else is a
       :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
-    - ``idle_exit``: end when nothing was due for so long, whatever is delayed. None: never.
+    - ``idle_exit``: end when nothing was due for this time; delayed messages do not count. None: never.
     - ``prefetch``: messages claimed ahead, of each queue. With ``threads`` there is none: such a worker receives ahead
-      what it works in half a second.
+      as much as it works in half a second.
     - ``threads``: how many messages, or batches, are worked at a time in one process, 1 to 1,000.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.

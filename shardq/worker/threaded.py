@@ -35,7 +35,7 @@ class ThreadedLoop(WorkerLoop):
     """Runs units of messages in ``threads`` threads, one after the other in the calling thread if there are 0.
 
     A message at its last attempt waits until nothing else is held, and is held alone. One that has a single attempt
-    runs beside others, if it begins at once. What has ended is settled together, by a thread for that.
+    runs beside others, if it begins at once. One more thread settles together the units that have ended.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ThreadedLoop(WorkerLoop):
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done so far. Any thread may read it."""
+        """The counters of the worker so far. Any thread may read them."""
         report = super().report
         return self._prefetch.with_held(report) if self._receives_beside else report
 
@@ -58,7 +58,7 @@ class ThreadedLoop(WorkerLoop):
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
 
         Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
-        at hand are settled: what is done is acked, the rest is given back.
+        at hand are settled: finished messages are acked, the others are released.
         """
         self._error = None
         super().run()
@@ -72,7 +72,7 @@ class ThreadedLoop(WorkerLoop):
 
     @abstractmethod
     def _units_of(self, batch: Batch) -> Sequence[Unit]:
-        """Return the units in which a batch is run. What is in none is given back."""
+        """Return the units in which a batch is run. Messages that are in none are released."""
 
     @abstractmethod
     def _run_unit(self, unit: Unit) -> None:
@@ -95,7 +95,7 @@ class ThreadedLoop(WorkerLoop):
         return WAIT_SECONDS
 
     def _is_alone(self, kept: Batch) -> bool:  # noqa: ARG002 - for those who have to note it
-        """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
+        """Wait until all messages that are held have ended and are settled. False: the worker was stopped meanwhile."""
         while self._prefetch.held and not self._stopping:
             self._look_around()
             self._prefetch.wait_for_less(1, 0.5)
@@ -158,10 +158,10 @@ class ThreadedLoop(WorkerLoop):
                 return
 
     def _take(self, consumer: Consumer, batch: Batch) -> Sequence[Unit]:
-        """Return what is to be run of a batch. The deliveries of that are counted then, the rest is released uncounted.
+        """Return the messages of a batch that are to be run.
 
-        A message at its last attempt waits, uncounted, until nothing else is held. One that has a single attempt is
-        taken when it begins at once.
+        Their deliveries are counted then, the rest is released uncounted. A message at its last attempt waits,
+        uncounted, until nothing else is held. One that has a single attempt is taken when it begins at once.
         """
         last = self._last_of(batch) if batch else ()
         tried = next((message for message in last if message.deliveries > 1), None)
@@ -203,7 +203,7 @@ class ThreadedLoop(WorkerLoop):
                 unit.received_at = -math.inf  # one task may cancel another, which is seen at once
                 self._run(unit)
         if self._is_forked:  # without threads the child comes back here: the messages are the parent's
-            raise self._error or Closed("this worker is the parent's: a forked child cannot go on with it")
+            raise self._error or Closed("this worker is the parent's: a forked child cannot use it")
         if not self._threads:
             self._settle_units(self._ended.take(wait=False))
 

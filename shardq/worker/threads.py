@@ -23,7 +23,7 @@ MOST_AHEAD = 500
 
 
 class ThreadPool(Generic[T]):
-    """Calls a function with each of what it is given, in up to ``most`` threads, in the order in which they come.
+    """Calls a function with each given value, in up to ``most`` threads, in the order in which they come.
 
     The function MUST NOT raise. It is a pool of threads without futures, which cost a short task a tenth of its time.
     """
@@ -57,12 +57,12 @@ class ThreadPool(Generic[T]):
 
 
 class PrefetchLimit:
-    """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
+    """How many messages a worker holds, and how many more it may receive: those that it runs in half a second.
 
-    The messages of a group keep a single thread busy, however many they are. So it holds of each group only what one
-    thread runs in that time, and receives more while threads are idle. After a message at its last attempt was received
-    it may hold fewer: see :class:`Caution`. With a ``batch`` each unit is a batch of up to so many messages, and as
-    many are held as there are threads.
+    The messages of a group keep a single thread busy, however many they are. So it holds of each group only the
+    messages that one thread runs in that time, and receives more while threads are idle. After a message at its last
+    attempt was received it may hold fewer: see :class:`Caution`. With a ``batch`` each unit is a batch of up to this
+    many messages, and as many are held as there are threads.
     """
 
     def __init__(self, threads: int, caution: Caution, batch: int | None = None) -> None:
@@ -76,7 +76,7 @@ class PrefetchLimit:
         self._ended = 0  # of those, which are to be settled
 
     def wait_for_room(self, seconds: float) -> int:
-        """Return how many may be received: none, when there was no room for so many seconds."""
+        """Return how many may be received: none, when there was no room for ``seconds``."""
         self._changes.wait_for(lambda: self._free > 0, seconds)
         return self._free
 
@@ -85,7 +85,7 @@ class PrefetchLimit:
         self._changes.wait_for(lambda: self.held < held, seconds)
 
     def take(self, count: int, units: int) -> None:
-        """Count messages as held, in so many units."""
+        """Count messages as held, in this number of units."""
         with self._lock:
             self.held += count
             self._units += units
@@ -116,7 +116,7 @@ class PrefetchLimit:
             return max(1, self._ahead(1))
 
     def limit(self, most: int | None) -> None:
-        """Limit how many may be held because of what was received: see :meth:`Caution.limit`."""
+        """Limit how many may be held because of received messages: see :meth:`Caution.limit`."""
         with self._lock:
             self._caution.limit(most)
 
@@ -127,7 +127,7 @@ class PrefetchLimit:
             self._seconds += (seconds / count - self._seconds) / 8
 
     def _ahead(self, threads: int) -> int:
-        """Return how many messages so many threads run in half a second, as far as is known."""
+        """Return how many messages this number of threads runs in half a second, as far as is known."""
         return min(MOST_AHEAD, int(AHEAD_SECONDS * threads / max(self._seconds, 0.0001)))
 
     @property

@@ -1,4 +1,4 @@
-"""The units in which a worker runs messages in several threads, and what became of those of a batch together."""
+"""The units in which a worker runs messages in several threads, and the outcomes of those of a batch together."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class EndedUnits:
             return units
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close it: nothing more comes."""
         self._closed = True
         self._changes.notify_all()
 
 
 def is_done(persist: Callable[[Callable[[], None]], None], step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up: the worker is told to stop while the store is unreachable."""
+    """Carry out a step; False when it was given up: the worker is stopping while the store is unreachable."""
     done: list[bool] = []
 
     def run() -> None:
@@ -85,7 +85,7 @@ def is_done(persist: Callable[[Callable[[], None]], None], step: Callable[[], No
 
 
 def by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:
-    """Return what became of the messages of each batch, in one attempt: they are settled together."""
+    """Return the outcomes of the messages of each batch, in one attempt: they are settled together."""
     parts: dict[Batch, list[Attempt]] = {}
     for unit in units:
         parts.setdefault(unit.batch, []).append(unit.attempt)

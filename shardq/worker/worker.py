@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Worker(ThreadedLoop):
-    """Receives messages and calls a handler with each, until it is told to stop.
+    """Receives messages and calls a handler with each, until it is stopped.
 
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
     is delivered again after ``retry_delay`` seconds, which double with each delivery up to ``max_retry_delay``. After
@@ -47,10 +47,10 @@ class Worker(ThreadedLoop):
     Before its last delivery a message is held alone, so that it is no dead letter because another one has killed the
     process. The rest of its batch is released uncounted.
 
-    With ``threads`` the handler runs in so many threads at a time. It has to be safe for threads. The worker receives
-    further messages meanwhile, and acks together what has ended. The messages of a group still run one after the other,
-    in their order. A message at its last delivery waits until nothing else is held; where ``max_deliveries`` is 1,
-    messages run beside others.
+    With ``threads`` the handler runs in this number of threads at a time. It has to be safe for threads. The worker
+    receives further messages meanwhile, and acks together those that have ended. The messages of a group still run one
+    after the other, in their order. A message at its last delivery waits until nothing else is held; where
+    ``max_deliveries`` is 1, messages run beside others.
 
     A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
     ``on_error`` gives outcomes to errors.

@@ -172,9 +172,9 @@ def drop_oldest(context: QueueContext, count: int) -> int:
 
     In a transaction of the application, on a store that receives nothing there, the next send outside of one does it.
 
-    Of each shard the first in the order of delivery go. What is held is not touched, nor what is delayed. What no claim
-    gets, as it waits behind such a message of its group, is removed one by one, up to 1,000 at a time. What cannot be
-    dropped because the store fails is dropped another time.
+    Of each shard the first in the order of delivery go. Messages in flight and delayed ones are not touched. Messages
+    that wait behind such a message of their group are removed one by one, up to 1,000 at a time. Messages that cannot
+    be dropped because the store fails are dropped another time.
     """
     try:
         mine = context.usage.owner.get()

@@ -111,7 +111,7 @@ def _reservation(queue: str, entry: DedupeEntry, window: int, now: int) -> Updat
 
 
 def _reserved(session: Session, queue: str, keys: Iterable[str]) -> dict[str, tuple[DedupeEntry, int]]:
-    """Return what stands under dedupe keys, and until when."""
+    """Return the entries of dedupe keys, and until when they hold."""
     with session.translated(writing=session.transaction is None):
         ids = {"$in": [_id(queue, key) for key in keys]}
         found = session.collection(KEYS).find({"_id": ids}, session=session.transaction)

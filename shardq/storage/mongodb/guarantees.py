@@ -17,12 +17,12 @@ def check_write_concern(concern: Mapping[str, Any], where: str = "in the MongoDB
     acknowledged, journal = concern.get("w", "majority"), concern.get("j", True)
     if isinstance(acknowledged, int) and acknowledged < 2:
         raise InvalidSetting(
-            f"w={acknowledged} {where} lets what was confirmed be lost with one server: "
+            f"w={acknowledged} {where} lets confirmed writes be lost with one server: "
             "leave w out, so that a majority confirms each write"
         )
     if not journal:
         raise InvalidSetting(
-            f"journal=false {where} lets what was confirmed be lost when servers lose power: "
+            f"journal=false {where} lets confirmed writes be lost when servers lose power: "
             "leave journal out, so that each write is confirmed from the journal"
         )
 

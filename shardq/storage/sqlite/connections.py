@@ -42,7 +42,7 @@ _SETTINGS = (
 )
 
 SIGNAL = "-signal"
-"""What the name of the file ends with that stands for the news in the database of an application."""
+"""The end of the name of the file whose close is the signal, beside the database of an application."""
 
 _FULL, _NORMAL = "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"
 _EXTRA = "PRAGMA synchronous = EXTRA"  # as FULL, and the removal of a rollback journal is on the disk too

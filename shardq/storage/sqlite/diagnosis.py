@@ -24,7 +24,7 @@ _PATIENCE_MS = 5_000  # while others write
 
 
 def diagnose(path: Path, *, synchronous: str, prefix: str = "") -> tuple[Finding, ...]:
-    """Look at the file and its surroundings; changes nothing and makes nothing."""
+    """Inspect the file and its surroundings; changes nothing and makes nothing."""
     findings = [check_release(sqlite3.sqlite_version), _synchronous(synchronous)]
     try:
         findings += _around(path)

@@ -34,7 +34,7 @@ __all__ = [
 _Stamp: TypeAlias = tuple[int, int]
 
 LOG = "-wal"
-"""What the name of the file ends with that is opened and closed when there is news, if it is not ``SIGNAL``."""
+"""The end of the name of the file whose close is the signal, beside a file of queues."""
 
 _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
 _SHARE = 2  # times the log's size has to be free beside it
@@ -96,11 +96,12 @@ def _free(folder: Path) -> int:
 
 
 def tell(path: str, ending: str = LOG) -> None:
-    """Tell every process that sleeps until there is news in the file, once this can be seen.
+    """Notify every process that sleeps until there is news in the file, once this can be seen.
 
-    The log is opened and closed. That changes nothing, and needs no lock: SQLite holds none on its log, so none is lost
-    with the descriptor either (os_unix.c locks main databases only, and the -shm). Who is not told looks once a second.
-    The database of an application may have a rollback journal in place of the log: there it is a ``SIGNAL`` file.
+    The log is opened and closed. That changes nothing, and needs no lock. SQLite holds none on its log, so none is
+    lost with the descriptor either (os_unix.c locks main databases only, and the -shm). Processes that are not
+    notified read once a second. The database of an application may have a rollback journal in place of the log: there
+    it is a ``SIGNAL`` file.
     """
     if sys.platform != "linux":  # nobody listens elsewhere
         return

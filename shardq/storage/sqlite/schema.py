@@ -98,7 +98,7 @@ def check_owner(connection: sqlite3.Connection) -> int:
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own, in "
+            f"SQLite file {_file(connection)} belongs to another application: give shardq a separate file, in "
             "which an application may make its tables; or let its tables have a prefix there: ?tables=shardq_"
         )
     return tables

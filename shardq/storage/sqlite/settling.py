@@ -39,7 +39,7 @@ _GIVE_BACK = Change(f"""
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
 _GIVE_BACK_UNSTARTED = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
-# What this delivery was the first of takes its place in the order again.
+# A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
     UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO}
     WHERE {{0}}

@@ -141,7 +141,7 @@ class Signals:
         return bool(news)
 
     def _new_sleeper(self) -> Sleeper:
-        """Watch what is there now, and look at what came until then."""
+        """Watch the present file, and read the news that came until then."""
         sleeper = _make_sleeper(self._path, self._ending)
         with self._lock:
             if self.thread.is_current:

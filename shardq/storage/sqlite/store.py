@@ -147,7 +147,7 @@ class SqliteStore(KeyMethods):
         self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the file; it is not made when it does not exist."""
+        """Return facts about the file; it is not made when it does not exist."""
         return diagnosis.diagnose(
             self.session.path, synchronous=self._synchronous, prefix=self.session.prefix
         )
