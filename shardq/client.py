@@ -255,20 +255,20 @@ class Client(Closing):
     def transaction(self, *, connection: object) -> Client:
         """Return a client whose requests are part of the application's own transaction, on its connection.
 
-        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
-        has begun. On PostgreSQL it is the :class:`psycopg.Connection`, or that of SQLAlchemy or Django above it. On a
-        MongoDB replica set it is the pymongo ``ClientSession`` on which the transaction was started. Messages are
-        sent, acked or moved when the application commits, and never when it rolls back. Messages that another client
-        has received are acked and released by their receipts. The block does not end the transaction. It is used by
-        one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
-        stored any more, because another consumer may have done the work and acked it.
+        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues, and on PostgreSQL the
+        :class:`psycopg.Connection`. A Session or connection of SQLAlchemy or Django leads to the driver's own. On a
+        MongoDB replica set it is the pymongo ``ClientSession`` on which the transaction was started. A driver that
+        begins transactions itself has one begun. Messages are sent, acked or moved when the application commits, and
+        never when it rolls back. Messages that another client has received are acked and released by their receipts.
+        The block does not end the transaction. It is used by one thread; after the transaction it raises Closed. An ack
+        raises LeaseLost also for a message that is not stored any more, because another consumer may have done the work
+        and acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
         Its operations are not recorded as events. Raises UnsupportedByStore on other stores, InvalidSetting when the
         connection has no transaction or is to another storage, and SchemaMismatch. On MongoDB it raises
-        UnsupportedByStore for keys, groups, large bodies and receiving too. Errors after which the transaction must be
-        repeated carry the driver's labels, so that ``with_transaction()`` repeats it. On PostgreSQL receiving is
-        refused.
+        UnsupportedByStore for large bodies and receiving too. Errors after which the transaction must be repeated carry
+        the driver's labels, so that ``with_transaction()`` repeats it. On PostgreSQL receiving is refused.
 
         >>> import sqlite3
         >>> client = shardq.connect(url)
@@ -288,7 +288,8 @@ class Client(Closing):
             raise UnsupportedByStore(
                 f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
                 "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, "
-                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data"
+                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data "
+                "(in tests an SQLite file in place of memory://)"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)

@@ -101,9 +101,9 @@ class Flag:
 class BackgroundThread:
     """A daemon thread that its owner starts when there is something to do, and again once it has ended.
 
-    The owner calls :meth:`prepare` under its lock. If that returns a thread, it calls :meth:`begin` without the lock: on
-    Python 3.11 a thread that is interrupted while it starts another one may stand still for ever. The work continues
-    only while :attr:`is_current` is true, because an interrupted start may leave a second thread.
+    The owner calls :meth:`prepare` under its lock. If that returns a thread, it calls :meth:`begin` without the lock:
+    on Python 3.11 a thread that is interrupted while it starts another one may stand still for ever. The work
+    continues only while :attr:`is_current` is true, because an interrupted start may leave a second thread.
     """
 
     def __init__(self, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from inspect import ismethod
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,8 +22,11 @@ __all__ = [
     "Settle",
     "TransactionEnded",
     "TransactionalStore",
+    "driver_connection",
     "this_thread",
 ]
+
+C = TypeVar("C")
 
 Settle: TypeAlias = Acknowledge | Extend | Release | Forward
 
@@ -100,6 +104,20 @@ class SavedStore(Store, Protocol):
     def check_integrity(self, *, most_bytes: int) -> None:
         """Raise StoreUnavailable if the file exists and is damaged. One above ``most_bytes`` MUST NOT be read."""
         ...
+
+
+def driver_connection(connection: object, kind: type[C]) -> C | None:
+    """Return the driver's connection, or the one below a Session or Connection of SQLAlchemy, or that of Django.
+
+    None if there is none of this kind.
+    """
+    found: Any = connection
+    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
+        if isinstance(found, kind):
+            return found
+        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
+        found = inner() if ismethod(inner) else inner  # that of sqlite3 can be called
+    return None
 
 
 def this_thread() -> tuple[int, int]:

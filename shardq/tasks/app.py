@@ -23,10 +23,11 @@ from shardq.tasks.runner import Runner
 from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
+from shardq.tasks.worker import BATCH, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker.options import MAX_THREADS
 from shardq.worker.policy import HandlerExited
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -113,15 +114,16 @@ class Tasks(TaskRegistry):
         """The tasks by their names."""
         return cast("Mapping[str, Task[Any, Any, Any]]", super().tasks)
 
-    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+    def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.
 
         ``calls`` may be an iterator of any length: some thousands are drawn and stored at a time. Raises what
         :meth:`shardq.Producer.send_many` raises. When it fails after some were stored, also when the iterator raises,
         that is PartialSend. ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
-        were drawn and are not. The rest is still in the iterator.
+        were drawn and are not. The rest is still in the iterator. With a ``transaction`` of the application, as in
+        :meth:`Task.send`, all that is stored stands or falls with it.
         """
-        return send_calls(self.binding, calls)
+        return send_calls(self.binding, calls, transaction)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
         """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.

@@ -46,6 +46,12 @@ class Arguments:
         self._signature = inspect.signature(function)
         self._decoders: _Decoders | None = None
 
+    def takes(self, name: str) -> bool:
+        """Return True when the function takes a keyword argument of this name."""
+        return name in self._signature.parameters or any(
+            each.kind is Parameter.VAR_KEYWORD for each in self._signature.parameters.values()
+        )
+
     def warn_of_no_types(self) -> None:
         """Warn, at the place of the function, of parameters without an annotation: these arrive as plain values."""
         names = [

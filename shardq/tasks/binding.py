@@ -24,7 +24,7 @@ from shardq.tasks.options import TaskOptions
 from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
 from shardq.tasks.result_backend import ResultBackend
 
-__all__ = ["Binding", "cut"]
+__all__ = ["Binding", "cut", "settings_for"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Binding:
         self, client: Client, options: Callable[[str, Collection[str]], Mapping[str, TaskOptions]]
     ) -> None:
         self.client, self.results = client, ResultBackend(client)
-        self._options = options
+        self.options = options
         self._lock = OwnLock()
         self._opened_queues: dict[str, _Opened] = {}
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
@@ -88,11 +88,11 @@ class Binding:
 
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
         """Return a queue of tasks, of these among others; created with their limits if it is missing."""
-        options = self._options(name, tasks)
+        options = self.options(name, tasks)
         try:
             found = self.client.queue(name)
         except (QueueNotFound, SchemaMismatch):  # or nothing is in the database yet
-            found = self.client.create_queue(name, exist_ok=True, **_wanted(options))
+            found = self.client.create_queue(name, exist_ok=True, **settings_for(options))
         _tell_of_limits(found, options)
         return found
 
@@ -258,7 +258,7 @@ class Binding:
                     self._opened_queues = {}
                 known = self._opened_queues[queue] = _Opened(opened, opened.producer(), set(tasks))
             elif new := set(tasks) - known.tasks:
-                own, options = self._options(queue, ()), self._options(queue, new)
+                own, options = self.options(queue, ()), self.options(queue, new)
                 _tell_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
                 known.tasks.update(new)
         return known
@@ -285,7 +285,7 @@ def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int
     return {number: each for number, each in found.items() if each is not None}
 
 
-def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
+def settings_for(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
     """Return the settings with which a queue of these tasks is created; of several limits the first."""
     most = max((each.policy.attempts or 0 for each in options.values()), default=0)
     wanted: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}

@@ -8,7 +8,7 @@ import inspect
 import io
 from collections.abc import Callable, Iterable, Sequence
 from types import UnionType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin, overload
 
 from shardq.base.callables import check_runs
 from shardq.base.receipt import MessageId
@@ -111,20 +111,31 @@ class Task(TaskDefinition, Generic[P, R, T]):
         found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
         return with_placeholder(found, self.app, self.settings.queue, self)
 
-    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+    @overload
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    def send(self, /, *args: Any, transaction: object, **kwargs: Any) -> Result[T]: ...
+    def send(self, /, *args: Any, **kwargs: Any) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
 
-        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
-        call has its unique key, nothing is stored, and the result is that of the other one.
-        """
-        return self.signature(*args, **kwargs).send()
+        With ``transaction=`` the call is part of a transaction of the application: it is sent when that commits, and
+        never when it rolls back. Give what :meth:`shardq.Client.transaction` takes. The transaction is joined anew by
+        each call, so any thread may send that may use it. Ask for the result after the commit. A function that takes
+        an argument of that name itself gets it: use ``signature(...).send(transaction=...)`` there.
 
-    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
+        call has its unique key, nothing is stored, and the result is that of the other one. With a transaction it
+        raises what :meth:`shardq.Client.transaction` raises, too.
+        """
+        transaction = None if self.arguments.takes("transaction") else kwargs.pop("transaction", None)
+        return self.signature(*args, **kwargs).send(transaction=transaction)
+
+    def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
 
-        Raises what :meth:`Tasks.send_many` raises.
+        With a ``transaction`` as in :meth:`send`. Raises what :meth:`Tasks.send_many` raises.
         """
-        return send_calls(self.app.binding, calls)
+        return send_calls(self.app.binding, calls, transaction)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.

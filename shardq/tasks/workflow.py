@@ -14,6 +14,7 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.entries import KEEP, NAME, WORKFLOW
+from shardq.tasks.joining import within
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import (
     Bucket,
@@ -76,14 +77,20 @@ class Workflow(msgspec.Struct, frozen=True):
     buckets: Mapping[int, Bucket] = {}  # the plans of those steps that are buckets of a large group
 
     def send(
-        self, *, keep: float = KEEP_SECONDS, delay: float = 0.0, name: str | None = None
+        self,
+        *,
+        keep: float = KEEP_SECONDS,
+        delay: float = 0.0,
+        name: str | None = None,
+        transaction: object = None,
     ) -> WorkflowResult:
         """Send it: one message, from which a worker begins the first steps. Returns its result.
 
         The result of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
         that wait for each other have to fit into a message together; a group may have any size. ``name`` is the one by
-        which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
-        :meth:`Task.send` raises; nothing is stored then.
+        which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. With a
+        ``transaction`` of the application it begins after the commit. Raises what :meth:`Task.send` raises; nothing is
+        stored then.
         """
         plan = self.plan(keep, next(iter(self.arguments), WORKFLOW) if name is None else _checked_name(name))
         if self.app is None:
@@ -91,12 +98,12 @@ class Workflow(msgspec.Struct, frozen=True):
         body = check_plan(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
-        tasks = tasks_in(queue, self.steps, self.buckets)
+        tasks, sending = tasks_in(queue, self.steps, self.buckets), within(binding, transaction)
         if self.buckets:
             root = Bucket(body, self.buckets)
-            identity = binding.send_stream(queue, lambda: stream(root), message, tasks)
+            identity = sending.send_stream(queue, lambda: stream(root), message, tasks)
         else:
-            (identity,) = binding.send(queue, [message], tasks)
+            (identity,) = sending.send(queue, [message], tasks)
         return WorkflowResult(binding, identity, self.arguments, plan)
 
     def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:

@@ -20,6 +20,7 @@ from shardq.worker.policy import OnError, check_on_error
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign"]
 
 MAX_IDLE_SECONDS = 7 * 86_400.0
+MAX_THREADS = 1_000
 
 
 class LoopKeywords(TypedDict, total=False):
@@ -41,6 +42,7 @@ class SharedKeywords(LoopKeywords, total=False):
     codec: Codec | str
     on_error: OnError
     prefetch: int
+    threads: int
 
 
 class WorkerKeywords(SharedKeywords, total=False):
@@ -64,7 +66,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when nothing was due for this time; delayed messages do not count. None: never.
-    - ``prefetch``: messages claimed ahead, of each queue.
+    - ``prefetch``: messages claimed ahead, of each queue. With ``threads`` there is none: such a worker receives ahead
+      as much as it works in half a second.
+    - ``threads``: how many messages, or batches, are worked at a time in one process, 1 to 1,000.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
     - ``weights``, ``order``: how several queues take turns; see :meth:`shardq.Client.consumer`.
@@ -79,6 +83,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_leases: bool = True
     idle_exit: float | None = None
     prefetch: int = 0
+    threads: int = 1
     semaphore: str | None = None
     weights: Mapping[str, float] | None = None
     order: Literal["fair", "strict"] = "fair"
@@ -86,6 +91,12 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_number("batch", self.batch, 1, MAX_BATCH, whole=True)
         check_number("prefetch", self.prefetch, 0, MAX_BATCH, whole=True)
+        check_number("threads", self.threads, 1, MAX_THREADS, whole=True)
+        if self.prefetch and self.threads > 1:
+            raise InvalidSetting(
+                f"prefetch={self.prefetch} with threads={self.threads}: a worker with threads receives ahead "
+                "automatically; leave prefetch out"
+            )
         if self.idle_exit is not None:
             check_number("idle_exit", self.idle_exit, 0.0, MAX_IDLE_SECONDS)
         check_codec(self.body_codec)

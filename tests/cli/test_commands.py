@@ -1066,9 +1066,10 @@ def test_completion_scripts_name_the_program(shell) -> None:
         assert "_SHARDQ_COMPLETE" in shell.ok("completion", name).stdout
 
 
-def test_work_runs_a_command_and_reports(jobs) -> None:
+@pytest.mark.parametrize("threads", [(), ("--threads", "3")], ids=["one thread", "several"])
+def test_work_runs_a_command_and_reports(jobs, threads: tuple[str, ...]) -> None:
     jobs.ok("send", "jobs", "a", "b", "c")
-    report = jobs.json("work", "jobs", "--exec", "grep -q '[ab]'", "--idle-exit", "0.2")
+    report = jobs.json("work", "jobs", "--exec", "grep -q '[ab]'", "--idle-exit", "0.2", *threads)
     assert (report["total"]["worked"], report["total"]["dead_lettered"]) == (2, 1)
     assert jobs("work", "jobs").exit_code == 2
     assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2

@@ -40,6 +40,7 @@ USUAL = WorkerOptions()
 
 
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
+shardq work mail --handler shop.mail:send --threads 16
 shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3
 shardq work --tasks shop.tasks --processes 4 --threads 8"""
 
@@ -83,7 +84,7 @@ def _weight(given: str) -> tuple[str, float]:
     metavar="MODULE[:APP]",
     help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
-@click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
+@click.option("--threads", type=int, help="Messages or tasks that each process works on at a time.  [1]")
 @processes_option
 @click.option(
     "--batch",
@@ -199,12 +200,15 @@ def work(
             )
             report = run_pool(pool)
     else:
-        _check_queues(queues, threads)
+        if not queues:
+            raise click.UsageError("Missing argument 'QUEUE...'.")
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
         with work_progress(", ".join(queues)) as progress:
-            report = run_pool(WorkerPool(session.url, queues, task, on_progress=progress, **options))
+            report = run_pool(
+                WorkerPool(session.url, queues, task, threads=threads or 1, on_progress=progress, **options)
+            )
     if as_json:
         print_json(report)
     else:
@@ -232,13 +236,6 @@ def _url_of(session: Session, tasks: str) -> str:
     """Return the store to which the tasks are sent: that of their app, unless one is given on the command line."""
     own = None if session.given else tasks_named(tasks).url
     return session.url if own is None else own
-
-
-def _check_queues(queues: Sequence[str], threads: int | None) -> None:
-    if not queues:
-        raise click.UsageError("Missing argument 'QUEUE...'.")
-    if threads is not None:
-        raise click.UsageError("--threads goes with --tasks: a handler runs in one thread of each process.")
 
 
 def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:

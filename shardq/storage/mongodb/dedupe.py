@@ -6,7 +6,7 @@ Unique keys are stored in the same collection, without a moment after which the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pymongo import DeleteOne, UpdateOne
@@ -19,7 +19,16 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["KEYS", "KeyMethods", "drop", "exchange", "expire"]
+__all__ = [
+    "KEYS",
+    "KeyMethods",
+    "confirm",
+    "drop",
+    "exchange",
+    "exchange_within",
+    "expire",
+    "reserve_within",
+]
 
 KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
@@ -46,7 +55,7 @@ class KeyMethods(ABC):
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        _confirm(self.session, self.incarnations.of(queue), entries)
+        confirm(self.session, self.incarnations.of(queue), entries)
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
@@ -67,36 +76,55 @@ def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
     """Reserve the free keys; returns the present entry of each."""
-    until = now + window
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
-    _write(
-        session,
-        [
-            UpdateOne(
-                {"_id": _id(queue, entry.key), UNTIL: {"$lte": now}},
-                {
-                    "$set": {
-                        MESSAGE: entry.message_id,
-                        CONFIRMED: False,
-                        UNTIL: until,
-                        DELETED_AFTER: _date(until),
-                    }
-                },
-                upsert=True,
-            )
-            for entry in wanted.values()
-        ],
-    )
-    with session.translated(writing=True):
-        found = session.collection(KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
-        standing = {
-            each["_id"][KEY]: DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]) for each in found
-        }
+    _write(session, [_reservation(queue, entry, window, now) for entry in wanted.values()])
+    standing = {key: entry for key, (entry, _) in _reserved(session, queue, wanted).items()}
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
 
-def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
+def reserve_within(
+    session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
+) -> tuple[DedupeEntry, ...]:
+    """Reserve the keys that the transaction sees as free; returns the present entry of each.
+
+    The server ends a transaction that inserts a key which is taken, so only those are written that are free. Where
+    another client has taken one meanwhile, the server calls that a conflict, after which all of it is done again.
+    """
+    wanted = {entry.key: entry for entry in reversed(entries)}
+    found = _reserved(session, queue, wanted)
+    standing = {key: entry for key, (entry, until) in found.items() if until > now}
+    free = [entry for key, entry in wanted.items() if key not in standing]
+    _write(session, [_reservation(queue, entry, window, now) for entry in free])
+    return tuple(standing.get(entry.key, wanted[entry.key]) for entry in entries)
+
+
+def _reservation(queue: str, entry: DedupeEntry, window: int, now: int) -> UpdateOne:
+    until = now + window
+    reserved = {
+        MESSAGE: entry.message_id,
+        CONFIRMED: False,
+        UNTIL: until,
+        DELETED_AFTER: _date(until),
+    }
+    return UpdateOne({"_id": _id(queue, entry.key), UNTIL: {"$lte": now}}, {"$set": reserved}, upsert=True)
+
+
+def _reserved(session: Session, queue: str, keys: Iterable[str]) -> dict[str, tuple[DedupeEntry, int]]:
+    """Return the entries of dedupe keys, and until when they hold."""
+    with session.translated(writing=session.transaction is None):
+        ids = {"$in": [_id(queue, key) for key in keys]}
+        found = session.collection(KEYS).find({"_id": ids}, session=session.transaction)
+        return {
+            each["_id"][KEY]: (
+                DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]),
+                each[UNTIL],
+            )
+            for each in found
+        }
+
+
+def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
     """Mark the messages of the entries as stored."""
     _write(
         session,
@@ -113,6 +141,21 @@ def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tupl
     if _write(session, wanted) == len(changes):
         return tuple(each.after for each in changes)
     standing = _standing(session, queue, changes)
+    return tuple(standing.get(each.key) for each in changes)
+
+
+def exchange_within(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Change the keys that stand as the caller saw them, as the transaction sees them; return what stands.
+
+    As in `reserve_within`, nothing is written that the server would refuse.
+    """
+    standing = _standing(session, queue, changes)
+    wanted = [each for each in changes if each.before != each.after and standing.get(each.key) == each.before]
+    _write(session, [_change(queue, each) for each in wanted])
+    standing |= {each.key: each.after for each in wanted if each.after is not None}
+    for each in wanted:
+        if each.after is None:
+            del standing[each.key]
     return tuple(standing.get(each.key) for each in changes)
 
 

@@ -132,7 +132,8 @@ class Groups:
             inserted(bundle) | {GROUP: bundle.group} | self._standing(bundle, place)
             for bundle, place in self._inserted
         ]
-        if documents and not self.rows.insert(documents, self._uuid):
+        any_shape = self.rows.session.transaction is not None  # what is closed stays so until its end
+        if documents and not self.rows.insert(documents, self._uuid, any_shape=any_shape):
             raise CollectionGone
         return True
 
@@ -226,9 +227,17 @@ def in_transaction(
 ) -> T:
     """Decide and write in one transaction; say so where something is due late.
 
-    With ``opens`` the shard's collection is made and opened first; that raises QueueNotFound.
+    With ``opens`` the shard's collection is made and opened first; that raises QueueNotFound. In a transaction of the
+    application it is decided once, and raises CollectionGone.
     """
     find = client.collections.uuid if opens else client.collections.seen
+    if (
+        client.session.transaction is not None
+    ):  # of the application, which is told of what is due after its end
+        own = Groups(GroupRows(client.session, shard), find(shard))
+        result = do(own)
+        own.write()
+        return result
     for _ in attempts(shard):
         try:
             done, groups = _transacted(client, shard, find(shard), do, pauses)

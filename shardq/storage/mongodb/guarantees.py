@@ -12,17 +12,17 @@ from shardq.storage.requests import Finding
 __all__ = ["check_write_concern", "findings"]
 
 
-def check_write_concern(concern: Mapping[str, Any]) -> None:
+def check_write_concern(concern: Mapping[str, Any], where: str = "in the MongoDB URL") -> None:
     """Raise InvalidSetting for writes that fewer than two members confirm, or from memory."""
     acknowledged, journal = concern.get("w", "majority"), concern.get("j", True)
     if isinstance(acknowledged, int) and acknowledged < 2:
         raise InvalidSetting(
-            f"w={acknowledged} in the MongoDB URL lets confirmed writes be lost with one server: "
+            f"w={acknowledged} {where} lets confirmed writes be lost with one server: "
             "leave w out, so that a majority confirms each write"
         )
     if not journal:
         raise InvalidSetting(
-            "journal=false in the MongoDB URL lets confirmed writes be lost when servers lose power: "
+            f"journal=false {where} lets confirmed writes be lost when servers lose power: "
             "leave journal out, so that each write is confirmed from the journal"
         )
 

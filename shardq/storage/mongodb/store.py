@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import not_
@@ -74,6 +75,7 @@ class MongoStore(KeyMethods):
         self.incarnations = Incarnations(self.session)
         self.claims = Claims(self.client)
         self.signals = self.client.signals
+        self._joined = threading.local()  # what has joined the last transaction of each thread
 
     @property
     def capabilities(self) -> Capabilities:
@@ -93,7 +95,10 @@ class MongoStore(KeyMethods):
 
     def within(self, connection: object) -> JoinedStore:
         """Return this store in the transaction that is under way on a ClientSession of the application."""
-        return JoinedStore(self, self.client, self.incarnations, connection)
+        known: JoinedStore | None = getattr(self._joined, "store", None)
+        if known is None or not known.is_of(connection):
+            known = self._joined.store = JoinedStore(self, self.client, self.incarnations, connection)
+        return known
 
     def now(self) -> int:
         """Return the primary's time, as measured."""

@@ -23,6 +23,7 @@ from shardq.storage import writing
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
 
@@ -169,6 +170,8 @@ class JoinedSession(Session):
                 "within the callback of with_transaction()"
             )
         self._begun = _options(transaction)
+        asked = getattr(self._begun, "write_concern", None) or transaction.client.write_concern
+        check_write_concern({"w": "majority", "j": True} | asked.document, "of the application's transaction")
         self._check_servers()
 
     @property

@@ -22,7 +22,7 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
@@ -207,14 +207,10 @@ _REFUSED = {
 
 
 def _driver_of(connection: object) -> psycopg.Connection[Any]:
-    """Return the driver's connection below one of SQLAlchemy's or Django's."""
-    found: Any = connection
-    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
-        if isinstance(found, psycopg.Connection):
-            return found
-        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if callable(inner) else inner
-    raise InvalidSetting(
-        f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, of "
-        "psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
-    )
+    found: psycopg.Connection[Any] | None = driver_connection(connection, psycopg.Connection)
+    if found is None:
+        raise InvalidSetting(
+            f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, "
+            "of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+        )
+    return found

@@ -15,7 +15,7 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Append, Span
 from shardq.storage.sqlite import directory, queues
-from shardq.storage.sqlite.connections import BlobConnection
+from shardq.storage.sqlite.tables import BlobConnection
 
 __all__ = [
     "BEHIND",
@@ -40,7 +40,7 @@ MEMORY = 15 * 60 * 1_000_000
 SHORT = 4000
 """Bytes of data that are stored in the row of a slice."""
 
-DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key = slice.data_key))"
+DATA = "coalesce(data, (SELECT data FROM [bundle_data] WHERE [bundle_data].data_key = [slice].data_key))"
 """The data of a slice's bundle."""
 
 BEHIND = 1 << 61
@@ -61,20 +61,20 @@ BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_
 
 _PERIOD = 300_000_000
 
-_LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
-_INSERT_ROOM = "INSERT INTO bundle_data (data_key, data) VALUES (?, zeroblob(?))"
-_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
-_READ_DATA = "SELECT data FROM bundle_data WHERE data_key = ?"
+_LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM [bundle_data]"
+_INSERT_ROOM = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, zeroblob(?))"
+_INSERT_DATA = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, ?)"
+_READ_DATA = "SELECT data FROM [bundle_data] WHERE data_key = ?"
 _IS_NEW = """
-    NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
+    NOT EXISTS (SELECT 1 FROM [slice] WHERE bundle_id = ?2)
     AND NOT EXISTS (
-        SELECT 1 FROM finished_id
-        WHERE period IN (SELECT period FROM finished_period WHERE period >= ?9) AND bundle_id = ?2
-        AND incarnation = (SELECT incarnation FROM queue WHERE name = ?10)
+        SELECT 1 FROM [finished_id]
+        WHERE period IN (SELECT period FROM [finished_period] WHERE period >= ?9) AND bundle_id = ?2
+        AND incarnation = (SELECT incarnation FROM [queue] WHERE name = ?10)
     )
 """
 SQL_INSERT = f"""
-    INSERT INTO slice (
+    INSERT INTO [slice] (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at
     )
@@ -82,7 +82,7 @@ SQL_INSERT = f"""
 """
 # At the end of its group, or at a place that is free.
 _INSERT_GROUPED = f"""
-    INSERT INTO slice (
+    INSERT INTO [slice] (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at, message_group, place
     )
@@ -91,7 +91,7 @@ _INSERT_GROUPED = f"""
         ?4, ?5, ?6, ?7, ?8, ?11, ?12, coalesce(?13, last.place, 0)
     FROM (
         SELECT (
-            SELECT place + count FROM slice INDEXED BY slice_by_group
+            SELECT place + count FROM [slice] INDEXED BY [slice_by_group]
             WHERE shard_key = ?1 AND message_group = ?12 AND message_group <> '' AND processed_at IS NULL
             ORDER BY place DESC LIMIT 1
         ) AS place
@@ -100,33 +100,33 @@ _INSERT_GROUPED = f"""
 """
 # A bundle ends with its last slice. If it was cut, others than the chosen ones are looked for.
 _OVER = """
-    FROM slice AS going WHERE {0} AND (
+    FROM [slice] AS going WHERE {0} AND (
         count = sent_count OR NOT EXISTS (
-            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{0}
+            SELECT 1 FROM [slice] AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{0}
         )
     )
 """
 _ALL = "shard_key = ?1 AND processed_at IS NULL"
 _ALL_OVER = f"""
-    FROM slice AS going WHERE {_ALL} AND (
+    FROM [slice] AS going WHERE {_ALL} AND (
         count = sent_count OR NOT EXISTS (
-            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND other.processed_at IS NOT NULL
+            SELECT 1 FROM [slice] AS other WHERE other.bundle_id = going.bundle_id AND other.processed_at IS NOT NULL
         )
     )
 """
-_PERIOD_BEGINS = "INSERT OR IGNORE INTO finished_period (period) VALUES (?)"
+_PERIOD_BEGINS = "INSERT OR IGNORE INTO [finished_period] (period) VALUES (?)"
 _REMEMBER = """
-    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
-    SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0)
+    INSERT OR REPLACE INTO [finished_id] (period, bundle_id, incarnation)
+    SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM [queue] WHERE name = ?3), 0)
 """
-_DELETE_DATA = "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key"
-_PERIODS = "SELECT min(period), max(period) FROM finished_period"
+_DELETE_DATA = "DELETE FROM [bundle_data] WHERE data_key IN (SELECT data_key"
+_PERIODS = "SELECT min(period), max(period) FROM [finished_period]"
 _PRUNE = """
-    DELETE FROM finished_id WHERE (period, bundle_id) IN (
-        SELECT period, bundle_id FROM finished_id WHERE period = ? ORDER BY period, bundle_id LIMIT ?
+    DELETE FROM [finished_id] WHERE (period, bundle_id) IN (
+        SELECT period, bundle_id FROM [finished_id] WHERE period = ? ORDER BY period, bundle_id LIMIT ?
     )
 """
-_PRUNE_PERIOD = "DELETE FROM finished_period WHERE period = ?"
+_PRUNE_PERIOD = "DELETE FROM [finished_period] WHERE period = ?"
 
 
 class Change:
@@ -152,22 +152,22 @@ class Change:
 _CHOSEN_OVER = _OVER.format(Change.MANY)
 _REMEMBER_CHOSEN = _REMEMBER + _CHOSEN_OVER
 _DELETE_CHOSEN_DATA = f"{_DELETE_DATA} {_CHOSEN_OVER} AND data_key IS NOT NULL)"
-_DELETE_CHOSEN = f"DELETE FROM slice WHERE {Change.MANY}"
-_DELETE_ONE = "DELETE FROM slice WHERE {} RETURNING bundle_id, count < sent_count, data_key"
+_DELETE_CHOSEN = f"DELETE FROM [slice] WHERE {Change.MANY}"
+_DELETE_ONE = "DELETE FROM [slice] WHERE {} RETURNING bundle_id, count < sent_count, data_key"
 _KEYED = _DELETE_ONE.format("slice_key = ?")
 SQL_DELETE_HELD = _DELETE_ONE.format("""
     bundle_id = ? AND first = ? AND count = ? AND token = ? AND processed_at IS NULL
-    AND shard_key = (SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?)
+    AND shard_key = (SELECT shard_key FROM [shard] WHERE queue = ? AND time_shard = ? AND number = ?)
 """)
-_REST = "SELECT 1 FROM slice WHERE bundle_id = ? LIMIT 1"
+_REST = "SELECT 1 FROM [slice] WHERE bundle_id = ? LIMIT 1"
 _REMEMBER_ONE = """
-    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
-    VALUES (?, ?, coalesce((SELECT incarnation FROM queue WHERE name = ?), 0))
+    INSERT OR REPLACE INTO [finished_id] (period, bundle_id, incarnation)
+    VALUES (?, ?, coalesce((SELECT incarnation FROM [queue] WHERE name = ?), 0))
 """
-_DELETE_DATA_OF_ONE = "DELETE FROM bundle_data WHERE data_key = ?"
+_DELETE_DATA_OF_ONE = "DELETE FROM [bundle_data] WHERE data_key = ?"
 _REMEMBER_ALL = _REMEMBER + _ALL_OVER
 _DELETE_ALL_DATA = f"{_DELETE_DATA} {_ALL_OVER} AND data_key IS NOT NULL)"
-_DELETE_ALL = f"DELETE FROM slice WHERE {_ALL}"
+_DELETE_ALL = f"DELETE FROM [slice] WHERE {_ALL}"
 
 
 def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[int] = ()) -> None:

@@ -21,35 +21,37 @@ from shardq.storage.sqlite.slicing import skip, split, split_off
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
 SQL_HELD = f"""
-    SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM slice INDEXED BY slice_by_token
+    SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM [slice] INDEXED BY [slice_by_token]
     WHERE shard_key = ? AND token = ? AND NOT {BLOCKS} ORDER BY place, priority, sent_due, bundle_id, first
 """
 SQL_DELIVERABLE = f"""
-    SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM slice INDEXED BY slice_by_due
+    SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM [slice] INDEXED BY [slice_by_due]
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_PROLONG = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
 _TAKE = Change(f"""
-    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {{0}}
+    UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+    WHERE {{0}}
 """)
 _TAKE_HEAD = f"""
-    UPDATE slice SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+    UPDATE [slice]
+    SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
     WHERE slice_key = ?1
 """
 SQL_READ = """
     SELECT slice_key, data_key
-    FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
+    FROM [slice] INDEXED BY [slice_by_token] JOIN [bundle_data] USING (data_key) WHERE shard_key = ? AND token = ?
 """
 
 
-_DATA_KEY = "SELECT data_key FROM slice JOIN bundle_data USING (data_key) WHERE slice_key = ?"
+_DATA_KEY = "SELECT data_key FROM [slice] JOIN [bundle_data] USING (data_key) WHERE slice_key = ?"
 _KEEP = Change("""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
+    UPDATE [slice] SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
 """)
-_MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
-_MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
-_EXPIRE = "DELETE FROM finishing WHERE until < ?"
+_MARK = "INSERT OR REPLACE INTO [finishing] (client, token, until) VALUES (?, ?, ?)"
+_MARKED = "SELECT 1 FROM [finishing] WHERE client = ? AND token = ?"
+_EXPIRE = "DELETE FROM [finishing] WHERE until < ?"
 _KEY, _OWN_DATA = itemgetter(0), itemgetter(9)
 _NO_DATA: Mapping[int, bytes | None] = MappingProxyType({})
 _REMEMBERED = 32  # answers

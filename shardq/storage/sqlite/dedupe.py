@@ -13,24 +13,24 @@ from shardq.storage.sqlite.session import Session
 __all__ = ["KeyMethods", "expire"]
 
 _RESERVE = """
-    INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?1, ?2, ?3, 0, ?4)
+    INSERT INTO [dedupe] (queue, key, message_id, confirmed, expires_at) VALUES (?1, ?2, ?3, 0, ?4)
     ON CONFLICT (queue, key) DO UPDATE
     SET message_id = ?3, confirmed = 0, expires_at = ?4 WHERE expires_at <= ?5
 """
-_STANDING = "SELECT key, message_id, confirmed FROM dedupe WHERE queue = ? AND key = ?"
-_CONFIRM = "UPDATE dedupe SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
+_STANDING = "SELECT key, message_id, confirmed FROM [dedupe] WHERE queue = ? AND key = ?"
+_CONFIRM = "UPDATE [dedupe] SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
 _EXPIRE = """
-    DELETE FROM dedupe WHERE queue = ?1
-    AND key IN (SELECT key FROM dedupe WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
+    DELETE FROM [dedupe] WHERE queue = ?1
+    AND key IN (SELECT key FROM [dedupe] WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
 """
 
-_UNIQUE = "SELECT message_id FROM dedupe WHERE queue = ? AND key = ?"
+_UNIQUE = "SELECT message_id FROM [dedupe] WHERE queue = ? AND key = ?"
 _ENTER = """
-    INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING
+    INSERT INTO [dedupe] (queue, key, message_id, confirmed, expires_at) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING
 """
-_SET = "UPDATE dedupe SET message_id = ? WHERE queue = ? AND key = ? AND message_id = ?"
-_TAKE_OUT = "DELETE FROM dedupe WHERE queue = ? AND key = ? AND message_id = ?"
-_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
+_SET = "UPDATE [dedupe] SET message_id = ? WHERE queue = ? AND key = ? AND message_id = ?"
+_TAKE_OUT = "DELETE FROM [dedupe] WHERE queue = ? AND key = ? AND message_id = ?"
+_LIST = "SELECT key, message_id FROM [dedupe] WHERE queue = ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
 _NEVER = 2**62
 
 

@@ -24,40 +24,40 @@ Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, bytes | No
 
 _COLUMNS = f"slice_key, first, count, deliveries + 1, {BUNDLE}"
 _FIRST = f"""
-    SELECT {_COLUMNS}, place, token IS NOT NULL FROM slice INDEXED BY slice_by_due
+    SELECT {_COLUMNS}, place, token IS NOT NULL FROM [slice] INDEXED BY [slice_by_due]
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
 _FOLLOWING = f"""
-    SELECT {_COLUMNS}, due - {BEHIND}, token IS NOT NULL FROM slice INDEXED BY slice_by_group
+    SELECT {_COLUMNS}, due - {BEHIND}, token IS NOT NULL FROM [slice] INDEXED BY [slice_by_group]
     WHERE shard_key = ? AND message_group = ? AND place > ? AND message_group <> '' AND processed_at IS NULL
     ORDER BY place
 """
 
-_GROUPS = Change("SELECT DISTINCT message_group FROM slice WHERE {0}")
-_FIRST_PLACES = Change("SELECT message_group, min(place) FROM slice WHERE {0} GROUP BY message_group")
+_GROUPS = Change("SELECT DISTINCT message_group FROM [slice] WHERE {0}")
+_FIRST_PLACES = Change("SELECT message_group, min(place) FROM [slice] WHERE {0} GROUP BY message_group")
 _PLACE = """
-    SELECT place + ?3 - first FROM slice
+    SELECT place + ?3 - first FROM [slice]
     WHERE bundle_id = ?2 AND first <= ?3 AND shard_key = ?1 AND processed_at IS NULL
     ORDER BY first DESC LIMIT 1
 """
 _BEHIND = """
-    SELECT slice_key, token FROM slice INDEXED BY slice_by_group
+    SELECT slice_key, token FROM [slice] INDEXED BY [slice_by_group]
     WHERE shard_key = ? AND message_group = ? AND place > ? AND message_group <> '' AND processed_at IS NULL
     ORDER BY place
 """
 _ARM = f"""
-    UPDATE slice SET due = due - {BEHIND} WHERE due >= {BEHIND} AND slice_key = (
-        SELECT slice_key FROM slice INDEXED BY slice_by_group
+    UPDATE [slice] SET due = due - {BEHIND} WHERE due >= {BEHIND} AND slice_key = (
+        SELECT slice_key FROM [slice] INDEXED BY [slice_by_group]
         WHERE shard_key = ? AND message_group = ? AND message_group <> '' AND processed_at IS NULL
         ORDER BY place LIMIT 1
     )
 """
 _STRIP = Change(f"""
-    UPDATE slice SET due = ?2 + {BEHIND}, token = NULL, unstarted = 0 WHERE {{0}} AND token IS NOT NULL
+    UPDATE [slice] SET due = ?2 + {BEHIND}, token = NULL, unstarted = 0 WHERE {{0}} AND token IS NOT NULL
 """)
 _PUT_BACK = Change(f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {BEHIND}, token = NULL,
+    UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {BEHIND}, token = NULL,
         deliveries = deliveries - 1 + unstarted, unstarted = 0
     WHERE {{0}}
 """)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from shardq.storage.requests import Finding
+from shardq.storage.sqlite.tables import prefix_of
 
 __all__ = [
     "Mount",
@@ -136,12 +137,14 @@ def check_access(path: Path) -> Finding:
 def find_damage(sql: sqlite3.Connection) -> str | None:
     """Return what is wrong with the file first, or None when its pages, tables and indexes fit together.
 
-    Raises SQLite's errors, which damage may be as well. Every page is read. SQLite keeps no checksums, so changed bytes
-    within a body are not found.
+    Raises SQLite's errors, which damage may be as well. Every page is read; in the database of an application those of
+    the queues. SQLite keeps no checksums, so changed bytes within a body are not found.
     """
-    checks = [_check(sql, "1")]
+    prefix = prefix_of(sql)
+    checks = [None if prefix else _check(sql, "1")]
     if checks == [None]:
-        tables = [str(name).replace("'", "''") for (name,) in sql.execute(_TABLES)]
+        names = [str(name) for (name,) in sql.execute(_TABLES)]
+        tables = [name.replace("'", "''") for name in names if name.startswith(prefix)]
         checks = [_check(sql, f"'{table}'") for table in tables]
     return next((found for found in checks if found not in (None, "ok")), None)
 

@@ -16,12 +16,25 @@ from typing import Protocol, TypeAlias
 
 from shardq.base.waits import Flag
 from shardq.errors import StoreUnavailable
-from shardq.storage.sqlite.connections import FileIdentity, file_identity
+from shardq.storage.sqlite.connections import SIGNAL, FileIdentity, file_identity, open_signal
 from shardq.storage.sqlite.faults import busy
 
-__all__ = ["EventSleeper", "LogRoom", "LogWatch", "PollingSleeper", "Sleeper", "log_of", "side_files", "tell"]
+__all__ = [
+    "LOG",
+    "EventSleeper",
+    "LogRoom",
+    "LogWatch",
+    "PollingSleeper",
+    "Sleeper",
+    "log_of",
+    "side_files",
+    "tell",
+]
 
 _Stamp: TypeAlias = tuple[int, int]
+
+LOG = "-wal"
+"""The end of the name of the file whose close is the signal, beside a file of queues."""
 
 _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
 _SHARE = 2  # times the log's size has to be free beside it
@@ -82,20 +95,23 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def tell(path: str) -> None:
+def tell(path: str, ending: str = LOG) -> None:
     """Notify every process that sleeps until there is news in the file, once this can be seen.
 
     The log is opened and closed. That changes nothing, and needs no lock. SQLite holds none on its log, so none is
     lost with the descriptor either (os_unix.c locks main databases only, and the -shm). Processes that are not
-    notified read once a second.
+    notified read once a second. The database of an application may have a rollback journal in place of the log: there
+    it is a ``SIGNAL`` file.
     """
     if sys.platform != "linux":  # nobody listens elsewhere
         return
     try:  # few calls: after each send
         try:
-            FileIO(path + "-wal").close()
-        except FileNotFoundError:  # the path is a link, beside which there is no log
-            FileIO(os.path.realpath(path) + "-wal").close()
+            FileIO(path + ending).close()
+        except (
+            FileNotFoundError
+        ):  # the path is a link, beside which there is none; or it is told of for the first time
+            (open_signal(path) if ending == SIGNAL else FileIO(os.path.realpath(path) + ending)).close()
     except OSError:
         return
 
@@ -193,15 +209,15 @@ class EventSleeper:
     pause. It lasts: Linux may take 20 ms to give a watch back. News between two sleeps end the second.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ending: str = LOG) -> None:
         try:
             from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
         except ImportError:  # not Linux
             raise OSError("this system does not report changes of a file") from None
         self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
         self._path, here = path, _identity(path)
-        log = log_of(path)
-        self._folder, self._name = log.parent, log.name
+        file = Path(os.path.realpath(path))
+        self._folder, self._name = file.parent, file.name + ending
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:

@@ -11,24 +11,24 @@ from shardq.storage.sqlite.slicing import cut_out
 
 __all__ = ["drop", "expire", "purge", "remove"]
 
-_MESSAGES = "SELECT coalesce(sum(count), 0) FROM slice WHERE shard_key = ? AND processed_at IS NULL"
+_MESSAGES = "SELECT coalesce(sum(count), 0) FROM [slice] WHERE shard_key = ? AND processed_at IS NULL"
 _DROP_SHARD = tuple(
     statement.format(f"shard_key = ? AND processed_at {state}")
     for state in ("IS NULL", "IS NOT NULL")
     for statement in (
-        "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key FROM slice WHERE {} AND data_key IS NOT NULL)",
-        "DELETE FROM slice WHERE {}",
+        "DELETE FROM [bundle_data] WHERE data_key IN (SELECT data_key FROM [slice] WHERE {} AND data_key IS NOT NULL)",
+        "DELETE FROM [slice] WHERE {}",
     )
 )
 _DROP = (
-    "DELETE FROM shard WHERE queue = ?",
-    "DELETE FROM dedupe WHERE queue = ?",
-    "DELETE FROM consumer WHERE queue = ?",
+    "DELETE FROM [shard] WHERE queue = ?",
+    "DELETE FROM [dedupe] WHERE queue = ?",
+    "DELETE FROM [consumer] WHERE queue = ?",
 )
-_DROP_QUEUE = "DELETE FROM queue WHERE name = ?"
-_DROP_SEEN_QUEUE = "DELETE FROM queue WHERE name = ? AND version = ? AND settings = ?"
+_DROP_QUEUE = "DELETE FROM [queue] WHERE name = ?"
+_DROP_SEEN_QUEUE = "DELETE FROM [queue] WHERE name = ? AND version = ? AND settings = ?"
 _OLD = """
-    SELECT slice_key FROM shard JOIN slice INDEXED BY slice_by_moment USING (shard_key)
+    SELECT slice_key FROM [shard] JOIN [slice] INDEXED BY [slice_by_moment] USING (shard_key)
     WHERE queue = ? AND processed_at < ? LIMIT ?
 """
 

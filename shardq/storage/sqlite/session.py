@@ -28,8 +28,6 @@ Ts = TypeVarTuple("Ts")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
 
-_WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
-
 _LONGEST = 0.004
 _SHORTEST = 0.0002
 
@@ -42,8 +40,10 @@ class Session:
     child inherits would spoil the locks of those that the child opens.
     """
 
-    def __init__(self, path: Path, now: Callable[[], int], *, durable: bool, patience: float) -> None:
-        self.path, self._place, self.now = path, str(path), now
+    def __init__(
+        self, path: Path, now: Callable[[], int], *, durable: bool, patience: float, prefix: str = ""
+    ) -> None:
+        self.path, self._place, self.now, self.prefix = path, str(path), now, prefix
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
@@ -99,7 +99,10 @@ class Session:
                 self.patience.repeat(error, self.begin, connection, durable=durable)
             result = change(connection.sql, *args, self.now())
             committing = True
-            connection.sql.execute("COMMIT")
+            try:
+                connection.sql.execute("COMMIT")
+            except sqlite3.Error as error:  # with a rollback journal it waits for those who read
+                self.patience.repeat(error, connection.sql.execute, "COMMIT")
         except sqlite3.Error as error:
             connection.is_doubtful = True
             raise translate(error, self.path, committing=committing) from error
@@ -116,7 +119,7 @@ class Session:
         sql = connection.sql
         self._log_room.keep(sql)
         if durable is not connection.waits_for_disk:
-            sql.execute(_WAIT_FOR_DISK[durable])
+            sql.execute(connection.waits[durable])
             connection.waits_for_disk = durable
         sql.execute("BEGIN IMMEDIATE")
 
@@ -173,9 +176,9 @@ class Session:
 
     def _open(self) -> Connection:
         if self.identity() is None:
-            return Connection.empty()
+            return Connection.empty(self.prefix)
         try:
-            connection = self.patience(Connection.open, self.path)
+            connection = self.patience(Connection.open, self.path, prefix=self.prefix)
             try:
                 if self.patience(schema.is_current, connection.sql):
                     return connection
@@ -185,11 +188,11 @@ class Session:
             connection.close()
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        return Connection.empty()
+        return Connection.empty(self.prefix)
 
     def _apply_schema(self) -> None:
         _make(self._place)
-        connection = Connection.open(self.path, create=True)
+        connection = Connection.open(self.path, create=True, prefix=self.prefix)
         try:
             schema.apply(connection.sql)
         finally:

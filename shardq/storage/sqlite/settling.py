@@ -20,28 +20,29 @@ from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
 __all__ = ["acknowledge", "extend", "forward", "is_durable", "is_news", "prune_moves", "release", "settle"]
 
 _REMEMBER = Change("""
-    INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
-    SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {0}
+    INSERT INTO [moved] (moved_at, incarnation, bundle_id, first, count)
+    SELECT ?2, ?3, bundle_id, first, count FROM [slice] WHERE {0}
 """)
 _PRUNE = """
-    DELETE FROM moved WHERE moved_at <= ?1
-    AND moved_key IN (SELECT moved_key FROM moved ORDER BY moved_key LIMIT ?2)
+    DELETE FROM [moved] WHERE moved_at <= ?1
+    AND moved_key IN (SELECT moved_key FROM [moved] ORDER BY moved_key LIMIT ?2)
 """
 _KEEP = Change("""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
+    UPDATE [slice] SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
 """)
-_HIDE = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
-_HIDE_LONGER = Change(f"UPDATE slice SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
-_START = Change("UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
+_HIDE = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_HIDE_LONGER = Change(f"UPDATE [slice] SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
+_START = Change("UPDATE [slice] SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
 _GIVE_BACK = Change(f"""
-    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
+    UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
     WHERE {{0}}
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
+_GIVE_BACK_UNSTARTED = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
 # A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
+    UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO}
+    WHERE {{0}}
 """)
 
 _SAVE = "SAVEPOINT held"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.per_process import watch_forks
-from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
+from shardq.storage.sqlite.log import LOG, EventSleeper, PollingSleeper, Sleeper, tell
 
 __all__ = ["Signals"]
 
@@ -24,9 +24,11 @@ class Signals:
     client. Where it cannot, that thread checks the file's log now and then.
     """
 
-    def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
+    def __init__(
+        self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path, ending: str = LOG
+    ) -> None:
         self.numbers = numbers
-        self._path, self._place = path, str(path)
+        self._path, self._place, self._ending = path, str(path), ending
         self.sleeper: Sleeper | None = None
         self.thread = self._new_thread()
         self._start()
@@ -34,7 +36,7 @@ class Signals:
 
     def announce(self) -> None:
         """Wake all listeners, which read the numbers again. Later listeners see the commit anyway."""
-        tell(self._place)
+        tell(self._place, self._ending)
         if self.listening:
             self._wake_thread()
 
@@ -140,7 +142,7 @@ class Signals:
 
     def _new_sleeper(self) -> Sleeper:
         """Watch the present file, and read the news that came until then."""
-        sleeper = _make_sleeper(self._path)
+        sleeper = _make_sleeper(self._path, self._ending)
         with self._lock:
             if self.thread.is_current:
                 self.sleeper = sleeper
@@ -178,8 +180,8 @@ class _Listener:
         self._signals.remove(self)
 
 
-def _make_sleeper(path: Path) -> Sleeper:
+def _make_sleeper(path: Path, ending: str) -> Sleeper:
     try:
-        return EventSleeper(path)
+        return EventSleeper(path, ending)
     except OSError:  # no watch left, no such folder yet, or not Linux
         return PollingSleeper(path)

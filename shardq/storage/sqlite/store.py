@@ -45,11 +45,14 @@ from shardq.storage.sqlite import (
     sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
+from shardq.storage.sqlite.connections import SIGNAL
 from shardq.storage.sqlite.copying import copy_file
 from shardq.storage.sqlite.dedupe import KeyMethods
 from shardq.storage.sqlite.joining import Commits, JoinedSession, JoinedSignals
+from shardq.storage.sqlite.log import LOG
 from shardq.storage.sqlite.session import Session, check_path, check_synchronous, check_timeout
 from shardq.storage.sqlite.signals import Signals
+from shardq.storage.sqlite.tables import check_prefix
 from shardq.storage.store import Capabilities
 
 __all__ = ["SqliteStore"]
@@ -65,6 +68,7 @@ class SqliteStore(KeyMethods):
     acks and removals are on the disk when they return. A power failure may undo the last claims, extensions and
     releases, which at most redelivers. With ``synchronous="normal"`` it may undo the last appends and acks too; the
     end of a process never undoes anything. ``busy_timeout`` is how many seconds to wait for other processes' locks.
+    With ``tables`` the file is the database of an application, where the names of the tables begin so: `SharedStore`.
 
     A closed store can be used again: it opens new connections.
     """
@@ -88,6 +92,7 @@ class SqliteStore(KeyMethods):
         clock: Clock | None = None,
         synchronous: Literal["full", "normal"] = "full",
         busy_timeout: float = 10.0,
+        tables: str = "",
     ) -> None:
         self._clock = clock or SystemClock()
         self.now = self._clock.now  # as all processes on the file share the machine's clock
@@ -97,15 +102,18 @@ class SqliteStore(KeyMethods):
             self.now,
             durable=synchronous == "full",
             patience=check_timeout(busy_timeout),
+            prefix=check_prefix(tables) if tables else "",
         )
-        self.signals = Signals(self._numbers, self.session.path)
-        self.commits = Commits(partial(self.session.read, queues.state), self.session.path)
+        told = SIGNAL if tables else LOG
+        self.signals = Signals(self._numbers, self.session.path, told)
+        self.commits = Commits(partial(self.session.read, queues.state), self.session.path, told)
         self._answers = PerProcess(Answers)
 
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
-        joined = SqliteStore(str(self.session.path), clock=self._clock)
-        joined.session = JoinedSession(connection, self.session.path, self.now)
+        prefix = self.session.prefix
+        joined = SqliteStore(str(self.session.path), clock=self._clock, tables=prefix)
+        joined.session = JoinedSession(connection, self.session.path, self.now, prefix)
         joined.signals = JoinedSignals(joined._numbers, self.session.path, self.commits)
         return joined
 
@@ -140,7 +148,9 @@ class SqliteStore(KeyMethods):
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Return facts about the file; it is not made when it does not exist."""
-        return diagnosis.diagnose(self.session.path, synchronous=self._synchronous)
+        return diagnosis.diagnose(
+            self.session.path, synchronous=self._synchronous, prefix=self.session.prefix
+        )
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
