@@ -44,7 +44,7 @@ def instrument(tracing: Tracing | None = None) -> Tracing:
 
 
 def _traces(hooks: Hooks) -> bool:
-    """True for hooks that trace already, as those of a client within a transaction do."""
+    """Return True for hooks that trace already, as those of a client within a transaction do."""
     return isinstance(hooks, Tracing) or (isinstance(hooks, AllHooks) and any(map(_traces, hooks.all)))
 
 

@@ -15,11 +15,10 @@ from shardq.cli.command import (
     LookCommand,
     Session,
     json_option,
-    log_option,
     processes_option,
 )
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
-from shardq.cli.printing import many, note, print_json, print_line, tell
+from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
@@ -35,7 +34,7 @@ _argument = click.argument("pipeline", metavar="MODULE:PIPELINE")
 
 
 def _loaded(name: str) -> Pipeline:
-    """The pipeline; also from the current folder."""
+    """Load the pipeline; also from the current folder."""
     sys.path.insert(0, str(Path.cwd()))
     return pipeline_named(name)
 
@@ -86,7 +85,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, 
 
 
 def _by_link(report: PoolReport) -> list[str]:
-    """A line for each link."""
+    """Make a line for each link."""
     links = report.total.links if isinstance(report.total, PipelineReport) else {}
     return [f"{source}: {_facts(link)}" for source, link in links.items()]
 
@@ -109,11 +108,11 @@ def _facts(link: LinkReport) -> str:
     type=click.Choice(list(_DRAWINGS)),
     default="text",
     show_default=True,
-    help="What to draw it as.",
+    help="The format of the picture.",
 )
 @click.option("--svg", type=click.File("w", lazy=True), help="Draw it into this file; - is stdout.")
-@click.option("--depths", is_flag=True, help="Show how much waits in each queue, and its dead letters.")
-@click.option("--interval", type=duration, help="Count twice, so far apart, for rates. Needs --depths.")
+@click.option("--depths", is_flag=True, help="Show the pending messages of each queue, and its dead letters.")
+@click.option("--interval", type=duration, help="Count twice, this far apart, for rates. Needs --depths.")
 @json_option
 @click.pass_obj
 def show(
