@@ -78,8 +78,7 @@ class Queue:
         bundle with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it
         holds ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
-        made = producer_class(self._context)
-        return made(
+        return producer_class(self._context)(
             self._context,
             codec=codec,
             linger=linger,
@@ -101,8 +100,7 @@ class Queue:
         ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
         extends the lease of each received message until the message is settled. The thread also stops extending when
         nothing refers to the message or its batch any more, when settling failed and you received again, and when the
-        consumer is closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
-        InvalidSetting.
+        consumer is closed. Up to ``prefetch`` messages are claimed ahead of a receive. Raises InvalidSetting.
         """
         return consumer_class(self._context)(
             [self._context],
