@@ -17,7 +17,7 @@ __all__ = ["AllHooks", "HookCall", "Hooks", "check_hooks", "headers_to_forward",
 
 
 class HookCall(msgspec.Struct, kw_only=True, eq=False):
-    """A call that hooks run around. What is known only at its end is set then.
+    """A call that hooks run around. The fields that are known only at its end are set then.
 
     ``operation`` is "send", "receive", "process", or what settles messages: "ack", "release", "extend", "forward" or
     "dead_letter".
@@ -32,7 +32,7 @@ class HookCall(msgspec.Struct, kw_only=True, eq=False):
     ids: Sequence[str] = ()
     """Of the messages that were sent, at its end."""
     result: object = None
-    """What the handler returned, at the end of "process"."""
+    """The value that the handler returned, at the end of "process"."""
     error: BaseException | None = None
     """Why some of the messages were not settled, at its end. Other calls raise their errors."""
 
@@ -82,7 +82,7 @@ class Hooks:
 
 
 class AllHooks(Hooks):
-    """Several hooks as one: they are called in their order, and what the first one runs around is the outermost.
+    """Several hooks as one: they are called in their order, and the first one is the outermost.
 
     >>> class Named(Hooks):
     ...     def headers(self, queue, headers):
@@ -134,7 +134,7 @@ class AllHooks(Hooks):
 
 
 def with_headers(hooks: Hooks, queue: str, headers: Mapping[str, HeaderValue] | None) -> Headers | None:
-    """Return the headers of a message as hooks want them; None where there are none. What is no mapping is kept."""
+    """Return the headers of a message as hooks want them; None where there are none. Other types than mappings stay."""
     if headers is not None and not isinstance(headers, Mapping):
         return headers  # which is refused with its own error
     return dict(hooks.headers(queue, headers or {})) or None

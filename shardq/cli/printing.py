@@ -96,7 +96,7 @@ def note(text: str) -> None:
 
 
 def _log(_context: click.Context, _parameter: click.Parameter, form: str) -> JsonLog | None:
-    """Begin to log as a command is told to; None: as Python does by itself."""
+    """Begin to log in a format; None: as Python does without any setup."""
     if form == "text":
         return None
     from shardq.worker import JsonLog  # noqa: PLC0415 - the help needs none of these

@@ -47,9 +47,9 @@ class ShardqBackend(BaseTaskBackend):
     """Keeps Django's tasks in queues of shardq. Workers run them: ``manage.py shardq_work``.
 
     In the settings: ``TASKS = {"default": {"BACKEND": "shardq.django.backend.ShardqBackend", "OPTIONS": {...}}}``. The
-    options are ``url``, or else ``SHARDQ_URL`` of the settings or of the environment; ``prefix``, with which the names
-    of the queues begin; ``retry``, how often a task is tried altogether, 1 without it; ``timeout`` of an attempt and
-    ``keep_result``, in seconds, a day without it. With ``keep_result=0`` no result can be asked for.
+    store is the option ``url``, or else ``SHARDQ_URL`` of the settings or of the environment. The names of the queues
+    begin with ``prefix``. A task has ``retry`` attempts, 1 without it, of ``timeout`` seconds each. Its result is kept
+    for ``keep_result`` seconds, a day without it. With 0 there are no results.
 
     Tasks may be async, may have a ``run_after``, and any priority: the 201 of Django become 10. A task whose last
     attempt failed is a dead letter too.

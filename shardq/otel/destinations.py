@@ -1,4 +1,4 @@
-"""What a queue is called in traces: queues of topics are called by their topics, and others of shardq's own are not."""
+"""The names of queues in traces: a queue of a topic has the name of its topic."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _MARK = "_shardq_otel"  # of the initializer of clients that are traced
 def instrument(tracing: Tracing | None = None) -> Tracing:
     """Trace all clients that are opened in this process from now on, also those of asyncio, and return their hooks.
 
-    Their own hooks go on. A second call changes nothing, and returns the hooks of the first. In a module with handlers
+    They keep their own hooks. A second call changes nothing, and returns the hooks of the first. In a module with handlers
     or tasks it traces the processes of ``shardq work`` too, which import the module before they open their client.
 
     >>> tracing = instrument()
@@ -56,7 +56,7 @@ def uninstrument() -> None:
 
 
 class ShardqInstrumentor:
-    """What ``opentelemetry-instrument`` loads, so that it traces shardq too: see :func:`instrument`."""
+    """The class that ``opentelemetry-instrument`` loads to trace shardq too: see :func:`instrument`."""
 
     def instrument(self, **options: Any) -> None:
         """Trace all clients that are opened from now on, with the providers that are given."""

@@ -222,7 +222,7 @@ def _common(call: HookCall, where: Destination) -> Attributes:
 
 
 def _of_message(message: Message) -> Attributes:
-    """Return the attributes of a single message. What is damaged in the store has fewer."""
+    """Return the attributes of a single message. A message that is damaged in the store has fewer."""
     found: Attributes = _place(message.id)
     found[names.DELIVERIES] = message.deliveries
     if message.group is not None:

@@ -21,7 +21,7 @@ from shardq.worker.policy import shortened
 __all__ = ["JsonFormatter", "JsonLog", "MessageEvents"]
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has. All else is a field that was given with it."""
+"""The attributes of every record. All others are fields that were given with it."""
 
 _TASK_HEADER = "task"
 _log = logging.getLogger("shardq.messages")

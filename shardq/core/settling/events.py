@@ -21,7 +21,7 @@ _VERBS = {
     "acked": "ack", "released": "release", "extended": "extend", "forwarded": "forward",
     "dead_lettered": "dead_letter",
 }  # fmt: skip
-"""What hooks call an operation, by its counter."""
+"""The names of operations for hooks, by their counters."""
 
 _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
 

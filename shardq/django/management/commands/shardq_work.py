@@ -18,7 +18,7 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    """Runs Django's tasks in several processes, until it is told to stop."""
+    """Runs Django's tasks in several processes, until Ctrl-C or SIGTERM."""
 
     help = "Run the tasks of a backend in several processes, until Ctrl-C or SIGTERM."
 
@@ -28,7 +28,9 @@ class Command(BaseCommand):
         parser.add_argument("--backend", default="default", help="The alias in TASKS.")
         parser.add_argument("--processes", "-p", type=int, default=1)
         parser.add_argument("--threads", type=int, default=1, help="Tasks that each process runs at a time.")
-        parser.add_argument("--idle-exit", type=float, help="End when nothing was due for so many seconds.")
+        parser.add_argument(
+            "--idle-exit", type=float, help="End when nothing was due for this time, in seconds."
+        )
         parser.add_argument("--log-format", choices=["text", "json"], default="text")
 
     def handle(self, *_: Any, **options: Any) -> None:
