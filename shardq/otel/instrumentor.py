@@ -17,8 +17,9 @@ _MARK = "_shardq_otel"  # of the initializer of clients that are traced
 def instrument(tracing: Tracing | None = None) -> Tracing:
     """Trace all clients that are opened in this process from now on, also those of asyncio, and return their hooks.
 
-    They keep their own hooks. A second call changes nothing, and returns the hooks of the first. In a module with handlers
-    or tasks it traces the processes of ``shardq work`` too, which import the module before they open their client.
+    They keep their own hooks. A second call changes nothing, and returns the hooks of the first. In a module with
+    handlers or tasks it traces the processes of ``shardq work`` too, which import the module before they open their
+    client.
 
     >>> tracing = instrument()
     >>> client = shardq.connect(url)  # is traced
