@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from shardq.base.callables import check_has_run
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
 from shardq.message import Message
-from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
 from shardq.worker.policy import (
@@ -195,7 +194,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
     """The handler returned. Raises InvalidSetting for something that has not run yet, or for an outcome's class."""
     try:
-        _check_returned(handler, result)
+        check_returned(handler, result)
     except InvalidSetting:
         attempt.interrupted += messages
         raise
@@ -205,14 +204,6 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
     worked = attempt.take(messages, leave=True)
     attempt.finished += worked
     tally.add(worked=len(worked))
-
-
-def _check_returned(handler: object, result: object) -> None:
-    check_has_run("handler", handler, result)
-    if isinstance(result, type) and issubclass(result, Outcome):
-        raise InvalidSetting(
-            f"the handler returned the class {result.__name__}: return an outcome, such as {result.__name__}(...)"
-        )
 
 
 def _fail(
