@@ -204,12 +204,13 @@ def test_what_no_thread_can_be_started_for_is_not_done_and_says_so(
                 feed = Slowly()
                 sending = asyncio.ensure_future(producer.send_many(feed.bodies()))
                 await asyncio.to_thread(feed.begun.wait, 30)
-                counting = asyncio.ensure_future(queue.counts())
+                counting = []
                 while refused == before:
+                    counting.append(asyncio.ensure_future(queue.counts()))
                     await asyncio.sleep(0)
                 feed.go_on.set()
                 assert len(await sending) == 1
-                await counting  # in the thread that there is
+                await asyncio.gather(*counting)  # in the thread that there is
                 with pytest.raises(shardq.StoreUnavailable, match="can't start new thread"):
                     await producer.send_many(Never())
             assert (await queue.counts()).ready == 1
