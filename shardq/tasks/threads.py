@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -14,10 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from shardq.base.waits import ChangeNotifier, Flag, start
+from shardq.base.waits import ChangeNotifier
 from shardq.storage.per_process import forks
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.gate import Caution
+from shardq.worker.loop import CoroutineLoop
 from shardq.worker.report import WorkerReport
 
 __all__ = [
@@ -31,8 +30,6 @@ __all__ = [
     "interrupted_after",
     "too_long",
 ]
-
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -173,18 +170,12 @@ class Cancellable(Protocol):
         """Return whether it was cancelled, as far as is known."""
 
 
-class Loop:
-    """An event loop in a thread of its own. It begins with the first coroutine."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._over = Flag()
+class Loop(CoroutineLoop):
+    """The event loop of async tasks. It begins with the first of them."""
 
     def run(self, make: Coroutine[Any, Any, Any], task: Cancellable) -> Any:
         """Run a coroutine to its end. It is cancelled when its task is: TaskCancelled is raised."""
-        future = asyncio.run_coroutine_threadsafe(make, self._begun())
+        future = self.begin(make)
         began, told = time.monotonic(), False
         while not wait([future], _look_after(time.monotonic() - began)).done:
             if task.find_out():
@@ -195,50 +186,6 @@ class Loop:
             if told:
                 raise TaskCancelled(f"task {task.name!r}, {task.id}, was cancelled") from None
             raise CancelledError(OTHERS_CANCELLED) from None
-
-    def close(self) -> None:
-        """End the loop and its thread. What still runs on it is cancelled."""
-        if self._loop is not None and self._thread is not None:
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
-            self._over.set()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = self._thread = None
-
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        new = None
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._over.clear()
-                new = self._thread = threading.Thread(
-                    target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
-                )
-            loop = self._loop
-        if new is not None:
-            start(new, self._forget)
-        return loop
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._loop = self._thread = None
-
-
-def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
-    """Run a loop until it is closed. A coroutine that raises an exit ends it too, or stops it."""
-    while not over.is_set():
-        try:
-            loop.run_forever()
-        except (SystemExit, KeyboardInterrupt) as exit_:
-            _log.debug("an async function raised %r: the event loop goes on", exit_)
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _look_after(seconds: float) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +28,9 @@ from shardq.worker.policy import (
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
 
+if TYPE_CHECKING:
+    import shardq.aio
+
 __all__ = [
     "Attempt",
     "BatchHandler",
@@ -40,10 +44,10 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-MessageHandler = Callable[[Message], object]
-BatchHandler = Callable[[Batch], object]
+MessageHandler: TypeAlias = "Callable[[Message], object] | Callable[[shardq.aio.Message], Awaitable[object]]"
+BatchHandler: TypeAlias = "Callable[[Batch], object] | Callable[[shardq.aio.Batch], Awaitable[object]]"
 Handler = Callable[[Any], object]
-"""A handler of either kind. The option ``by_batch`` says which."""
+"""A handler of either kind, plain or async. The option ``by_batch`` says which."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -71,7 +75,7 @@ class Attempt:
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
-        self.started = 0
+        self.started: list[Message] = []
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -115,12 +119,15 @@ class Attempt:
     def running(self) -> list[Message]:
         """The messages that the handler works on now."""
         ended = {*self.finished, *self.interrupted, *self.held_back, *(each.message for each in self.endings)}
-        return [message for message in self.batch[: self.started] if message not in ended]
+        return [message for message in self.started if message not in ended]
 
     @property
     def unstarted(self) -> list[Message]:
         """The messages that no handler was called with."""
-        return self.batch[self.started :]
+        if len(self.started) == len(self.batch):
+            return []
+        started = set(self.started)
+        return [message for message in self.batch if message not in started]
 
 
 class HandlerCalls(Protocol):
@@ -137,7 +144,7 @@ class EachMessage(msgspec.Struct, frozen=True):
     One whose lease is over, as after this process stood still, is not begun: somebody else may work on it.
     """
 
-    handler: MessageHandler
+    handler: Handler
     policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
@@ -146,14 +153,19 @@ class EachMessage(msgspec.Struct, frozen=True):
             with gate() as is_open:
                 if not is_open:
                     return
-                left_out = attempt.leaves_out(message)
-                attempt.started += 1
-                if not left_out:
-                    self._call(attempt, tally, message)
+                if self.begins(attempt, message):
+                    self.note(attempt, tally, message, partial(self.handler, message))
 
-    def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:
+    def begins(self, attempt: Attempt, message: Message) -> bool:
+        """Count a message as begun. False when the handler is not to be called with it."""
+        left_out = attempt.leaves_out(message)
+        attempt.started.append(message)
+        return not left_out
+
+    def note(self, attempt: Attempt, tally: Tally, message: Message, call: Callable[[], object]) -> None:
+        """Note what is to become of a message after a call, which returns or raises what its handler did."""
         try:
-            result = self.handler(message)
+            result = call()
         except BaseException as error:
             if not _fail(attempt, tally, [message], error, self.policy):
                 raise
@@ -170,7 +182,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
     nothing further: messages would be held beside those that it still works on.
     """
 
-    handler: BatchHandler
+    handler: Handler
     policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
@@ -181,7 +193,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
 
     def _call(self, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
-        attempt.started = len(messages)
+        attempt.started = messages
         try:
             result = self.handler(without_next_claim(attempt.batch))
         except BaseException as error:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
-from shardq.base.callables import check_runs
-from shardq.base.texts import shown
+from shardq.base.callables import check_runs, is_async
 from shardq.batch import Batch
 from shardq.consumer import Consumer
-from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.queue import Queue
@@ -31,10 +30,13 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import Caution, open_gate, permit_gate, present_gate, set_apart
-from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
+from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
 from shardq.worker.settling import AttemptSettling
+
+if TYPE_CHECKING:
+    from shardq.worker.coroutines import HandlerLoop
 
 __all__ = ["Worker"]
 
@@ -64,7 +66,10 @@ class Worker:
     ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
-    Async and generator functions are refused with InvalidSetting: calling them runs nothing.
+
+    An async function is called on an event loop of the worker, with all messages of a batch at the same time; with
+    those of a group one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
+    Generator functions are refused with InvalidSetting: calling them runs nothing.
 
     The worker ends when it is told to stop, or when nothing was due for ``idle_exit`` seconds. While the
     store is unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
@@ -105,16 +110,15 @@ class Worker:
         handler: Handler | Mapping[str, Handler],
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        queues = _check_opened([queue] if isinstance(queue, Queue) else queue)
+        queues = check_opened([queue] if isinstance(queue, Queue) else queue)
         self._options = WorkerOptions(**options)
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, self._options)
         for each in handlers.values():
-            check_runs("handler", each)
-        policy = error_policy(self._options.on_error)
+            check_runs("handler", each, awaits=True)
         self._queues = {each.name: each for each in queues}
-        self._calls = {
-            name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()
-        }
+        self._loop: HandlerLoop | None = None
+        policy = error_policy(self._options.on_error)
+        self._calls = {name: self._calls_of(each, policy) for name, each in handlers.items()}
         self._tally = Tally()
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
@@ -136,6 +140,14 @@ class Worker:
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
         self._runs_in = forks.count
+        try:
+            self._consume_on()
+        finally:
+            if self._loop is not None and not self._is_forked:
+                self._loop.close()
+        return self.report
+
+    def _consume_on(self) -> None:
         faults = 0  # of the store, in a row
         while not self._stopping:
             enable_loggers(_log)
@@ -146,7 +158,6 @@ class Worker:
             except ShardqError as error:
                 faults = 1 if self.report.batches > batches else faults + 1
                 self._wait_for_store(error, faults)
-        return self.report
 
     def stop(self) -> None:
         """End after the message at hand and give back the others. For signal handlers and other threads.
@@ -318,6 +329,16 @@ class Worker:
             self._leave_by = time.monotonic() + LEAVE_SECONDS
         return time.monotonic() > self._leave_by
 
+    def _calls_of(self, handler: Handler, policy: ErrorFunction) -> HandlerCalls:
+        by_batch = self._options.by_batch
+        if not is_async(handler):
+            return WholeBatch(handler, policy) if by_batch else EachMessage(handler, policy)
+        if self._loop is None:
+            from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
+
+            self._loop = HandlerLoop()
+        return self._loop.calls(handler, policy, by_batch=by_batch)
+
     def _is_stopping(self) -> bool:
         return self._stopping or self._is_forked
 
@@ -325,21 +346,3 @@ class Worker:
     def _is_forked(self) -> bool:
         """True in a child that a handler has forked, and that came back here: it is no worker."""
         return forks.count != self._runs_in
-
-
-def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
-    if by_batch:
-        return WholeBatch(cast("BatchHandler", handler), policy)
-    return EachMessage(cast("MessageHandler", handler), policy)
-
-
-def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
-    if (
-        isinstance(queues, str)
-        or not isinstance(queues, Iterable)
-        or not all(isinstance(queue, Queue) for queue in queues)
-    ):
-        raise InvalidSetting(
-            f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"
-        )
-    return list(queues)
