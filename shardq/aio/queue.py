@@ -179,6 +179,8 @@ class Producer(Wraps[shardq.producer.Producer]):
             ttl=ttl,
             group=group,
         )
+        if self._threads.alone and isinstance(bodies, AsyncIterable):
+            bodies = [body async for body in bodies]  # which may ask for something in that thread, too
         if not isinstance(bodies, AsyncIterable):
             return await self._threads.run(send, bodies)
         loop, feed = self._threads.loop(), _Feed(bodies)

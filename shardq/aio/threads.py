@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial, wraps
 from itertools import islice
@@ -45,6 +45,8 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count
         self._undoing: set[Future[None]] = set()
+        self.alone = most == 1
+        """True if all calls are made in one thread: none may wait for another one."""
         self._sleepers: WeakSet[asyncio.Event] = WeakSet()
         self.closed = False
         """True after :meth:`close`."""
@@ -242,7 +244,10 @@ def in_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) 
     while not wait([future], _LOOK).done:
         if loop.is_closed():  # without cancelling its tasks
             raise Closed("the event loop was closed while a thread worked for it")
-    return future.result()
+    try:
+        return future.result()
+    except CancelledError:
+        raise Closed("the event loop has cancelled what a thread waited for") from None
 
 
 class Wraps(Generic[S]):

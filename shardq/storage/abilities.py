@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from shardq.storage.store import Store
 
 __all__ = [
     "CrossShardStore",
+    "OnLoop",
     "SavedFile",
     "SavedStore",
     "Settle",
@@ -52,6 +53,8 @@ class TransactionalStore(Store, Protocol):
     def within(self, connection: object) -> Store:
         """Return this store on the application's own connection, in the transaction that is under way there.
 
+        An asyncio driver's is given as :class:`OnLoop`.
+
         What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
         request that fails MUST leave nothing of itself in the transaction; TransactionEnded tells that nothing of the
         whole transaction stands. What cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
@@ -60,6 +63,21 @@ class TransactionalStore(Store, Protocol):
         transaction.
         """
         ...
+
+
+class OnLoop(msgspec.Struct, eq=False):
+    """A connection of an asyncio driver, for a store within its transaction, whose requests come from a thread.
+
+    ``run`` runs a coroutine on the event loop of the connection, and returns its result in the thread. When the
+    application has ``left`` the transaction, on the loop, no statement may begin any more.
+    """
+
+    connection: object
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    left: bool = False
+
+    def __repr__(self) -> str:
+        return repr(self.connection)
 
 
 class SavedFile(msgspec.Struct, frozen=True):

@@ -15,11 +15,12 @@ from psycopg.pq import TransactionStatus
 
 from shardq.base.texts import kind_of, shown
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, StoreUnavailable, UnsupportedByStore
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.abilities import OnLoop, TransactionEnded, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Sql
 from shardq.storage.postgresql.faults import translate
+from shardq.storage.postgresql.loop_cursor import LoopCursor
 from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.signals import Channel
 from shardq.storage.requests import Capabilities
@@ -28,6 +29,7 @@ from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["JoinedSession", "JoinedSignals", "JoinedStore"]
 
+C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,7 +46,11 @@ class JoinedSession(Session):
 
     def __init__(self, outside: Session, connection: object) -> None:
         self.address, self.now = outside.address, outside.now
-        self._driver = _driver_of(connection)
+        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+        if isinstance(connection, OnLoop):
+            self._driver = _driver_of(connection.connection, psycopg.AsyncConnection)
+        else:
+            self._driver = _driver_of(connection, psycopg.Connection)
         self._thread = this_thread()
         # Without autocommit the driver begins one with the first statement, as that of the application would be.
         begins = not (self._driver.closed or self._driver.autocommit)
@@ -53,7 +59,10 @@ class JoinedSession(Session):
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
             )
-        self._sql = Sql(self._driver, self.address.schema, outside)
+        cursor = None
+        if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
+            cursor = LoopCursor(self._driver, connection, begins=begins)
+        self._sql = Sql(self._driver, self.address.schema, outside, cursor)
         ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
@@ -175,15 +184,16 @@ _REFUSED = {
 }
 
 
-def _driver_of(connection: object) -> psycopg.Connection[Any]:
+def _driver_of(connection: object, kind: type[C]) -> C:
     """Return the driver's connection below one of SQLAlchemy's or Django's."""
     found: Any = connection
     for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
-        if isinstance(found, psycopg.Connection):
+        if isinstance(found, kind):
             return found
         inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
         found = inner() if callable(inner) else inner
+    where = "a sync" if kind is psycopg.Connection else "an asyncio"
     raise InvalidSetting(
-        f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, of "
-        "psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+        f"connection={shown(connection)} is {kind_of(connection)}: {where} client takes the psycopg.{kind.__name__} of "
+        "the transaction, of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
     )
