@@ -116,6 +116,13 @@ class Task(TaskDefinition, Generic[P, R, T]):
         """
         return self.signature(*args, **kwargs).send()
 
+    async def asend(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+        """Send a call from a coroutine, as :meth:`send` does: ``result = await add.asend(1, 2)``.
+
+        Cancelled, it is carried out, and CancelledError is raised when it has ended.
+        """
+        return await self.signature(*args, **kwargs).asend()
+
     def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
 

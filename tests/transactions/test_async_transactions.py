@@ -136,10 +136,9 @@ def test_a_cancelled_send_leaves_no_statement_behind_the_rollback(run, turns: in
 
 def test_a_connection_in_no_transaction_or_of_another_kind_is_refused(run, postgresql_url: str) -> None:
     async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
-        with psycopg.connect(postgresql_url) as sync:
-            with pytest.raises(shardq.InvalidSetting, match="AsyncConnection"):
-                async with client.transaction(connection=sync):
-                    pass
+        with psycopg.connect(postgresql_url) as sync, pytest.raises(shardq.InvalidSetting, match="AsyncConn"):
+            async with client.transaction(connection=sync):
+                pass
         await connection.set_autocommit(True)
         with pytest.raises(shardq.InvalidSetting, match="no transaction"):
             async with client.transaction(connection=connection):
