@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import iscoroutinefunction
@@ -145,10 +146,11 @@ class Client(Wraps[shardq.client.Client]):
     async def transaction(self, *, connection: object) -> AsyncIterator[Client]:
         """Return a client whose sends and acks are part of a transaction of the application, for an ``async with``.
 
-        For PostgreSQL. ``connection`` is a psycopg ``AsyncConnection``, or an ``AsyncConnection`` or ``AsyncSession``
-        of SQLAlchemy on that driver. Statements run on this event loop, one at a time, also when several tasks send.
-        After the block, and after a commit or rollback, the client raises Closed: no statement follows the end of the
-        transaction. An async iterable given to ``send_many`` is read before anything is sent. All else is as in
+        ``connection`` is a psycopg ``AsyncConnection``; an ``AsyncConnection`` or ``AsyncSession`` of SQLAlchemy on
+        that driver; or PyMongo's ``AsyncClientSession``. Statements run on this event loop, one at a time, also when
+        several tasks send. After the block, and after the end of the transaction, the client raises Closed. The end of
+        the block waits for the answer to what was begun, however often it is cancelled, so that nothing follows a
+        rollback. An async iterable given to ``send_many`` is read before anything is sent. All else is as in
         :meth:`shardq.Client.transaction`.
         """
         on_loop = OnLoop(await _driver_connection(connection), partial(in_loop, self._threads.loop()))
@@ -158,7 +160,7 @@ class Client(Wraps[shardq.client.Client]):
             yield Client(sync, threads=threads)
         finally:
             on_loop.left = True
-            await carried_out(threads.close(lambda: None))
+            await _surely(_closed(threads))
 
     @property
     def schedules(self) -> Schedules:
@@ -187,6 +189,24 @@ class Client(Wraps[shardq.client.Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _closed(threads: Threads) -> None:
+    await threads.run(lambda: None)  # behind all that was begun
+    await threads.close(lambda: None)
+
+
+async def _surely(ends: Coroutine[Any, Any, None]) -> None:
+    """Await the end of something, however often this is cancelled."""
+    task, cancelled = asyncio.ensure_future(ends), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 async def _driver_connection(connection: Any) -> object:

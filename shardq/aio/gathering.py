@@ -174,11 +174,11 @@ class Gathering(Generic[T, R]):
 
 
 def _outcomes(
-    entries: Sequence[_Entry[T, R]], done: Future[Sequence[Outcome[R] | None]]
+    entries: Sequence[object], done: Future[Sequence[Outcome[R] | None]]
 ) -> Sequence[Outcome[R] | None]:
     error = done.exception()
     return done.result() if error is None else _failed(entries, error)
 
 
-def _failed(entries: Sequence[_Entry[T, R]], error: BaseException) -> Sequence[Outcome[R]]:
+def _failed(entries: Sequence[object], error: BaseException) -> Sequence[Outcome[R]]:
     return [(None, for_another_thread(error)) for _ in entries]

@@ -76,7 +76,9 @@ class Semaphore(Wraps[shardq.semaphore.Semaphore]):
         if (
             task not in self._entered
         ):  # the block is left in another task than it was entered in, as by a fixture
-            ended = [each for each in self._entered if each is not None and each.done()]
+            ended: list[asyncio.Task[Any] | None] = [
+                each for each in self._entered if each is not None and each.done()
+            ]
             task = (ended or list(self._entered))[-1]
         permit = self._entered[task].pop()
         if not self._entered[task]:

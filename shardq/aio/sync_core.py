@@ -19,6 +19,7 @@ from shardq.core.limits.queue_limits import PermitPace
 from shardq.core.receiving.idling import Dozing, NothingYet
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import Send, prepare_options
+from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.settle import spans_of
 from shardq.errors import PermitTimeout, ShardqError
 from shardq.held import Selection, SettleState, in_states
@@ -155,7 +156,7 @@ def ack_each(
     another attempt may do, until ``retry_seconds`` after ``since`` are over, a moment of ``time.monotonic()``.
     """
     acked = acked[: _few(acked)]
-    retry = acked[0]._settler._context.retry
+    retry = cast("SettleEngine", acked[0]._settler)._context.retry
     repeats = repeats or time.monotonic() - since >= retry.seconds
     with retry.within(since=since) if repeats else retry.within(0.0):
         errors = _ack_together(acked)

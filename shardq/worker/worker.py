@@ -116,7 +116,7 @@ class Worker:
         for each in handlers.values():
             check_runs("handler", each, awaits=True)
         self._queues = {each.name: each for each in queues}
-        self._loop: HandlerLoop | None = None
+        self._handler_loop: HandlerLoop | None = None
         policy = error_policy(self._options.on_error)
         self._calls = {name: self._calls_of(each, policy) for name, each in handlers.items()}
         self._tally = Tally()
@@ -143,8 +143,8 @@ class Worker:
         try:
             self._consume_on()
         finally:
-            if self._loop is not None and not self._is_forked:
-                self._loop.close()
+            if self._handler_loop is not None and not self._is_forked:
+                self._handler_loop.close()
         return self.report
 
     def _consume_on(self) -> None:
@@ -333,11 +333,11 @@ class Worker:
         by_batch = self._options.by_batch
         if not is_async(handler):
             return WholeBatch(handler, policy) if by_batch else EachMessage(handler, policy)
-        if self._loop is None:
+        if self._handler_loop is None:
             from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
 
-            self._loop = HandlerLoop()
-        return self._loop.calls(handler, policy, by_batch=by_batch)
+            self._handler_loop = HandlerLoop()
+        return self._handler_loop.calls(handler, policy, by_batch=by_batch)
 
     def _is_stopping(self) -> bool:
         return self._stopping or self._is_forked

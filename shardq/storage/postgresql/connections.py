@@ -112,7 +112,10 @@ class _Texts(dict[str, str]):
 class Cursor(Protocol):
     """What statements need of a cursor of the driver."""
 
-    rowcount: int
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement was about."""
+        ...
 
     @property
     def adapters(self) -> AdaptersMap:
