@@ -1,8 +1,7 @@
 """The functions that an application passes to shardq: found by name, and checked. A call must run them to their end.
 
 Calling a coroutine function or a generator function does not run it. The call only makes an object, which somebody has
-to await or iterate. Shardq iterates over none, and awaits only what handlers and tasks are: the message of another one
-would be acked before any work on it.
+to await or iterate. Shardq awaits handlers and tasks only: the message of another one would be acked before any work.
 """
 
 from __future__ import annotations

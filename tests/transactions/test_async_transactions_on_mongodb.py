@@ -99,10 +99,13 @@ def test_a_session_without_a_transaction_or_of_another_kind_is_refused(run, repl
         with pytest.raises(shardq.InvalidSetting, match="without a transaction"):
             async with client.transaction(connection=session):
                 pass
-        with pymongo.MongoClient(replica_set_url) as sync, sync.start_session() as other:
-            with pytest.raises(shardq.InvalidSetting, match="AsyncClientSession"):
-                async with client.transaction(connection=other):
-                    pass
+        with (
+            pymongo.MongoClient(replica_set_url) as sync,
+            sync.start_session() as other,
+            pytest.raises(shardq.InvalidSetting, match="AsyncClientSession"),
+        ):
+            async with client.transaction(connection=other):
+                pass
         with (
             shardq.connect(replica_set_url) as plain,
             pytest.raises(shardq.InvalidSetting, match="a sync client"),
