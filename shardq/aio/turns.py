@@ -96,7 +96,8 @@ class Turns:
         return found
 
     def _rest_later(self) -> None:
-        self._resting = asyncio.get_running_loop().call_later(_REST_SECONDS, self._begin_to_rest)
+        with suppress(RuntimeError):  # the loop was closed without cancelling its tasks
+            self._resting = asyncio.get_running_loop().call_later(_REST_SECONDS, self._begin_to_rest)
 
     def _begin_to_rest(self) -> None:
         self._resting = None
@@ -107,5 +108,5 @@ class Turns:
 
     async def _rest_now(self) -> None:
         with suppress(ShardqError):  # closed, or away: it listens no longer either
-            await self.call(self.rest)
+            await self.call(lambda: None if self._first.locked() else self.rest())  # a task may wait by then
         self._resting = None
