@@ -163,7 +163,7 @@ def test_what_has_waited_and_is_used_no_more_does_not_stay_in_memory(run, cancel
                 waiting.cancel()
             await asyncio.wait([waiting])
             waiting.exception() if not waiting.cancelled() else None
-        left = [weakref.ref(consumer), weakref.ref(semaphore)]
+        left: list[weakref.ref[object]] = [weakref.ref(consumer), weakref.ref(semaphore)]
         del consumer, semaphore, waiting, waits
         for _ in range(200):
             gc.collect()

@@ -25,7 +25,7 @@ class Slow(WrappedStore):
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
-    def call(self, method, do, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def call(self, method, do, *args, **kwargs):
         if method == "append":
             self.begun.set()
             self.go_on.wait(30)
