@@ -230,3 +230,14 @@ def test_the_sync_client_does_not_load_asyncio() -> None:
         "client.create_queue('a').producer().send(b'x'); assert 'asyncio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_transaction_of_sqlite_is_refused_with_a_remedy(url: str) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url) as client:
+            await client.create_queue("jobs")
+            with pytest.raises(shardq.UnsupportedByStore, match="sync client"):
+                async with client.transaction(connection=object()):
+                    pass
+
+    asyncio.run(main())

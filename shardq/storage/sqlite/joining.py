@@ -12,8 +12,15 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from shardq.base.texts import kind_of, shown
 from shardq.base.waits import Flag, is_over, start
-from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.errors import (
+    Closed,
+    InvalidSetting,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.storage.abilities import OnLoop, TransactionEnded, this_thread
 from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import file_identity
@@ -39,6 +46,11 @@ class JoinedSession(Session):
     """
 
     def __init__(self, connection: object, path: Path, now: Callable[[], int]) -> None:
+        if isinstance(connection, OnLoop):
+            raise UnsupportedByStore(
+                f"connection={shown(connection)}: a sqlite3.Connection belongs to one thread, and takes no part in "
+                "transactions of an asyncio client: use the sync client in that thread"
+            )
         if not isinstance(connection, sqlite3.Connection):
             raise InvalidSetting(
                 f"connection={shown(connection)} is {kind_of(connection)}: "
