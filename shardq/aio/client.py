@@ -211,8 +211,8 @@ async def _surely(ends: Coroutine[Any, Any, None]) -> None:
 
 async def _driver_connection(connection: Any) -> object:
     """Return the driver's connection below one of SQLAlchemy's, which are awaited for."""
-    if iscoroutinefunction(getattr(connection, "connection", None)):  # an AsyncSession
+    if iscoroutinefunction(getattr(type(connection), "connection", None)):  # an AsyncSession
         connection = await connection.connection()
-    if iscoroutinefunction(getattr(connection, "get_raw_connection", None)):  # an AsyncConnection
+    if iscoroutinefunction(getattr(type(connection), "get_raw_connection", None)):  # an AsyncConnection
         connection = (await connection.get_raw_connection()).driver_connection
     return connection
