@@ -170,7 +170,7 @@ def _raising(error: BaseException) -> Callable[[], object]:
 
 
 def _chains(batch: SyncBatch) -> list[list[SyncMessage]]:
-    """The messages of each group in their order, and each of the others alone."""
+    """Return the messages of each group in their order, and each of the others alone."""
     chains: dict[object, list[SyncMessage]] = {}
     for message in batch:
         chains.setdefault(message if message.lane is None else message.lane, []).append(message)

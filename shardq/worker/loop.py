@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for handlers and tasks that are async functions."""
+"""An event loop in its own thread, for handlers and tasks that are async functions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import logging
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
-from shardq.base.waits import Flag, start
+from shardq.base.waits import BackgroundThread, Flag
 
 __all__ = ["CoroutineLoop"]
 
@@ -19,12 +20,12 @@ T = TypeVar("T")
 
 
 class CoroutineLoop:
-    """An event loop in a thread of its own. It begins with the first coroutine."""
+    """An event loop in its own thread. It begins with the first coroutine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-loop")
         self._over = Flag()
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -32,32 +33,26 @@ class CoroutineLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._begun())
 
     def close(self) -> None:
-        """End the loop and its thread. What still runs on it is cancelled."""
-        if self._loop is not None and self._thread is not None:
+        """End the loop and its thread. Coroutines that still run on it are cancelled."""
+        if self._loop is not None and not self._thread.is_over:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
             self._over.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
-            self._loop = self._thread = None
+            self._loop = None
 
     def _begun(self) -> asyncio.AbstractEventLoop:
         new = None
         with self._lock:
-            if self._loop is None:
+            if self._loop is None or self._thread.is_over:  # which was interrupted before it began
                 self._loop = asyncio.new_event_loop()
                 self._over.clear()
-                new = self._thread = threading.Thread(
-                    target=_run_on, args=[self._loop, self._over], name="shardq-loop", daemon=True
-                )
+                new = self._thread.prepare(partial(_run_on, self._loop, self._over))
             loop = self._loop
-        if new is not None:
-            start(new, self._forget)
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError("no thread can be started for async functions: end other threads")
         return loop
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._loop = self._thread = None
 
 
 def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
@@ -66,7 +61,7 @@ def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as exit_:
-            _log.debug("an async function raised %r: the event loop goes on", exit_)
+            _log.debug("an async function raised %r: the event loop continues", exit_)
 
 
 async def _cancel_all() -> None:

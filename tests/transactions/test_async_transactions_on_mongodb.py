@@ -56,8 +56,10 @@ def test_what_is_sent_and_acked_stands_or_falls_with_the_transaction(run, commit
                 await asyncio.gather(*[producer.send(b"%d" % number) for number in range(20)])
                 await producer.send_many([b"x"] * 600)
                 await inner.ack([held.receipt])
-                with pytest.raises(shardq.UnsupportedByStore):
-                    await producer.send(b"x", dedupe_key="d")
+                assert await producer.send(b"keyed", dedupe_key="d") == await producer.send(
+                    b"x", dedupe_key="d"
+                )
+                await producer.send(b"first", group="g")
             assert (await queue.counts()).ready == 0
             with pytest.raises(shardq.Closed):
                 await producer.send(b"after the block")
@@ -66,7 +68,7 @@ def test_what_is_sent_and_acked_stands_or_falls_with_the_transaction(run, commit
 
         await session.with_transaction(sell)
         counts = await queue.counts()
-        assert (counts.ready, counts.in_flight) == ((620, 0) if commits else (0, 1))
+        assert (counts.ready, counts.in_flight) == ((622, 0) if commits else (0, 1))
 
     run(main)
 

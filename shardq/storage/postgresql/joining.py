@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. An error of the server ends the transaction.
+that is refused has changed nothing by then. What fails or is interrupted later ends the transaction.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from msgspec.structs import replace
 from psycopg.pq import TransactionStatus
 
 from shardq.base.texts import kind_of, shown
-from shardq.errors import Closed, InvalidSetting, SchemaMismatch, StoreUnavailable, UnsupportedByStore
-from shardq.storage.abilities import OnLoop, TransactionEnded, this_thread
+from shardq.errors import (
+    Closed,
+    InvalidSetting,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.storage.abilities import OnLoop, TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
-from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
 from shardq.storage.postgresql.faults import translate
 from shardq.storage.postgresql.loop_cursor import LoopCursor
 from shardq.storage.postgresql.session import Session
@@ -35,7 +42,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
-_COMMITTED = "read committed"  # each statement has to see what was committed before it began
+_SPOIL = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
 
@@ -62,14 +69,14 @@ class JoinedSession(Session):
         cursor = None
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
             cursor = LoopCursor(self._driver, connection, begins=begins)
-        self._sql = Sql(self._driver, self.address.schema, outside, cursor)
+        self._sql = Sql(self._driver, self.address.schema, self.now, outside, cursor)
         ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
                 f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
                 "the database of the queues"
             )
-        if isolation != _COMMITTED:
+        if isolation != READ_COMMITTED:
             raise InvalidSetting(
                 f"connection={shown(connection)} is in a transaction of isolation {isolation!r}: use READ COMMITTED, "
                 "as messages of a group could change places"
@@ -106,6 +113,7 @@ class JoinedSession(Session):
         change: Callable[[Sql, Unpack[Ts], int], T],
         *args: *Ts,
         durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
+        briefly: bool = False,  # noqa: ARG002 - as the application has set it
     ) -> T:
         """Make a change that stands if the application commits."""
         return self._within(change, *args, self.now())
@@ -129,13 +137,36 @@ class JoinedSession(Session):
         return self._translated_here(do, *args)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        before = self._sql.changes
         try:
             return do(self._sql, *args)
         except psycopg.Error as error:
+            self._spoil()
             told = translate(error, str(self.address))
             raise TransactionEnded(
                 f"PostgreSQL has ended the application's transaction, roll it back: {told}", retryable=False
             ) from error
+        except BaseException as error:
+            if self._sql.changes == before:
+                raise
+            self._spoil()
+            if not isinstance(error, ShardqError):
+                raise
+            raise TransactionEnded(
+                f"a part of a request would be in the application's transaction, roll it back: {error}",
+                retryable=False,
+            ) from error
+
+    def _spoil(self) -> None:
+        """Have the server refuse to commit the transaction, a part of which may be missing."""
+        try:
+            if self._driver.info.transaction_status == TransactionStatus.INTRANS:
+                self._sql.script(_SPOIL)
+        except psycopg.errors.InvalidTextRepresentation:
+            pass
+        except BaseException:
+            self._driver.close()
+            raise
 
 
 class JoinedSignals(Signals):
@@ -185,15 +216,11 @@ _REFUSED = {
 
 
 def _driver_of(connection: object, kind: type[C]) -> C:
-    """Return the driver's connection below one of SQLAlchemy's or Django's."""
-    found: Any = connection
-    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
-        if isinstance(found, kind):
-            return found
-        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if callable(inner) else inner
-    where = "a sync" if kind is psycopg.Connection else "an asyncio"
-    raise InvalidSetting(
-        f"connection={shown(connection)} is {kind_of(connection)}: {where} client takes the psycopg.{kind.__name__} of "
-        "the transaction, of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
-    )
+    found: C | None = driver_connection(connection, kind)
+    if found is None:
+        where = "a sync" if kind is psycopg.Connection else "an asyncio"
+        raise InvalidSetting(
+            f"connection={shown(connection)} is {kind_of(connection)}: {where} client takes the "
+            f"psycopg.{kind.__name__} of the transaction, of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+        )
+    return found
