@@ -25,6 +25,7 @@ from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of
 from shardq.semaphore import (
@@ -112,6 +113,10 @@ class Client(Closing):
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
         return Queue(self._contexts.of(name))
+
+    def pattern(self, pattern: str) -> QueuePattern:
+        """The queues whose names match a pattern such as ``mail/*``, as they come and go. Raises InvalidName."""
+        return QueuePattern(self._contexts, pattern)
 
     def consumer(
         self,

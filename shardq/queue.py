@@ -14,6 +14,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.core.consumer_states import ConsumerState, consumer_states, evict
+from shardq.core.context.catalogue import note_change
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
@@ -257,6 +258,8 @@ class Queue:
             raise
         with telling_done(lambda: "the settings are changed: repeat the call"):
             drop_logs(store, retry, self.name)
+        if changes.get("dead_letter_queue") is not None and not self._context.joined:
+            note_change(store, retry, self.name, dead_letters=True)
         return settings
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:

@@ -27,6 +27,8 @@ __all__ = [
     "headers_option",
     "json_option",
     "look_at_each",
+    "pattern_argument",
+    "pattern_yes_option",
     "processes_option",
     "queue_argument",
     "worked_queues",
@@ -220,6 +222,8 @@ class Session:
 
 queue_argument = click.argument("queue", metavar="QUEUE")
 
+pattern_argument = click.argument("queue", metavar="QUEUE|PATTERN")
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -264,6 +268,8 @@ headers_option = click.option(
 )
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+pattern_yes_option = click.option("--yes", "-y", is_flag=True, help="With a pattern: do not ask.")
 
 codec_option = click.option(
     "--codec",

@@ -29,6 +29,7 @@ SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
 COMMANDS = {
     "create": _entry(_QUEUES, "settings", "create", "Create a queue and its dead-letter queue."),
     "alter": _entry(_QUEUES, "settings", "alter", "Change settings of a queue in use."),
+    "apply": _entry(_QUEUES, "settings", "apply", "Create and alter queues as a TOML file declares them."),
     "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
     "describe": _entry(_QUEUES, "stats", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shardq.base.shard import check_queue_name
+from shardq.core.context.catalogue import note_change
 from shardq.core.context.queue_context import (
     QueueContext,
     QueueContexts,
@@ -64,6 +65,8 @@ def create_queue(
                 retry(store.drop_queue, name, record)
                 contexts.forget(name)
             raise
+    if (created.value or unanswered) and contexts.outside is None:
+        note_change(store, retry, name, dead_letters=chosen.dead_letter_queue is not None)
     return context
 
 
@@ -77,6 +80,8 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
         seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
     finally:  # it may be deleted, whatever was answered
         contexts.forget(name)
+    if deleted and contexts.outside is None:
+        note_change(store, retry, name)
     rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
     with telling_done(lambda: rest if deleted else ""):
         for other in drop_belongings(store, retry, seen, contexts.dismiss):
