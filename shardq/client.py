@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.clock import Clock, SystemClock, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.patterns import is_pattern
 from shardq.base.shard import INTERNAL, listed
 from shardq.base.texts import kind_of, shown
 from shardq.codec import BYTES, Codec
@@ -153,7 +154,7 @@ class Client(Closing):
         usual [b'to do']
         """
         return consumer_of(
-            [self.queue(queue) for queue in check_queues(queues)],
+            [self.pattern(each) if is_pattern(each) else self.queue(each) for each in check_queues(queues)],
             weights=weights,
             order=order,
             codec=codec,

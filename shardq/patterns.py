@@ -30,19 +30,19 @@ class QueuePattern:
     """
 
     def __init__(self, contexts: QueueContexts, pattern: str) -> None:
-        self._contexts, self._pattern = contexts, NamePattern.parse(pattern)
+        self._contexts, self.pattern = contexts, NamePattern.parse(pattern)
 
     @property
     def name(self) -> str:
         """The pattern."""
-        return self._pattern.text
+        return self.pattern.text
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the queues that match now, sorted.
 
         It lists all queues of the store, and reads the settings of each: they say where dead letters go.
         """
-        return tuple(MatchedQueues(self._contexts.store, self._contexts.retry).find([self._pattern]))
+        return tuple(MatchedQueues(self._contexts.store, self._contexts.retry).find([self.pattern]))
 
     def queue(self, name: str) -> Queue:
         """Return one of the queues. Raises InvalidName or QueueNotFound."""
