@@ -107,7 +107,9 @@ class Consumer(Closing):
         self._idling = Idling(first.store, first.retry, self._receiving, lambda: self._stopped)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
-            Prefetcher(self._receiving, self._engine_of, prefetch, scheduler(), leaves=lambda: self._stopped)
+            Prefetcher(
+                first, self._receiving, self._engine_of, prefetch, scheduler(), leaves=lambda: self._stopped
+            )
             if prefetch
             else None
         )

@@ -14,33 +14,25 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.core.consumer_states import ConsumerState, consumer_states, evict
-from shardq.core.context.catalogue import note_change
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
 from shardq.core.large.bodies import open_body
 from shardq.core.large.collecting import collect_bodies
-from shardq.core.limits.queue_limits import check_limits
 from shardq.core.logs.event_log import Event, tell_purged, trace
-from shardq.core.logs.log_queues import drop_logs, drop_old_logs
+from shardq.core.logs.log_queues import drop_old_logs
 from shardq.core.logs.results import with_results
+from shardq.core.queue_lifecycle import alter_queue
 from shardq.core.receiving.redrive import redrive
 from shardq.core.receiving.removing import expire, sweep_steps
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
-from shardq.core.settling.dead_letters import (
-    REFUSED,
-    check_dead_letter_chain,
-    check_dead_letter_queue,
-    create_dead_letter_queue,
-    drop_dead_letter_queue,
-)
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.storage.writing import telling_done
 
 __all__ = ["MANY", "Queue"]
@@ -242,25 +234,7 @@ class Queue:
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed, and
         OutcomeUnknown when the store fails after the settings were changed.
         """
-        wanted = self.settings.change(changes)
-        check_dead_letter_queue(self.name, wanted)
-        check_limits(self.name, wanted)
-        store, retry = self._context.store, self._context.retry
-        check_store(wanted, store.capabilities)
-        check_dead_letter_chain(store, retry, self.name, wanted)
-        created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, self.name, wanted)
-        try:
-            with telling_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
-                settings = self._context.live.alter(changes)
-        except REFUSED:
-            if created:
-                drop_dead_letter_queue(store, retry, self.name, wanted)
-            raise
-        with telling_done(lambda: "the settings are changed: repeat the call"):
-            drop_logs(store, retry, self.name)
-        if changes.get("dead_letter_queue") is not None and not self._context.joined:
-            note_change(store, retry, self.name, dead_letters=True)
-        return settings
+        return alter_queue(self._context, changes)
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:
         """Stop deliveries, so that consumers see an empty queue. With ``sends``, sending raises QueuePaused.

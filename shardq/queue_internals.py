@@ -40,6 +40,7 @@ __all__ = [
     "holders_of",
     "one_by_one",
     "placed",
+    "queue_of",
     "receive_uncounted",
     "replace_body",
     "sent_ahead",
@@ -89,6 +90,11 @@ def consumer_of(
         keep_leases=keep_leases,
         prefetch=prefetch,
     )
+
+
+def queue_of(consumer: Consumer, name: str) -> Queue:
+    """One of the queues that a consumer receives or received from, without a request."""
+    return Queue(consumer._receiving.claims(name).context)
 
 
 def replace_body(message: Message, body: bytes) -> None:

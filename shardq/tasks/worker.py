@@ -35,6 +35,7 @@ from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import Caution, set_apart
+from shardq.worker.matched import opened
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport, enable_loggers
 
@@ -94,13 +95,13 @@ class TaskWorker(Worker):
             )
         tasks.bind(client)
         binding = tasks.binding
-        opened = (
-            [client.queue(name) for name in queues]
+        chosen = (
+            [opened(client, name) for name in queues]
             if queues
             else [binding.queue(name) for name in tasks.queues]
         )
         options.setdefault("batch", BATCH)
-        super().__init__(opened, print, **options)
+        super().__init__(chosen, print, **options)
         self._threads, self._binding = threads, binding
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
@@ -108,7 +109,7 @@ class TaskWorker(Worker):
         if threads:
             self._runner.begins = lambda message: self._reserved.remove([message])
             self._runner.ends = lambda message: self._reserved.add([message], 0.0)
-        self._prefetch = PrefetchLimit(threads, Caution(len(opened) + 2))
+        self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
         self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving

@@ -48,7 +48,8 @@ class WorkerPool:
     """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
-    all queues, if there are several; then the handler may be a mapping of one for each. The options of the workers are
+    all queues, if there are several, also those that a pattern such as ``mail/*`` matches; then the handler may be a
+    mapping of one for each. The options of the workers are
     :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for so
     long, whatever is delayed. ``on_progress`` is called with the report several times a second.
 

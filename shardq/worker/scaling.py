@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from shardq.base.patterns import is_pattern
 from shardq.base.waits import Flag
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
@@ -64,11 +65,12 @@ class Backlog:
         """What is due in all queues. Those that are not there are left out, as the workers do, unless all are."""
         counts: list[int] = []
         missing: QueueNotFound | None = None
-        for queue in self._queues:
-            try:
-                counts.append(_due(self._client, queue))
-            except QueueNotFound as error:
-                missing = error
+        for name in self._queues:
+            for queue in self._client.pattern(name).names() if is_pattern(name) else (name,):
+                try:
+                    counts.append(_due(self._client, queue))
+                except QueueNotFound as error:
+                    missing = error
         if missing is not None and not counts:
             raise missing
         return sum(counts)

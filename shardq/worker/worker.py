@@ -11,12 +11,14 @@ from functools import partial
 from typing import Literal, Unpack, cast, overload
 
 from shardq.base.callables import check_runs
+from shardq.base.patterns import is_pattern
 from shardq.base.texts import shown
 from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.message import Message
 from shardq.outcome import Backoff
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import at_last_delivery, consumer_of, unless
 from shardq.semaphore import Semaphore
@@ -31,6 +33,7 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import Caution, open_gate, permit_gate, present_gate, set_apart
+from shardq.worker.matched import ByQueue, WorkedQueues, follows
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
@@ -72,6 +75,7 @@ class Worker:
     A worker may have several queues of one client, with one handler or a mapping of a handler for each name. They take
     turns by ``weights`` or ``order``, each has its own settings, and ``idle_exit`` means that all are empty. One that
     is deleted or cannot be read is left out, and the others go on; the error is raised when the worker would end.
+    :meth:`shardq.Client.pattern` gives all queues that match, as they come and go.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> ids = queue.producer().send_many([b"dear", b"sir"])
@@ -84,7 +88,7 @@ class Worker:
     @overload
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: MessageHandler | Mapping[str, MessageHandler],
         *,
         by_batch: Literal[False] = False,
@@ -93,7 +97,7 @@ class Worker:
     @overload
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: BatchHandler | Mapping[str, BatchHandler],
         *,
         by_batch: Literal[True],
@@ -101,20 +105,20 @@ class Worker:
     ) -> None: ...
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: Handler | Mapping[str, Handler],
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        queues = _check_opened([queue] if isinstance(queue, Queue) else queue)
+        queues = _check_opened([queue] if isinstance(queue, Queue | QueuePattern) else queue)
         self._options = WorkerOptions(**options)
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, self._options)
         for each in handlers.values():
             check_runs("handler", each)
         policy = error_policy(self._options.on_error)
-        self._queues = {each.name: each for each in queues}
-        self._calls = {
-            name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()
-        }
+        self._queues = WorkedQueues(queues)
+        self._calls = ByQueue(
+            {name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()}
+        )
         self._tally = Tally()
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
@@ -236,11 +240,11 @@ class Worker:
 
     def _make_consumer(self) -> Consumer:
         options, (first, *others) = self._options, self._queues.values()
-        if not others:
+        if not others and not follows(self._queues):
             return first.consumer(
                 codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
             )
-        return consumer_of(
+        consumer = consumer_of(
             (first, *others),
             weights=options.weights,
             order=options.order,
@@ -248,11 +252,13 @@ class Worker:
             keep_leases=options.keep_leases,
             prefetch=options.prefetch,
         )
+        self._queues.receive_by(consumer)
+        return consumer
 
     def _tell_of_pauses(self) -> None:
         for name, queue in self._queues.items():
             try:
-                if queue.settings.delivery_paused:
+                if not is_pattern(name) and queue.settings.delivery_paused:
                     _log.warning("queue %s is paused: waiting for `shardq resume %s`", name, name)
             except QueueNotFound:
                 if len(self._queues) == 1:
@@ -285,7 +291,7 @@ class Worker:
                 with self._leaving():
                     return step()
             except ShardqError as error:
-                if isinstance(error, QueueNotFound) and len(self._queues) > 1:
+                if isinstance(error, QueueNotFound) and (len(self._queues) > 1 or follows(self._queues)):
                     _log.warning("messages were not settled: %s", error)
                     return None
                 if not error.retryable:
@@ -333,11 +339,11 @@ def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_
     return EachMessage(cast("MessageHandler", handler), policy)
 
 
-def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
+def _check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
     if (
         isinstance(queues, str)
         or not isinstance(queues, Iterable)
-        or not all(isinstance(queue, Queue) for queue in queues)
+        or not all(isinstance(queue, Queue | QueuePattern) for queue in queues)
     ):
         raise InvalidSetting(
             f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"

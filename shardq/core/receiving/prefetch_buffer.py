@@ -13,7 +13,7 @@ from shardq.core.settling.engine import SettleEngine
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of, first_of
 
-__all__ = ["ClaimedAhead", "PrefetchBuffer"]
+__all__ = ["Ahead", "PrefetchBuffer"]
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class PrefetchBuffer:
         return held
 
 
-class ClaimedAhead:
+class Ahead:
     """What is claimed ahead from one queue."""
 
     def __init__(self, claims: QueueClaims, engine: SettleEngine, size: int) -> None:

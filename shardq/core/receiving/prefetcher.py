@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.base.clock import seconds
 from shardq.base.waits import ChangeNotifier, is_over, start
-from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
-from shardq.core.receiving.prefetch_buffer import ClaimedAhead
+from shardq.core.receiving.prefetch_buffer import Ahead
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.core.receiving.several_queues import QueueScheduler
 from shardq.core.settling.engine import SettleEngine
@@ -24,7 +24,6 @@ __all__ = ["Prefetcher"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.1
-NONE_LEASE = 4_000_000  # microseconds, while there are no queues
 HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
@@ -47,6 +46,7 @@ class Prefetcher:
 
     def __init__(
         self,
+        first: QueueContext,
         receiving: Receiving,
         engine: Callable[[str], SettleEngine],
         size: int,
@@ -54,7 +54,7 @@ class Prefetcher:
         timer: Callable[[], float] = time.monotonic,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._retry, self._receiving = receiving.retry, receiving
+        self._retry, self._receiving = first.retry, receiving
         self._engine, self._size = engine, size
         self._scheduler, self.timer = scheduler, timer
         self._leaves = leaves  # nobody waits in `take` any more
@@ -65,8 +65,8 @@ class Prefetcher:
         self._wanted = True
         self._stopped = self._begun = False
         self._error: ShardqError | None = None
-        self._idling = Idling(receiving.store, self._retry, receiving, lambda: self._is_over, self._claiming)
-        self._queues: dict[str, ClaimedAhead] = {}
+        self._idling = Idling(first.store, self._retry, receiving, lambda: self._is_over, self._claiming)
+        self._queues: dict[str, Ahead] = {}
         self._follow()
         receiving.on_change.append(self._follow)
         self._keepers = LeaseKeepers(self._make_keeper)
@@ -139,7 +139,10 @@ class Prefetcher:
         claims = self._receiving.queues
         with self._lock:
             before = self._queues
-            self._queues = {name: before.get(name) or self._new(each) for name, each in claims.items()}
+            self._queues = {
+                name: before.get(name) or Ahead(each, self._engine(name), self._size)
+                for name, each in claims.items()
+            }
             left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
         for queue, held in left:
             self._keepers.leave(held)
@@ -147,13 +150,12 @@ class Prefetcher:
         if (following := self._receiving.following) is not None:
             self._scheduler.follow(following.found)
 
-    def _of(self, held: Sequence[HeldSlice]) -> ClaimedAhead:
+    def _of(self, held: Sequence[HeldSlice]) -> Ahead:
         """The queue of these messages, which may have left since they were claimed."""
         name = held[0].shard.queue
-        return self._queues.get(name) or self._new(self._receiving.claims(name))
-
-    def _new(self, claims: QueueClaims) -> ClaimedAhead:
-        return ClaimedAhead(claims, self._engine(claims.name), self._size)
+        if (known := self._queues.get(name)) is not None:
+            return known
+        return Ahead(self._receiving.claims(name), self._engine(name), self._size)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -185,12 +187,11 @@ class Prefetcher:
 
     def _wait_for_room(self) -> None:
         """Wait until there is something to claim for, or what waits may have waited for too long."""
-        shortest = seconds(min((queue.lease for queue in self._queues.values()), default=NONE_LEASE))
-        self._changes.wait_for(lambda: self._is_over or (self._wanted and self._has_room()), shortest / 4)
-
-    def _has_room(self) -> bool:
-        """True when there is something to claim for, or to find out whether there are queues."""
-        return bool(self._rooms()) or not self._queues
+        shortest = seconds(min((queue.lease for queue in self._queues.values()), default=4_000_000))
+        self._changes.wait_for(
+            lambda: self._is_over or (self._wanted and (bool(self._rooms()) or not self._queues)),
+            shortest / 4,
+        )
 
     def fetch(self) -> None:
         """Give back what has waited for too long, and claim what there is room for."""
@@ -265,7 +266,7 @@ class Prefetcher:
                     closed.add(queue.name)
         return closed
 
-    def _waiting(self, closed: Collection[str]) -> list[ClaimedAhead]:
+    def _waiting(self, closed: Collection[str]) -> list[Ahead]:
         """The queues that have something to hand out, the one whose turn it is first."""
         order = (self._queues.get(name) for name in self._scheduler.order() if name not in closed)
         return [queue for queue in order if queue is not None and len(queue.buffer)]
@@ -289,9 +290,7 @@ class Prefetcher:
         self._changes.notify_all()
         return found[0]
 
-    def _take_first(
-        self, waiting: Sequence[ClaimedAhead], limit: int, failing: Collection[str]
-    ) -> list[HeldSlice]:
+    def _take_first(self, waiting: Sequence[Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
         """Take up to so many messages of the first queue that has some; raises what stopped the thread if none has."""
         taken: list[HeldSlice] = []
         empty = [queue for queue in self._queues.values() if not len(queue.buffer)]

@@ -21,7 +21,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.receiving.following import Following
-from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
+from shardq.core.receiving.registering import CLAIM_PATIENCE, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, survey
@@ -54,9 +54,7 @@ class Receiving:
         following: Following | None = None,
     ) -> None:
         first = contexts[0] if following is None else following.catalogue  # all are of one client
-        self.store = self._store = first.store
-        self.retry = self._retry = first.retry
-        self._counters = first.counters
+        self._store, self._retry, self._counters = first.store, first.retry, first.counters
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
         self._claims_of = partial(
@@ -70,8 +68,7 @@ class Receiving:
         polled = len(contexts) if self._polls else 0
         self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
         self.following, self._counts = following, True
-        self.on_change: list[Callable[[], None]] = []
-        """Called when the queues are others than before, by the thread that claims."""
+        self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
         self.names, self._consumer, self._registered_as = tuple(self.queues), consumer.name, consumer.text
         self._scheduler = scheduler or StrictOrder(self.names)
         self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
@@ -199,7 +196,8 @@ class Receiving:
             return False
         now = self._store.now()
         if following.has_to_register(now):
-            self._register([*(each for each in self.queues.values() if each.has_to_register(now)), following])
+            due = [*(each for each in self.queues.values() if each.has_to_register(now)), following]
+            register(self._store, self._retry, due, self._registered_as, self._consumer)
         found = following.changed(now)
         if found is None or not following.take_over(found, self.queues, self._make_claims):
             return False
@@ -214,9 +212,6 @@ class Receiving:
         queue = self._claims_of(context, polled=len(self.queues) + 1 if self._polls else 0, **options)
         queue.counts = self._counts
         return queue
-
-    def _register(self, queues: Sequence[Registered]) -> None:
-        register(self._store, self._retry, queues, self._registered_as, self._consumer)
 
     def _fill(
         self,
@@ -267,7 +262,7 @@ class Receiving:
                 if queue.has_to_register(now):
                     unlisted.append(queue)
         if unlisted:
-            self._register(unlisted)
+            register(self._store, self._retry, unlisted, self._registered_as, self._consumer)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
         self._sweeping.attend(now)
         return opened
