@@ -16,6 +16,7 @@ from shardq.core.consumer_states import ConsumerState
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.logs.event_log import Event, EventKind
+from shardq.core.selecting import MessageFilter
 from shardq.errors import (
     BodyNotFound,
     Closed,
@@ -49,6 +50,7 @@ from shardq.errors import (
 from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.patterns import QueuePattern
 from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
@@ -90,6 +92,7 @@ __all__ = [
     "Layout",
     "LeaseLost",
     "Message",
+    "MessageFilter",
     "MessageId",
     "MessageTooLarge",
     "OnConflict",
@@ -108,6 +111,7 @@ __all__ = [
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
+    "QueuePattern",
     "QueuePaused",
     "QueueSettings",
     "QueueSettingsArguments",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, Unpack
 
 from shardq.base.large_body import no_large_body
@@ -19,12 +20,13 @@ from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.core.counts import QueueCounts, ShardState, counts_of, total
 from shardq.core.large.bodies import open_body
 from shardq.core.large.collecting import collect_bodies
-from shardq.core.logs.event_log import Event, tell_purged, trace
+from shardq.core.logs.event_log import Event, trace
 from shardq.core.logs.log_queues import drop_old_logs
 from shardq.core.logs.results import with_results
 from shardq.core.queue_lifecycle import alter_queue
 from shardq.core.receiving.redrive import redrive
-from shardq.core.receiving.removing import expire, sweep_steps
+from shardq.core.receiving.removing import expire, purge, sweep_steps
+from shardq.core.selecting import MessageFilter, check_filter, remove_selected, select
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
@@ -33,7 +35,6 @@ from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
-from shardq.storage.writing import telling_done
 
 __all__ = ["MANY", "Queue"]
 
@@ -129,13 +130,24 @@ class Queue:
         """
         return consumer_states(self._context)
 
-    def peek(self, limit: int = 10, *, codec: Codec = BYTES, blocked: bool = False) -> list[StoredMessage]:
+    def peek(
+        self,
+        limit: int = 10,
+        *,
+        codec: Codec = BYTES,
+        blocked: bool = False,
+        where: MessageFilter | None = None,
+    ) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
 
         They come shard by shard, those of a shard in delivery order. With ``blocked`` only those that were given up
-        and hold up their groups.
+        and hold up their groups, and with ``where`` only those that the filter means. To find them all of the queue may
+        be read; for a filter of messages in flight only these are.
         """
         check_number("limit", limit, 1, MANY, whole=True)
+        if where is not None:
+            found = select(self._context, check_codec(codec), check_filter(where), blocked=blocked)
+            return list(islice(found, limit))
         look = browse_blocked if blocked else browse
         return list(look(self._context, check_codec(codec), limit))
 
@@ -184,25 +196,21 @@ class Queue:
                 return removed
         return False
 
+    def remove_where(self, where: MessageFilter, *, progress: Callable[[int], None] | None = None) -> int:
+        """Remove the messages that a filter means, as :meth:`remove` does each; returns how many.
+
+        ``progress`` is called with the number so far. Raises OutcomeUnknown when the store fails after some of them: to
+        repeat it removes the rest.
+        """
+        found = select(self._context, BYTES, check_filter(where))
+        return remove_selected(self._context, (message.id for message in found), progress)
+
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.
 
         What an unanswered attempt has removed is not counted. Raises OutcomeUnknown when it fails after some of them.
         """
-        context, purged, unanswered = self._context, 0, False
-
-        def done() -> str:
-            if not purged and not unanswered:
-                return ""
-            return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
-
-        with telling_done(done):
-            for shard in context.retry(context.store.shards, self.name):
-                answer = context.retry.ask(context.store.purge, shard)
-                purged += answer.value
-                unanswered = unanswered or answer.after_unknown
-        tell_purged(context)
-        return purged
+        return purge(self._context)
 
     def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
@@ -252,8 +260,17 @@ class Queue:
         """Allow deliveries and sends again."""
         self._context.live.alter({"delivery_paused": False, "sends_paused": False})
 
-    def redrive(self, limit: int | None = None) -> int:
+    def redrive(
+        self,
+        limit: int | None = None,
+        *,
+        where: MessageFilter | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
+
+        With ``where`` only those that the filter means. A group that is blocked goes on only if all messages that block
+        it are meant. ``progress`` is called with the number so far.
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
@@ -262,7 +279,8 @@ class Queue:
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
-        return redrive(self._context, limit if limit is not None else MANY)
+        wanted = None if where is None else check_filter(where, held=False)
+        return redrive(self._context, limit if limit is not None else MANY, wanted, progress)
 
     def sweep(self) -> int:
         """Remove leftovers, and messages whose ``ttl`` or ``retention`` is over; returns how many things were removed.
