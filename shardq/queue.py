@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any, Unpack
 
 from shardq.base.large_body import no_large_body
@@ -130,26 +129,23 @@ class Queue:
         """
         return consumer_states(self._context)
 
-    def peek(
-        self,
-        limit: int = 10,
-        *,
-        codec: Codec = BYTES,
-        blocked: bool = False,
-        where: MessageFilter | None = None,
-    ) -> list[StoredMessage]:
+    def peek(self, limit: int = 10, *, codec: Codec = BYTES, blocked: bool = False) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
 
         They come shard by shard, those of a shard in delivery order. With ``blocked`` only those that were given up
-        and hold up their groups, and with ``where`` only those that the filter means. To find them all of the queue may
-        be read; for a filter of messages in flight only these are.
+        and hold up their groups.
         """
         check_number("limit", limit, 1, MANY, whole=True)
-        if where is not None:
-            found = select(self._context, check_codec(codec), check_filter(where), blocked=blocked)
-            return list(islice(found, limit))
         look = browse_blocked if blocked else browse
         return list(look(self._context, check_codec(codec), limit))
+
+    def select(self, where: MessageFilter, *, codec: Codec = BYTES) -> Iterator[StoredMessage]:
+        """Iterate over the messages that a filter means, as :meth:`peek` shows them, without changing them.
+
+        It reads all of the queue, page by page. For a filter of messages in flight, or of those that block their
+        groups, it reads only these.
+        """
+        return select(self._context, check_codec(codec), check_filter(where))
 
     def get(
         self, message_id: str | None = None, *, unique_key: str | None = None, codec: Codec = BYTES
@@ -202,8 +198,7 @@ class Queue:
         ``progress`` is called with the number so far. Raises OutcomeUnknown when the store fails after some of them: to
         repeat it removes the rest.
         """
-        found = select(self._context, BYTES, check_filter(where))
-        return remove_selected(self._context, (message.id for message in found), progress)
+        return remove_selected(self._context, (message.id for message in self.select(where)), progress)
 
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.

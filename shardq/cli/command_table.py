@@ -62,7 +62,9 @@ COMMANDS = {
     "ack": _entry(_MESSAGES, "receive", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receive", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receive", "extend", "Extend the leases of messages by their receipts."),
-    "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
+    "remove": _entry(
+        _MESSAGES, "messages", "remove", "Remove messages by their ids, or those that are selected."
+    ),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),

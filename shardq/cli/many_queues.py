@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from shardq.base.patterns import is_pattern
 from shardq.cli.command import Session, look_at_each
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_json
@@ -41,12 +42,12 @@ def matching(session: Session, pattern: str) -> tuple[str, ...]:
 
 
 def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: bool, as_json: bool) -> None:
-    """Do it to each queue that a pattern matches, once the changes were shown on stderr and confirmed.
+    """Do it to a queue, or each that a pattern matches, once the changes were shown on stderr and confirmed.
 
     A queue that fails keeps no other one from being done. The exit code is that of its error, or 1 if several differ.
     A queue that was deleted meanwhile is left out.
     """
-    names = matching(session, pattern)
+    names = matching(session, pattern) if is_pattern(pattern) else (session.queue(pattern).name,)
     queue_of = session.client.queue
     previews = look_at_each(names, lambda name: (name, operation.preview(queue_of(name))))
     chosen = [(name, text) for name, text in previews if text]
@@ -71,7 +72,7 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
         for name, result in done.items():
             note(operation.line(name, result))
         if not chosen:
-            note(f"nothing to change in {many(len(names), 'queue')} that {pattern!r} matches")
+            note(f"nothing to change in {many(len(names), 'queue')}")
     if codes := {exit_code(error) for error in failed.values()}:
         click.get_current_context().exit(codes.pop() if len(codes) == 1 else FAILURE)
 

@@ -34,10 +34,12 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     ``in_flight``
         those that a consumer holds
+    ``blocked``
+        those that were given up and hold up their groups
     ``owner``
         those that the consumer of this name or id holds
     ``headers``
-        those that have all of these headers, with these values
+        those that have all of these headers, with these values; a text also means a number or a bool that is written so
     ``group``
         those of this group; of dead letters, those that were in it
     ``reason``
@@ -55,6 +57,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     in_flight: bool = False
+    blocked: bool = False
     owner: str | None = None
     headers: Mapping[str, HeaderValue] | None = None
     group: str | None = None
@@ -89,7 +92,8 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     def may_take(self, piece: StoredSlice) -> bool:
         """True unless no message of a slice is meant, by what they have in common."""
         is_held = piece.token is not None and not piece.blocks
-        return (is_held or not self.is_of_held) and self._is_of_time(piece.bundle)
+        is_meant = (is_held or not self.is_of_held) and (piece.blocks or not self.blocked)
+        return is_meant and self._is_of_time(piece.bundle)
 
     def takes(self, message: StoredMessage, piece: StoredSlice) -> bool:
         """True when a message is meant of a slice that may have some."""
@@ -102,7 +106,8 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         """True when a dead letter is meant that was claimed to be redriven."""
         headers = (held.messages.headers[position] if held.messages.headers else None) or {}
         reason = str(headers.get(REASON, ""))
-        return self._is_of_time(held.bundle) and self._takes(headers, group_of(group_before(headers)), reason)
+        is_meant = not self.blocked and self._is_of_time(held.bundle)
+        return is_meant and self._takes(headers, group_of(group_before(headers)), reason)
 
     def takes_blocked(self, context: QueueContext, held: HeldSlice, position: int) -> bool:
         """True when a message is meant that blocks its group."""
@@ -117,31 +122,24 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def _takes(self, headers: Headers, group: str | None, reason: str) -> bool:
         return (
-            all(name in headers and headers[name] == value for name, value in (self.headers or {}).items())
+            all(name in headers and _is(headers[name], value) for name, value in (self.headers or {}).items())
             and (self.group is None or group == self.group)
             and (self.reason is None or self.reason in reason)
         )
 
 
-def select(
-    context: QueueContext, codec: Codec, wanted: MessageFilter, *, blocked: bool = False
-) -> Iterator[StoredMessage]:
-    """Return the messages that are meant, shard by shard, each shard in delivery order. It reads all of the queue.
-
-    Of messages in flight it reads no others. With ``blocked`` only those that block their groups.
-    """
+def select(context: QueueContext, codec: Codec, wanted: MessageFilter) -> Iterator[StoredMessage]:
+    """Return the messages that are meant, shard by shard, each shard in delivery order. See `Queue.select`."""
     holders = Holders(context)
     for shard in context.retry(context.store.shards, context.name):
-        if blocked and not shard.is_grouped:
+        if wanted.blocked and not shard.is_grouped:
             continue
-        request = Peek(shard, _PAGE, held=blocked or wanted.is_of_held)
-        for piece in slices_within(context, request):
-            if (blocked and not piece.blocks) or not wanted.may_take(piece):
-                continue
-            for message in messages_in(shard, piece, codec):
-                shown_message = holders.shown(message, piece)
-                if wanted.takes(shown_message, piece):
-                    yield shown_message
+        for piece in slices_within(context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held)):
+            if wanted.may_take(piece):
+                for message in messages_in(shard, piece, codec):
+                    found = holders.shown(message, piece)
+                    if wanted.takes(found, piece):
+                        yield found
 
 
 def remove_selected(
@@ -166,6 +164,12 @@ def check_filter(where: object, *, held: bool = True) -> MessageFilter:
             "where has in_flight or owner, but dead letters are not in flight: leave these out"
         )
     return where
+
+
+def _is(stored: HeaderValue, wanted: HeaderValue) -> bool:
+    if isinstance(wanted, str) and isinstance(stored, int | float):
+        return wanted == (str(stored).lower() if isinstance(stored, bool) else str(stored))
+    return type(stored) is type(wanted) and stored == wanted
 
 
 def _is_within(moment: int, since: datetime | None, until: datetime | None) -> bool:

@@ -18,8 +18,8 @@ def queue(client: shardq.Client) -> shardq.Queue:
     return client.create_queue("orders", shards=2, time_shards=1, max_deliveries=1)
 
 
-def bodies(queue: shardq.Queue, where: MessageFilter, **options: Any) -> list[bytes]:
-    return sorted(message.body for message in queue.peek(1000, where=where, **options))
+def bodies(queue: shardq.Queue, where: MessageFilter) -> list[bytes]:
+    return sorted(message.body for message in queue.select(where))
 
 
 def test_messages_are_found_by_header_group_and_time(queue: shardq.Queue, clock: ManualClock) -> None:
@@ -36,7 +36,7 @@ def test_messages_are_found_by_header_group_and_time(queue: shardq.Queue, clock:
     assert bodies(queue, MessageFilter(sent_until=moment)) == [b"old", b"old and grouped"]
     assert bodies(queue, MessageFilter(sent_since=moment)) == [b"later", b"new"]
     assert bodies(queue, MessageFilter(due_since=moment + timedelta(seconds=1))) == [b"later"]
-    assert len(queue.peek(2, where=MessageFilter())) == 2
+    assert len(bodies(queue, MessageFilter())) == 4
 
 
 def test_messages_in_flight_are_found_by_the_name_or_id_of_who_holds_them(queue: shardq.Queue) -> None:
@@ -113,7 +113,7 @@ def test_a_blocked_group_goes_on_only_if_all_that_blocks_it_is_selected(client: 
         queue.producer().send(group.encode(), group=group)
         with queue.consumer() as consumer:
             consumer.receive(1)[0].dead_letter(f"reason {group}")
-    assert bodies(queue, MessageFilter(reason="reason b"), blocked=True) == [b"b"]
+    assert bodies(queue, MessageFilter(reason="reason b", blocked=True)) == [b"b"]
     assert queue.redrive(where=MessageFilter(reason="reason b")) == 1
     assert [each.body for each in queue.peek(blocked=True)] == [b"a"]
 

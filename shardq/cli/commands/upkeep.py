@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import click
 import msgspec
@@ -23,10 +24,12 @@ from shardq.cli.command import (
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.many_queues import Operation, changes_of, on_each
 from shardq.cli.printing import many, note, print_json
+from shardq.cli.selection import Progress, selected_filter, selection_options
 from shardq.client import Client
-from shardq.core.settling.dead_letters import dead_letter_name
+from shardq.core.selecting import MessageFilter
+from shardq.core.settling.dead_letters import came_from, dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue import MANY, Queue
+from shardq.queue import Queue
 
 __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
 
@@ -251,10 +254,13 @@ def resume(session: Session, queue: str, yes: bool) -> None:
 @click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100\nshardq redrive 'mail/*' --yes")
 @pattern_argument
 @click.option("--limit", type=int, help="Move at most this many. Default: all.")
-@pattern_yes_option
+@selection_options
+@click.option("--yes", "-y", is_flag=True, help="With a pattern or a selection: do not ask.")
 @json_option
 @click.pass_obj
-def redrive(session: Session, queue: str, limit: int | None, yes: bool, as_json: bool) -> None:
+def redrive(
+    session: Session, queue: str, limit: int | None, yes: bool, as_json: bool, **selection: Any
+) -> None:
     """Move dead letters back to their queue.
 
     QUEUE is the queue that they came from, not the dead-letter queue. They are new messages there: their deliveries
@@ -262,13 +268,17 @@ def redrive(session: Session, queue: str, limit: int | None, yes: bool, as_json:
 
     A pattern such as 'mail/*' stands for each queue that it matches. What they have is shown first, and confirmed.
     --limit is for each of them.
+
+    With --header, --group, --reason, --since or --until only dead letters that meet all of these are moved; how many
+    these are is shown first, and confirmed. The moments are when messages became dead letters.
     """
-    if is_pattern(queue):
+    where = selected_filter(**selection, by_due=True)
+    if is_pattern(queue) or where is not None:
         operation = Operation(
             "Move the dead letters back to",
             "redriven",
-            partial(_dead_letters, session.client),
-            lambda each: each.redrive(limit),
+            partial(_dead_letters, session.client, where=where),
+            lambda each: each.redrive(limit, where=where, progress=Progress("redriven")),
             _redriven,
         )
         on_each(session, queue, operation, yes=yes, as_json=as_json)
@@ -284,12 +294,14 @@ def redrive(session: Session, queue: str, limit: int | None, yes: bool, as_json:
         note(_redriven(queue, moved))
 
 
-def _dead_letters(client: Client, queue: Queue) -> str:
-    """What a queue may have to be redriven, in words; "" for nothing."""
+def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
+    """What a queue has to be redriven, in words; "" for nothing."""
     dead = dead_letter_name(queue.name, queue.settings)
-    counts = client.queue(dead).counts() if client.exists(dead) else None
-    waiting = 0 if counts is None else counts.ready + counts.delayed + counts.in_flight
-    blocking = len(queue.peek(MANY, blocked=True)) if queue.settings.on_dead_letter == "block" else 0
+    letters = client.queue(dead).select(where or MessageFilter()) if client.exists(dead) else ()
+    waiting = sum(came_from(letter.headers) == queue.name for letter in letters)
+    may_block = queue.settings.on_dead_letter == "block"
+    wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
+    blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0
     texts = [many(waiting, "message") + f" in {dead}"] * bool(waiting)
     texts += [many(blocking, "message") + " that block their groups"] * bool(blocking)
     return ", ".join(texts)
