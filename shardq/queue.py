@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from shardq.base.large_body import no_large_body
+from shardq.base.outgoing_message import HeaderValue
 from shardq.base.receipt import MessageId
 from shardq.base.texts import shown
 from shardq.codec import BYTES, Codec, check_codec
@@ -28,6 +29,7 @@ from shardq.core.receiving.removing import expire, purge, sweep_steps
 from shardq.core.selecting import MessageFilter, check_filter, remove_selected, select
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
+from shardq.core.settling.editing import edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
@@ -180,6 +182,39 @@ class Queue:
         if found.large is None:
             raise no_large_body(message_id)
         return open_body(self._context, found.large, message_id)
+
+    def edit(
+        self,
+        message_id: str,
+        *,
+        body: Any = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int | None = None,
+        due: datetime | None = None,
+        delay: float | None = None,
+        codec: Codec = BYTES,
+    ) -> str:
+        """Change a message that waits, now or for later, in one atomic step; returns its new id.
+
+        What is None stays, also its keys and the time at which it expires; ``headers`` are all of them. It is due at
+        ``due``, or in ``delay`` seconds. The new id takes the place of the old one, and its deliveries count from 0.
+
+        Raises MessageNotPending, with nothing changed, when the message is in flight, processed or not stored, also
+        when a consumer receives it at the same moment. Raises InvalidReceipt, InvalidMessage or MessageTooLarge. Raises
+        UnsupportedByStore for a message of a group on Cassandra, and for all on a standalone MongoDB server.
+        """
+        return str(
+            edit(
+                self._context,
+                MessageId.parse(message_id, self.name),
+                body=body,
+                headers=headers,
+                priority=priority,
+                due=due,
+                delay=delay,
+                codec=check_codec(codec),
+            )
+        )
 
     def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
