@@ -65,6 +65,7 @@ COMMANDS = {
     "remove": _entry(
         _MESSAGES, "messages", "remove", "Remove messages by their ids, or those that are selected."
     ),
+    "edit": _entry(_MESSAGES, "edit", "edit", "Change a message that waits, and print its new id."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),
