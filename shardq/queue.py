@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from shardq.base.large_body import no_large_body
-from shardq.base.outgoing_message import HeaderValue
 from shardq.base.receipt import MessageId
 from shardq.base.texts import shown
 from shardq.codec import BYTES, Codec, check_codec
@@ -16,20 +15,19 @@ from shardq.consumer import Consumer
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.core.consumer_states import ConsumerState, consumer_states, evict
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
-from shardq.core.counts import QueueCounts, ShardState, counts_of, total
+from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.counts import QueueCounts, ShardState, shard_states, total
 from shardq.core.large.bodies import open_body
-from shardq.core.large.collecting import collect_bodies
 from shardq.core.logs.event_log import Event, trace
-from shardq.core.logs.log_queues import drop_old_logs
 from shardq.core.logs.results import with_results
 from shardq.core.queue_lifecycle import alter_queue
 from shardq.core.receiving.redrive import redrive
-from shardq.core.receiving.removing import expire, purge, sweep_steps
+from shardq.core.receiving.removing import purge
+from shardq.core.receiving.upkeep import sweep
 from shardq.core.selecting import MessageFilter, check_filter, remove_selected, select
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
-from shardq.core.settling.editing import edit
+from shardq.core.settling.editing import EditArguments, edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
@@ -118,11 +116,7 @@ class Queue:
 
     def shard_states(self) -> tuple[ShardState, ...]:
         """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
-        context = self._context
-        sizes = context.live.current().max_bytes is not None
-        shards = context.retry(context.store.shards, self.name)
-        counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
-        return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))
+        return shard_states(self._context)
 
     def consumers(self) -> tuple[ConsumerState, ...]:
         """Who receives from the queue, and how many messages each of them has in flight.
@@ -183,38 +177,18 @@ class Queue:
             raise no_large_body(message_id)
         return open_body(self._context, found.large, message_id)
 
-    def edit(
-        self,
-        message_id: str,
-        *,
-        body: Any = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        priority: int | None = None,
-        due: datetime | None = None,
-        delay: float | None = None,
-        codec: Codec = BYTES,
-    ) -> str:
+    def edit(self, message_id: str, *, codec: Codec = BYTES, **changes: Unpack[EditArguments]) -> str:
         """Change a message that waits, now or for later, in one atomic step; returns its new id.
 
-        What is None stays, also its keys and the time at which it expires; ``headers`` are all of them. It is due at
-        ``due``, or in ``delay`` seconds. The new id takes the place of the old one, and its deliveries count from 0.
+        The changes are ``body``, ``headers`` (all of them), ``priority``, ``due``, and ``delay`` in seconds from now.
+        What is None or left out stays, also its keys and the time at which it expires. The new id takes the place of
+        the old one, and its deliveries count from 0.
 
         Raises MessageNotPending, with nothing changed, when the message is in flight, processed or not stored, also
         when a consumer receives it at the same moment. Raises InvalidReceipt, InvalidMessage or MessageTooLarge. Raises
         UnsupportedByStore for a message of a group on Cassandra, and for all on a standalone MongoDB server.
         """
-        return str(
-            edit(
-                self._context,
-                MessageId.parse(message_id, self.name),
-                body=body,
-                headers=headers,
-                priority=priority,
-                due=due,
-                delay=delay,
-                codec=check_codec(codec),
-            )
-        )
+        return str(edit(self._context, MessageId.parse(message_id, self.name), changes, check_codec(codec)))
 
     def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
@@ -320,9 +294,7 @@ class Queue:
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there. Parts of
         large bodies that no message of the store has go too, when they are two hours old.
         """
-        removed = sum(sweep_steps(self._context)) + expire(self._context)
-        removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
-        return removed + collect_bodies(self._context)
+        return sweep(self._context)
 
     def evict(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.

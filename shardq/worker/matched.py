@@ -48,9 +48,10 @@ class WorkedQueues(dict[str, Queue]):
         super().__init__({each.name: cast("Queue", each) for each in queues})
         self._opened: Callable[[str], Queue] | None = None
 
-    def receive_by(self, consumer: Consumer) -> None:
-        """Open further queues as this consumer has opened them, without a request."""
+    def receive_by(self, consumer: Consumer) -> Consumer:
+        """Open further queues as this consumer has opened them, without a request; returns the consumer."""
         self._opened = lambda name: queue_of(consumer, name)
+        return consumer
 
     def __missing__(self, name: str) -> Queue:
         if self._opened is None:

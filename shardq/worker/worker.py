@@ -252,8 +252,7 @@ class Worker:
             keep_leases=options.keep_leases,
             prefetch=options.prefetch,
         )
-        self._queues.receive_by(consumer)
-        return consumer
+        return self._queues.receive_by(consumer)
 
     def _tell_of_pauses(self) -> None:
         for name, queue in self._queues.items():

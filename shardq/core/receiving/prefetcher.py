@@ -153,9 +153,7 @@ class Prefetcher:
     def _of(self, held: Sequence[HeldSlice]) -> Ahead:
         """The queue of these messages, which may have left since they were claimed."""
         name = held[0].shard.queue
-        if (known := self._queues.get(name)) is not None:
-            return known
-        return Ahead(self._receiving.claims(name), self._engine(name), self._size)
+        return self._queues.get(name) or Ahead(self._receiving.claims(name), self._engine(name), self._size)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 

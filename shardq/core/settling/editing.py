@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
-from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.receipt import MessageId
 from shardq.codec import BYTES, Codec
 from shardq.core.browsing import find_slice
@@ -22,7 +22,7 @@ from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotP
 from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import PENDING, ClaimedSlice, EntryState, StoredSlice
 
-__all__ = ["edit"]
+__all__ = ["EditArguments", "edit"]
 
 
 class _Edited(InPlace):
@@ -40,39 +40,37 @@ class _Edited(InPlace):
         return self.id.bundle_id
 
 
+class EditArguments(TypedDict, total=False):
+    """What an edit changes, as keyword arguments of :meth:`shardq.Queue.edit`. None changes nothing."""
+
+    body: Any
+    headers: Mapping[str, HeaderValue] | None
+    priority: int | None
+    due: datetime | None
+    delay: float | None
+
+
 def edit(
-    context: QueueContext,
-    identity: MessageId,
-    *,
-    body: Any,
-    headers: Mapping[str, HeaderValue] | None,
-    priority: int | None,
-    due: datetime | None,
-    delay: float | None,
-    codec: Codec,
+    context: QueueContext, identity: MessageId, wanted: EditArguments, codec: Codec = BYTES
 ) -> MessageId:
     """Exchange a pending message for one with other properties; returns the new id. See :meth:`shardq.Queue.edit`."""
-    if body is headers is priority is due is delay is None:
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if unknown := given.keys() - EditArguments.__annotations__.keys():
+        raise InvalidSetting(
+            f"edit changes no {min(unknown)!r}: give a body, headers, a priority, a due time or a delay"
+        )
+    if not given:
         raise InvalidSetting("edit changes nothing: give a body, headers, a priority, a due time or a delay")
-    options = prepare_options(
-        OutgoingMessage(
-            body=body,
-            headers=headers,
-            priority=DEFAULT_PRIORITY if priority is None else priority,
-            due=due,
-            delay=0.0 if delay is None else delay,
-        ),
-        context.name,
-    )
+    options = prepare_options(OutgoingMessage(**{"body": None} | given), context.name)
     changes = Changes(
-        None if body is None else codec.encode(body),
-        None if headers is None else options.headers or {},
-        None if priority is None else options.priority,
+        codec.encode(given["body"]) if "body" in given else None,
+        (options.headers or {}) if "headers" in given else None,
+        options.priority if "priority" in given else None,
     )
     piece = find_slice(context, identity)
     held = _held(identity, piece)
     now = context.store.now()
-    keeps_due = due is None and delay is None
+    keeps_due = not given.keys() & {"due", "delay"}
     assert piece is not None
     move = _Edited(context, changes, held, piece.due if keeps_due else options.moment(now))
     selection = Selection(held, [identity.position - held.first])
