@@ -17,6 +17,7 @@ from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.logs.event_log import Event, EventKind
 from shardq.core.selecting import MessageFilter
+from shardq.core.settling.editing import EditArguments
 from shardq.errors import (
     BodyNotFound,
     Closed,
@@ -77,6 +78,7 @@ __all__ = [
     "Counts",
     "DeadLetter",
     "Discard",
+    "EditArguments",
     "EntryState",
     "Event",
     "EventKind",

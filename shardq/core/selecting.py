@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from shardq.base.callables import check_runs
 from shardq.base.clock import from_datetime, is_aware
 from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId
@@ -23,7 +24,7 @@ from shardq.message import StoredMessage
 from shardq.storage.requests import Bundle, Peek, StoredSlice
 from shardq.storage.writing import telling_done
 
-__all__ = ["MessageFilter", "check_filter", "remove_selected", "select"]
+__all__ = ["MessageFilter", "check_filter", "remove_selected", "select", "takes_blocked", "takes_letter"]
 
 _PAGE = 100
 """Messages of the first page of each shard: pages grow while their bodies are small."""
@@ -89,43 +90,54 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         """True when only messages in flight are meant."""
         return self.in_flight or self.owner is not None
 
-    def may_take(self, piece: StoredSlice) -> bool:
-        """True unless no message of a slice is meant, by what they have in common."""
-        is_held = piece.token is not None and not piece.blocks
-        is_meant = (is_held or not self.is_of_held) and (piece.blocks or not self.blocked)
-        return is_meant and self._is_of_time(piece.bundle)
 
-    def takes(self, message: StoredMessage, piece: StoredSlice) -> bool:
-        """True when a message is meant of a slice that may have some."""
-        if self.owner is not None and self.owner not in (message.owner, holder_id(piece.token or b"")):
-            return False
-        group = message.group or group_of(group_before(message.headers))
-        return self._takes(message.headers, group, message.blocked or str(message.headers.get(REASON, "")))
+def may_take(wanted: MessageFilter, piece: StoredSlice) -> bool:
+    """True unless no message of a slice is meant, by what they have in common."""
+    is_held = piece.token is not None and not piece.blocks
+    is_meant = (is_held or not wanted.is_of_held) and (piece.blocks or not wanted.blocked)
+    return is_meant and _is_of_time(wanted, piece.bundle)
 
-    def takes_letter(self, held: HeldSlice, position: int) -> bool:
-        """True when a dead letter is meant that was claimed to be redriven."""
-        headers = (held.messages.headers[position] if held.messages.headers else None) or {}
-        reason = str(headers.get(REASON, ""))
-        is_meant = not self.blocked and self._is_of_time(held.bundle)
-        return is_meant and self._takes(headers, group_of(group_before(headers)), reason)
 
-    def takes_blocked(self, context: QueueContext, held: HeldSlice, position: int) -> bool:
-        """True when a message is meant that blocks its group."""
-        headers = (held.messages.headers[position] if held.messages.headers else None) or {}
-        reason = "" if self.reason is None else why_blocked(context, str(held.message_id(position)))
-        return self._is_of_time(held.bundle) and self._takes(headers, group_of(held.bundle.group), reason)
+def takes(wanted: MessageFilter, message: StoredMessage, piece: StoredSlice) -> bool:
+    """True when a message is meant of a slice that may have some."""
+    if wanted.owner is not None and wanted.owner not in (message.owner, holder_id(piece.token or b"")):
+        return False
+    group = message.group or group_of(group_before(message.headers))
+    reason = message.blocked or str(message.headers.get(REASON, ""))
+    return _takes(wanted, message.headers, group, reason)
 
-    def _is_of_time(self, bundle: Bundle) -> bool:
-        return _is_within(bundle.enqueued_at, self.sent_since, self.sent_until) and _is_within(
-            bundle.due, self.due_since, self.due_until
-        )
 
-    def _takes(self, headers: Headers, group: str | None, reason: str) -> bool:
-        return (
-            all(name in headers and _is(headers[name], value) for name, value in (self.headers or {}).items())
-            and (self.group is None or group == self.group)
-            and (self.reason is None or self.reason in reason)
-        )
+def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
+    """True when a dead letter is meant that was claimed to be redriven."""
+    headers = _headers_of(held, position)
+    is_meant = not wanted.blocked and _is_of_time(wanted, held.bundle)
+    group, reason = group_of(group_before(headers)), str(headers.get(REASON, ""))
+    return is_meant and _takes(wanted, headers, group, reason)
+
+
+def takes_blocked(wanted: MessageFilter, context: QueueContext, held: HeldSlice, position: int) -> bool:
+    """True when a message is meant that blocks its group."""
+    reason = "" if wanted.reason is None else why_blocked(context, str(held.message_id(position)))
+    headers, group = _headers_of(held, position), group_of(held.bundle.group)
+    return _is_of_time(wanted, held.bundle) and _takes(wanted, headers, group, reason)
+
+
+def _headers_of(held: HeldSlice, position: int) -> Headers:
+    return (held.messages.headers[position] if held.messages.headers else None) or {}
+
+
+def _is_of_time(wanted: MessageFilter, bundle: Bundle) -> bool:
+    return _is_within(bundle.enqueued_at, wanted.sent_since, wanted.sent_until) and _is_within(
+        bundle.due, wanted.due_since, wanted.due_until
+    )
+
+
+def _takes(wanted: MessageFilter, headers: Headers, group: str | None, reason: str) -> bool:
+    return (
+        all(name in headers and _is(headers[name], value) for name, value in (wanted.headers or {}).items())
+        and (wanted.group is None or group == wanted.group)
+        and (wanted.reason is None or wanted.reason in reason)
+    )
 
 
 def select(context: QueueContext, codec: Codec, wanted: MessageFilter) -> Iterator[StoredMessage]:
@@ -135,10 +147,10 @@ def select(context: QueueContext, codec: Codec, wanted: MessageFilter) -> Iterat
         if wanted.blocked and not shard.is_grouped:
             continue
         for piece in slices_within(context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held)):
-            if wanted.may_take(piece):
+            if may_take(wanted, piece):
                 for message in messages_in(shard, piece, codec):
                     found = holders.shown(message, piece)
-                    if wanted.takes(found, piece):
+                    if takes(wanted, found, piece):
                         yield found
 
 
@@ -147,6 +159,8 @@ def remove_selected(
 ) -> int:
     """Remove messages one by one; returns how many were removed. ``progress`` is called with that after each."""
     removed = 0
+    if progress is not None:
+        check_runs("progress", progress)
     with telling_done(lambda: f"{removed} messages are removed: repeat the call" if removed else ""):
         for each in ids:
             removed += remove(context, MessageId.parse(each, context.name))

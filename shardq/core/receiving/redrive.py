@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
@@ -15,7 +16,7 @@ from shardq.core.browsing import blocked_slices
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.selecting import MessageFilter
+from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
@@ -59,7 +60,7 @@ def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = No
 
 def _takes_all(context: QueueContext, group: Iterable[HeldSlice], wanted: MessageFilter) -> bool:
     return all(
-        wanted.takes_blocked(context, held, position) for held in group for position in range(held.count)
+        takes_blocked(wanted, context, held, position) for held in group for position in range(held.count)
     )
 
 
@@ -107,6 +108,8 @@ def redrive(
     what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
     above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
+    if progress is not None:
+        check_runs("progress", progress)
     admit(target, REDRIVE)
     moved, largest = unblock(target, limit, wanted), 0
 
@@ -197,7 +200,7 @@ class _Letters:
             position
             for position in range(piece.count)
             if came_from(headers[position]) == target.name
-            and (wanted is None or wanted.takes_letter(piece, position))
+            and (wanted is None or takes_letter(wanted, piece, position))
         ]
         size = sizes(unmarked(piece.messages))
         limit = target.settings.max_message_bytes
