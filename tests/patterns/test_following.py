@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
@@ -28,9 +29,12 @@ class Asked(WrappedStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.counts: Counter[str] = Counter()
+        self.unreadable: set[str] = set()  # queues whose records cannot be read
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.counts[method] += 1
+        if method == "load_queue" and args[0] in self.unreadable:
+            raise shardq.StoreUnavailable(f"nobody answers for {args[0]}")
         return do(*args, **kwargs)
 
 
@@ -40,7 +44,7 @@ class Bench:
     def __init__(self, url: str) -> None:
         self.clock = ManualClock()
         self.asked = Asked(open_store(url, self.clock))
-        self.client = shardq.Client(self.asked)
+        self.client = shardq.Client(self.asked, retry_seconds=0)
         self.other = shardq.connect(url, clock=self.clock)
 
     def send(self, name: str, *bodies: bytes) -> None:
@@ -150,6 +154,35 @@ def test_a_change_that_was_not_noted_is_noticed_within_a_minute(bench: Bench) ->
         bench.create("mail/d", b"noted again")
         bench.advance(FOLLOW_SECONDS)
         assert received(consumer) == [("mail/d", b"noted again")]
+
+
+def test_a_queue_that_cannot_be_opened_is_followed_later_and_the_others_go_on(bench: Bench) -> None:
+    bench.create("mail/a")
+    with bench.client.consumer(["mail/*"]) as consumer:
+        consumer.receive()
+        bench.asked.unreadable = {"mail/b"}
+        bench.create("mail/b", b"later")
+        bench.create("mail/c", b"later, too")
+        bench.send("mail/a", b"now")
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/a", b"now")]
+        bench.asked.unreadable = set()
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/b", b"later"), ("mail/c", b"later, too")]
+
+
+def test_messages_of_a_queue_that_was_deleted_meanwhile_are_settled_without_harm(bench: Bench) -> None:
+    bench.create("mail/a", b"1")
+    with bench.client.consumer(["mail/*"], keep_leases=True) as consumer:
+        batch = consumer.receive()
+        bench.other.delete_queue("mail/a")
+        bench.advance(FOLLOW_SECONDS)
+        assert not consumer.receive()
+        with contextlib.suppress(shardq.QueueNotFound):
+            batch.ack()
+        bench.create("mail/b", b"2")
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/b", b"2")]
 
 
 def test_a_queue_that_becomes_one_for_dead_letters_is_dropped(bench: Bench) -> None:

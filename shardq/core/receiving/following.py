@@ -43,6 +43,7 @@ class Following:
         self._registered_at = self._listed_at = -(10**18)
         self._told: QueueRecord | None = None
         self._listed: QueueRecord | None = None
+        self._applied: frozenset[str] | None = None
         self.found: Mapping[str, str] = {}
         """Which name or pattern stands for each queue."""
         self.left: dict[str, QueueClaims] = {}
@@ -70,48 +71,45 @@ class Following:
         """Seconds until the consumer has to register."""
         return max(0.0, seconds(self._registered_at + ENLIST_INTERVAL - self.catalogue.store.now()))
 
-    def changed(self, now: int) -> Mapping[str, str] | None:
-        """Return which text stands for each queue if the queues are to be listed now; None if nothing has changed.
+    def update(self, now: int, queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]) -> bool:
+        """Make ``queues`` those that there are now, if it is time to list them; True if they are others than before.
 
         Where they cannot be listed the consumer goes on with those that it has. Raises StoreUnavailable or
         OutcomeUnknown if it has never had any.
         """
         is_known = self._told is not None and self._told == self._listed
         if is_known and self._listed_at <= now < self._listed_at + LIST_INTERVAL:
-            return None
+            return False
+        told = self._told
         try:
-            found = self._matched.find(self._wanted, self._told)
+            found = self._matched.find(self._wanted, told)
+            self._take_over(found, queues, make)
         except (StoreUnavailable, OutcomeUnknown) as error:
             if self._listed_at < 0:
                 raise
             _log.warning("the queues that %s match were not listed: %s", ", ".join(self.texts), error)
-            return None
-        self._listed, self._listed_at = self._told, now
-        return found
+            return False
+        self._listed, self._listed_at = told, now
+        if queues.keys() == self._applied:
+            return False
+        self._applied, self.found = frozenset(queues), found
+        _log.info("%s: %d queues match", ", ".join(self.texts), len(queues))
+        return True
 
-    def take_over(
+    def _take_over(
         self, found: Mapping[str, str], queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]
-    ) -> bool:
-        """Make ``queues`` those that were found; False if they are so already.
-
-        Only a queue that is named, and not matched by a pattern, is kept from expiring by its consumer.
-        """
-        before = set(queues)
+    ) -> None:
+        """Only a queue that is named, and not matched by a pattern, is kept from expiring by its consumer."""
         for name in found:
             with suppress(QueueNotFound):  # deleted since it was listed
                 if name not in queues:
                     queues[name] = make(self.catalogue.sibling(name), uses=name in self._wanted)
-        for name in before.difference(found):
+        for name in queues.keys() - found.keys():
             self.left[name] = queues[name]
             del queues[name]
             self.left[name].deregister()
         for name in list(self.left)[: max(0, len(self.left) - MOST_LEFT)]:
             del self.left[name]
-        self.found = found
-        if queues.keys() == before:
-            return False
-        _log.info("%s: %d queues match", ", ".join(self.texts), len(queues))
-        return True
 
     def deregister(self) -> None:
         """Follow no longer."""

@@ -198,12 +198,11 @@ class Receiving:
         if following.has_to_register(now):
             due = [*(each for each in self.queues.values() if each.has_to_register(now)), following]
             register(self._store, self._retry, due, self._registered_as, self._consumer)
-        found = following.changed(now)
-        if found is None or not following.take_over(found, self.queues, self._make_claims):
+        if not following.update(now, self.queues, self._make_claims):
             return False
         self.names = tuple(self.queues)
         self._failed.forget(following.left)
-        self._scheduler.follow(found)
+        self._scheduler.follow(following.found)
         for call in self.on_change:
             call()
         return True

@@ -17,9 +17,10 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.moves import Changes, InPlace
 from shardq.core.settling.operations import EDIT
-from shardq.core.settling.stepwise import Moved
+from shardq.core.settling.stepwise import Moved, entries_of
 from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotPending
 from shardq.held import HeldSlice, Selection
+from shardq.storage.bundle_data import read_keys
 from shardq.storage.requests import PENDING, ClaimedSlice, EntryState, StoredSlice
 
 __all__ = ["EditArguments", "edit"]
@@ -75,6 +76,9 @@ def edit(
     move = _Edited(context, changes, held, piece.due if keeps_due else options.moment(now))
     selection = Selection(held, [identity.position - held.first])
     admit(context, REPLACE, max(sizes(move.changed(selection))))
+    # As before a delivery: a repeated send or move that finds a key unconfirmed would store the message again.
+    if entries := list(entries_of(held, read_keys(piece.bundle.data))):
+        context.retry(context.store.confirm_keys, context.name, entries)
     try:
         SettleEngine(context, BYTES, by_receipt=True).move([selection], move)
     except LeaseLost as error:
