@@ -131,7 +131,10 @@ class Client(Closing):
         keep_leases: bool = False,
         prefetch: int = 0,
     ) -> Consumer:
-        """Return a consumer that receives from several queues. It waits for all of them at once.
+        """Return a consumer that receives from several queues, by names and patterns. It waits for all of them at once.
+
+        A pattern such as ``mail/*`` stands for all queues that match, see :class:`shardq.QueuePattern`. New and deleted
+        ones are noticed within five seconds. A weight that is given for a pattern is that of each of its queues.
 
         Each batch is of one queue: :attr:`shardq.Batch.queue`. With ``order="fair"`` the queues that have messages
         share the receiving by their ``weights``, counted in messages; without one a queue has 1. With

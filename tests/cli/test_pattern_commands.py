@@ -105,3 +105,12 @@ def test_a_queue_that_fails_keeps_no_other_one_from_being_altered(mail: Shell) -
     assert "mail/slow" in altered.stderr
     assert settings(mail, "mail/fast")["dead_letter_queue"] == "mail/slow"
     assert settings(mail, "mail/slow")["dead_letter_queue"] is None
+
+
+def test_work_takes_a_pattern_and_a_handler_for_it(mail: Shell) -> None:
+    report = mail.json(
+        "work", "mail/*", "orders", "--handler", "mail/*=builtins:repr", "--handler", "orders=builtins:str",
+        "--weight", "mail/*=2", "--idle-exit", "0.1",
+    )  # fmt: skip
+    assert report["total"]["worked"] == 4
+    assert ready(mail) == {"mail/slow/old": 1}

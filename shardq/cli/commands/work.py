@@ -56,7 +56,7 @@ def _weight(given: str) -> tuple[str, float]:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE|PATTERN]...", nargs=-1)
 @click.option(
     "--handler",
     "handlers",
@@ -163,6 +163,8 @@ def work(
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
+
+    A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
     number of its deliveries, this one included, in SHARDQ_DELIVERIES.
