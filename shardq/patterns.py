@@ -31,6 +31,7 @@ class QueuePattern:
 
     def __init__(self, contexts: QueueContexts, pattern: str) -> None:
         self._contexts, self.pattern = contexts, NamePattern.parse(pattern)
+        self._matched = MatchedQueues(contexts.store, contexts.retry)
 
     @property
     def name(self) -> str:
@@ -40,9 +41,10 @@ class QueuePattern:
     def names(self) -> tuple[str, ...]:
         """Return the names of the queues that match now, sorted.
 
-        It lists all queues of the store, and reads the settings of each: they say where dead letters go.
+        It lists all queues of the store, and reads the settings of each: they say where dead letters go. While somebody
+        receives by patterns, the next call reads those of new queues only.
         """
-        return tuple(MatchedQueues(self._contexts.store, self._contexts.retry).find([self.pattern]))
+        return tuple(self._matched.find([self.pattern]))
 
     def queue(self, name: str) -> Queue:
         """Return one of the queues. Raises InvalidName or QueueNotFound."""

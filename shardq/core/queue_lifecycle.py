@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shardq.base.shard import check_queue_name
-from shardq.core.context.catalogue import note_change
+from shardq.core.context.catalogue import note_change, note_deleted
 from shardq.core.context.queue_context import (
     QueueContext,
     QueueContexts,
@@ -90,7 +90,7 @@ def alter_queue(context: QueueContext, changes: QueueSettingsArguments) -> Queue
         raise
     with telling_done(lambda: "the settings are changed: repeat the call"):
         drop_logs(store, retry, name)
-    if changes.get("dead_letter_queue") is not None and not context.joined:
+    if "dead_letter_queue" in changes and not context.joined:
         note_change(store, retry, name, dead_letters=True)
     return settings
 
@@ -106,7 +106,7 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
     finally:  # it may be deleted, whatever was answered
         contexts.forget(name)
     if deleted and contexts.outside is None:
-        note_change(store, retry, name)
+        note_deleted(store, retry, seen)
     rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
     with telling_done(lambda: rest if deleted else ""):
         for other in drop_belongings(store, retry, seen, contexts.dismiss):

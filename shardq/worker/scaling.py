@@ -35,7 +35,8 @@ class Backlog:
 
     def __init__(self, url: str, queues: Sequence[str], seconds: float) -> None:
         self._client = connect(url, retry_seconds=0)
-        self._queues, self._seconds = queues, seconds
+        self._seconds = seconds
+        self._queues = {name: self._client.pattern(name) if is_pattern(name) else None for name in queues}
         self._due: int | None = None
         self._over = Flag()
         self._thread = threading.Thread(target=self._run, name="shardq-backlog", daemon=True)
@@ -65,8 +66,8 @@ class Backlog:
         """What is due in all queues. Those that are not there are left out, as the workers do, unless all are."""
         counts: list[int] = []
         missing: QueueNotFound | None = None
-        for name in self._queues:
-            for queue in self._client.pattern(name).names() if is_pattern(name) else (name,):
+        for name, pattern in self._queues.items():
+            for queue in (name,) if pattern is None else pattern.names():
                 try:
                     counts.append(_due(self._client, queue))
                 except QueueNotFound as error:

@@ -197,6 +197,22 @@ def test_a_queue_that_becomes_one_for_dead_letters_is_dropped(bench: Bench) -> N
         assert received(consumer) == []
 
 
+@pytest.mark.parametrize("ends_by", ["alter", "delete"])
+def test_a_queue_that_receives_dead_letters_no_longer_is_received_from(bench: Bench, ends_by: str) -> None:
+    bench.create("mail/a")
+    bench.create("mail/spare", b"for you", max_deliveries=None)
+    bench.create("orders", dead_letter_queue="mail/spare")
+    with bench.client.consumer(["mail/*"]) as consumer:
+        assert received(consumer) == []
+        if ends_by == "alter":
+            bench.other.queue("orders").alter(dead_letter_queue=None)
+        else:
+            bench.other.delete_queue("orders")
+            bench.create("orders")
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/spare", b"for you")]
+
+
 def test_queues_share_the_receiving_by_the_weight_of_their_pattern(bench: Bench) -> None:
     for name in ("mail/a", "mail/b", "orders"):
         bench.create(name, *[b"x"] * 12)

@@ -16,12 +16,12 @@ import msgspec
 from shardq.base.patterns import NamePattern
 from shardq.base.shard import INTERNAL
 from shardq.core.context.retry import Retry
-from shardq.errors import ShardqError
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import QueueSettings
 from shardq.storage.records import QueueRecord
 from shardq.storage.store import Store
 
-__all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change"]
+__all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change", "note_deleted"]
 
 CATALOGUE = f"{INTERNAL}catalogue"
 
@@ -31,7 +31,9 @@ _SUFFIX = ".dead"  # of dead-letter queues, also of queues that were deleted
 class _Catalogue(msgspec.Struct, frozen=True):
     """What the record says beside its version."""
 
-    dead_letters: int = 0  # how often a queue was made the dead-letter queue of another one
+    dead_letters: int = (
+        0  # how often a queue was made the dead-letter queue of another one, or ceased to be that
+    )
 
 
 _decoder = msgspec.json.Decoder(_Catalogue)
@@ -43,7 +45,7 @@ def create_catalogue(store: Store, retry: Retry) -> None:
 
 
 def note_change(store: Store, retry: Retry, name: str, *, dead_letters: bool = False) -> None:
-    """Note that a queue was created or deleted, or with ``dead_letters`` that its dead letters go to another queue.
+    """Note that a queue was created or deleted; with ``dead_letters`` that its dead letters go elsewhere than before.
 
     Call it when that is done. It raises nothing: who follows patterns lists the queues now and then.
     """
@@ -56,6 +58,14 @@ def note_change(store: Store, retry: Retry, name: str, *, dead_letters: bool = F
             noted = retry(store.update_queue, QueueRecord(CATALOGUE, changed, record.version + 1))
             if noted or not dead_letters:  # a version that somebody else wrote since then does as well
                 return
+
+
+def note_deleted(store: Store, retry: Retry, record: QueueRecord) -> None:
+    """Note that the queue of a record was deleted, and that no dead letters of it go anywhere any more."""
+    target = None
+    with suppress(InvalidSetting):
+        target = QueueSettings.decode(record.settings).dead_letter_queue
+    note_change(store, retry, record.name, dead_letters=target is not None)
 
 
 class MatchedQueues:
@@ -76,16 +86,14 @@ class MatchedQueues:
         """Return the text that stands for each queue, by its name. They are in the order of ``wanted``.
 
         It lists the queues, and reads the record of each that was not read since the ``catalogue`` tells of other
-        dead-letter queues.
+        dead-letter queues. None: it is read, too.
         """
-        if catalogue is None or catalogue.settings != self._known:
-            self._targets.clear()
-            self._known = None if catalogue is None else catalogue.settings
         patterns = [each for each in wanted if isinstance(each, NamePattern)]
         listed = self._retry(self._store.list_queues) if patterns else ()
         names = sorted(name for name in listed if not name.startswith(INTERNAL))
         able = [name for name in names if not name.endswith(_SUFFIX)]
         if any(pattern.matches(name) for pattern in patterns for name in able):
+            self._forget_if_changed(catalogue)
             dead = self._dead_letter_queues(names)
             able = [name for name in able if name not in dead]
         found: dict[str, str] = {}
@@ -96,6 +104,13 @@ class MatchedQueues:
             else:
                 found.setdefault(each, each)
         return found
+
+    def _forget_if_changed(self, catalogue: QueueRecord | None) -> None:
+        """Forget where dead letters go if that may have changed: as the ``catalogue`` says, or as the store has it."""
+        known = catalogue or self._retry(self._store.load_queue, CATALOGUE)
+        if known is None or known.settings != self._known:
+            self._targets = {}
+        self._known = None if known is None else known.settings
 
     def _dead_letter_queues(self, names: Sequence[str]) -> set[str]:
         """The queues to which dead letters go, but for those that have their name from their queue."""
