@@ -297,8 +297,13 @@ def redrive(
 def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
     """What a queue has to be redriven, in words; "" for nothing."""
     dead = dead_letter_name(queue.name, queue.settings)
-    letters = client.queue(dead).select(where or MessageFilter()) if client.exists(dead) else ()
-    waiting = sum(came_from(letter.headers) == queue.name for letter in letters)
+    waiting = 0
+    if client.exists(dead) and where is None:  # those of other queues, too
+        counts = client.queue(dead).counts()
+        waiting = counts.ready + counts.delayed + counts.in_flight
+    elif client.exists(dead) and where is not None:
+        letters = client.queue(dead).select(where)
+        waiting = sum(came_from(letter.headers) == queue.name for letter in letters)
     may_block = queue.settings.on_dead_letter == "block"
     wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
     blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0
