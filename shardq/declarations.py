@@ -148,7 +148,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, value: object, place: str) -> object:
-    """A value as the setting has it: TOML has no durations, and nothing for what is left out."""
+    """Return a value as the setting has it: TOML has neither durations nor None."""
     kinds = get_args(_HINTS[name]) or (_HINTS[name],)
     if type(None) in kinds and value == "none":
         return None
@@ -168,7 +168,7 @@ def _checked(settings: QueueSettings, changes: Mapping[str, Any], place: str) ->
 
 
 def _in_order(declared: Mapping[str, dict[str, Any]], path: str | Path) -> dict[str, dict[str, Any]]:
-    """The declarations, those of dead-letter queues first: creating a queue would create its dead-letter queue."""
+    """Sort dead-letter queues before their queues: creating a queue would create its dead-letter queue."""
     before = {name: _dead_letter_queues(name, settings, declared) for name, settings in declared.items()}
     try:
         return {name: declared[name] for name in TopologicalSorter(before).static_order()}

@@ -18,7 +18,7 @@ _LONGEST = 2 * MAX_NAME_LENGTH
 
 
 def is_pattern(name: object) -> bool:
-    """True for a text with a ``*``, which no queue has in its name."""
+    """Return whether it is a text with a ``*``, which no queue has in its name."""
     return isinstance(name, str) and "*" in name
 
 
@@ -57,7 +57,7 @@ class NamePattern(msgspec.Struct, frozen=True):
         return cls(text, parts)
 
     def matches(self, name: str) -> bool:
-        """True when the pattern stands for the name. The time that takes grows with their lengths, not faster."""
+        """Return whether the pattern stands for the name. The time grows no faster than the square of their lengths."""
         ends = {0}  # of what the parts before may stand for
         for part in self._parts:
             if part == "**":

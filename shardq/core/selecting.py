@@ -92,14 +92,14 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_take(wanted: MessageFilter, piece: StoredSlice) -> bool:
-    """True unless no message of a slice is meant, by what they have in common."""
+    """Return False if no message of a slice is meant, by what they have in common."""
     is_held = piece.token is not None and not piece.blocks
     is_meant = (is_held or not wanted.is_of_held) and (piece.blocks or not wanted.blocked)
     return is_meant and _is_of_time(wanted, piece.bundle)
 
 
 def takes(wanted: MessageFilter, message: StoredMessage, piece: StoredSlice) -> bool:
-    """True when a message is meant of a slice that may have some."""
+    """Return whether a message is meant, of a slice that may have some."""
     if wanted.owner is not None and wanted.owner not in (message.owner, holder_id(piece.token or b"")):
         return False
     group = message.group or group_of(group_before(message.headers))
@@ -108,7 +108,7 @@ def takes(wanted: MessageFilter, message: StoredMessage, piece: StoredSlice) -> 
 
 
 def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
-    """True when a dead letter is meant that was claimed to be redriven."""
+    """Return whether a dead letter is meant that was claimed to be redriven."""
     headers = _headers_of(held, position)
     is_meant = not wanted.blocked and _is_of_time(wanted, held.bundle)
     group, reason = group_of(group_before(headers)), str(headers.get(REASON, ""))
@@ -116,7 +116,7 @@ def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
 
 
 def takes_blocked(wanted: MessageFilter, context: QueueContext, held: HeldSlice, position: int) -> bool:
-    """True when a message is meant that blocks its group."""
+    """Return whether a message is meant that blocks its group."""
     reason = "" if wanted.reason is None else why_blocked(context, str(held.message_id(position)))
     headers, group = _headers_of(held, position), group_of(held.bundle.group)
     return _is_of_time(wanted, held.bundle) and _takes(wanted, headers, group, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
 from shardq.base.patterns import NamePattern, is_pattern
@@ -23,7 +23,7 @@ def opened(client: Client, name: str) -> Queue | QueuePattern:
 
 
 def follows(queues: Mapping[str, object]) -> bool:
-    """True when some of the queues are those that a pattern matches."""
+    """Return whether some of the queues are those that a pattern matches."""
     return any(map(is_pattern, queues))
 
 
@@ -44,8 +44,8 @@ class WorkedQueues(dict[str, Queue]):
     A pattern is in it under its text, as what knows the store.
     """
 
-    def __init__(self, queues: Sequence[Queue | QueuePattern]) -> None:
-        super().__init__({each.name: cast("Queue", each) for each in queues})
+    def __init__(self, queues: Mapping[str, Queue | QueuePattern]) -> None:
+        super().__init__(cast("Mapping[str, Queue]", queues))
         self._opened: Callable[[str], Queue] | None = None
 
     def receive_by(self, consumer: Consumer) -> Consumer:

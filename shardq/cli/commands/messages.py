@@ -18,6 +18,7 @@ from shardq.cli.command import (
     LookCommand,
     Session,
     codec_option,
+    complete_queues,
     given_words,
     json_option,
     queue_argument,
@@ -51,12 +52,12 @@ SHOWN = 5
 @codec_option
 @json_option
 @click.pass_obj
-def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool, **selection: Any) -> None:
-    """Look at messages without receiving them.
+def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool, **selection: Any) -> None:
+    """Show messages without receiving them.
 
-    Shows messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
-    --since and --until go by when messages were sent; --until 10m shows those that are older than 10 minutes. To find
-    the messages that are selected, all of the queue may be read; for --in-flight and --owner only those in flight.
+    Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    --since and --until are when messages were sent; --until 10m shows those that are older than 10 minutes. To find the
+    selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
     """
     check_number("limit", limit, 1, MANY, whole=True)
     target, where = session.queue(queue), selected_filter(**selection)
@@ -69,7 +70,7 @@ def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool, **
 
 @click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
-@click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
+@click.option("--unique-key", help="Show the message with this key; ID is the name of its queue.")
 @output_option
 @codec_option
 @json_option
@@ -82,7 +83,7 @@ def get(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Look at one message by its id.
+    """Show one message by its id.
 
     Prints the body, or with --json all properties. The message can be in any state, also processed.
     """
@@ -108,7 +109,13 @@ def get(
 @until_option
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Show at most this many.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
-@click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
+@click.option(
+    "--to",
+    "target",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="With --replay: send the copies to this queue.",
+)
 @codec_option
 @json_option
 @click.pass_obj
@@ -178,6 +185,7 @@ class Removal(msgspec.Struct, frozen=True):
 @click.pass_context
 def remove(
     ctx: click.Context,
+    /,
     ids: tuple[str, ...],
     unique_key: str | None,
     yes: bool,
@@ -268,10 +276,10 @@ def remove_all(session: Session, ids: Iterable[str]) -> Removal:
 @json_option
 @click.pass_context
 def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
-    """Show what became of a message.
+    """Show the events of a message.
 
-    Shows its events in order, those of before and after moves too, as far as the queue keeps them: see --events of
-    create. Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
+    Prints them in order, also those before and after moves, as far as the queue keeps them: see --events of create.
+    Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
     """
     name = MessageId.parse(message_id).shard.queue
     queue = ctx.ensure_object(Session).queue(name)
@@ -289,7 +297,7 @@ def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
 
 
 def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
-    """The events, each with its id where that is another than in the line before."""
+    """Make a row of each event, with its id where that is another than in the line before."""
     rows: list[tuple[str, str, str]] = []
     shown = message_id
     for event in events:
@@ -301,7 +309,7 @@ def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
 
 
 def _details(event: Event) -> str:
-    """What is known of it, in words."""
+    """Describe an event in words."""
     number = None if event.delivery is None else f"delivery {event.delivery}"
     delay = None if not event.delay else f"for {in_words(event.delay)}"
     owner = None if event.owner is None else f"by {event.owner}"

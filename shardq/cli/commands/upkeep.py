@@ -14,6 +14,7 @@ from shardq.base.shard import INTERNAL
 from shardq.cli.command import (
     ExampleCommand,
     Session,
+    complete_queues,
     json_option,
     pattern_argument,
     pattern_yes_option,
@@ -41,7 +42,7 @@ __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "
 def delete(session: Session, queue: str, yes: bool) -> None:
     """Delete a queue and everything in it.
 
-    Its history and its schedules are deleted too. Its dead-letter queue is a queue of its own and stays.
+    Its history and its schedules are deleted too. Its dead-letter queue is a separate queue and stays.
     """
     counts = session.queue(queue).counts()
     waiting = many(counts.ready + counts.delayed + counts.in_flight, "message")
@@ -54,7 +55,7 @@ def delete(session: Session, queue: str, yes: bool) -> None:
 
 
 @click.command(cls=ExampleCommand, example="shardq expire replies/")
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", shell_complete=complete_queues)
 @json_option
 @click.pass_obj
 def expire(session: Session, prefix: str, as_json: bool) -> None:
@@ -100,7 +101,7 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 @click.command(
     cls=ExampleCommand, example="shardq sweep orders\nshardq sweep --prefix shop.\nshardq sweep --all"
 )
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--prefix", "prefixes", multiple=True, help="Sweep queues whose names begin so. May be repeated."
 )
@@ -143,7 +144,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] = ()) -> Swept:
-    """Sweep queues one after the other, whatever becomes of each. Errors are told on stderr as they happen.
+    """Sweep queues one after the other, also after failures. Errors are printed on stderr as they happen.
 
     A queue that is gone is an error only if it was ``named``: others were found in a list. No more queues are tried
     once the store does not answer a ping either.
@@ -166,7 +167,10 @@ def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] =
 
 
 def _beginning_with(session: Session, prefixes: Sequence[str]) -> Iterator[str]:
-    """The queues that are worked on and begin with one of these; of shardq's own ones all, if a prefix is of those."""
+    """Yield the queues that are worked on and begin with one of these.
+
+    Of shardq's own ones all, if a prefix is of those.
+    """
     worked = worked_queues(session.client) if prefixes else []
     if prefixes and not worked:
         session.check_file()
@@ -201,7 +205,7 @@ _PURGE = Operation(
 @click.command(cls=ExampleCommand, example="shardq pause orders --sends\nshardq pause 'mail/*' --yes")
 @pattern_argument
 @click.option("--sends", is_flag=True, help="Refuse new messages too.")
-@click.option("--only-sends", is_flag=True, help="Refuse new messages and go on delivering.")
+@click.option("--only-sends", is_flag=True, help="Refuse new messages, but still deliver.")
 @pattern_yes_option
 @click.pass_obj
 def pause(session: Session, queue: str, sends: bool, only_sends: bool, yes: bool) -> None:
@@ -212,8 +216,8 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool, yes: bool
     A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
     """
     wanted = {"delivery_paused": not only_sends, "sends_paused": sends or only_sends}
-    delivery = "goes on delivering" if only_sends else "delivers no messages"
-    accepting = "accepts no new ones" if sends or only_sends else "goes on accepting new ones"
+    delivery = "still delivers" if only_sends else "delivers no messages"
+    accepting = "accepts no new ones" if sends or only_sends else "still accepts new ones"
 
     def told(name: str, _: None = None) -> str:
         return f"queue {name} {delivery} and {accepting}: `shardq resume {name}` ends it"
@@ -259,7 +263,7 @@ def resume(session: Session, queue: str, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def redrive(
-    session: Session, queue: str, limit: int | None, yes: bool, as_json: bool, **selection: Any
+    session: Session, /, queue: str, limit: int | None, yes: bool, as_json: bool, **selection: Any
 ) -> None:
     """Move dead letters back to their queue.
 
@@ -295,7 +299,7 @@ def redrive(
 
 
 def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
-    """What a queue has to be redriven, in words; "" for nothing."""
+    """Return in words which messages of a queue can be redriven; "" for none."""
     dead = dead_letter_name(queue.name, queue.settings)
     waiting = 0
     if client.exists(dead) and where is None:  # those of other queues, too
@@ -317,7 +321,7 @@ def _redriven(name: str, moved: int) -> str:
 
 
 def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
-    """The error for a queue without dead letters of its own, which may be a dead-letter queue."""
+    """Make the error for a queue without dead letters, which may be a dead-letter queue."""
     origin = queue.removesuffix(dead.removeprefix(queue))
     remedy = "give the queue that the dead letters came from"
     if origin != queue and session.client.exists(origin):

@@ -113,7 +113,7 @@ class MatchedQueues:
         self._known = None if known is None else known.settings
 
     def _dead_letter_queues(self, names: Sequence[str]) -> set[str]:
-        """The queues to which dead letters go, but for those that have their name from their queue."""
+        """Return the queues to which dead letters go, but for those with the default name."""
         self._targets = {
             name: self._targets[name] if name in self._targets else self._target(name) for name in names
         }

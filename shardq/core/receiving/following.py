@@ -55,7 +55,7 @@ class Following:
         return tuple(each.text if isinstance(each, NamePattern) else each for each in self._wanted)
 
     def has_to_register(self, now: int) -> bool:
-        """True every five seconds."""
+        """Return True every five seconds."""
         if self._registered_at <= now < self._registered_at + ENLIST_INTERVAL:
             return False
         self._registered_at = now

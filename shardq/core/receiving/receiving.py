@@ -1,17 +1,16 @@
 """Receiving for a consumer, from one queue or from several in turn.
 
 The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
-own settings. One that cannot be read, does not exist any more or is paused is left out, and the others go on.
+own settings. One that cannot be read, does not exist any more or is paused is left out, and the others continue.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
@@ -21,7 +20,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.receiving.following import Following
-from shardq.core.receiving.registering import CLAIM_PATIENCE, register
+from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, survey
@@ -30,17 +29,13 @@ from shardq.held import HeldSlice, count_of
 
 __all__ = ["Receiving"]
 
-_log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
 
 
 class Receiving:
-    """Claims messages for one consumer and one thread at a time. What one call claims is of one queue."""
+    """Claims messages for one consumer and one thread at a time. All messages of one call are of one queue."""
 
     def __init__(
         self,
@@ -76,18 +71,18 @@ class Receiving:
         self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
-        """Tells when queues are to be looked at again, and whether one that failed did so before."""
+        """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
-        """For how long these are held, in microseconds, as far as is known; 0 for none."""
+        """Return for how long these are held, in microseconds, as far as is known; 0 for none."""
         return self.claims(held[0].shard.queue).known_lease if held else 0
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""
+        """Return the messages of one queue that have not expired since they were claimed; drop the others."""
         return self.claims(held[0].shard.queue).filter.unexpired(held) if held else []
 
     def claims(self, name: str) -> QueueClaims:
-        """What claims from a queue, or did so until it was deleted."""
+        """Return the claims of a queue, also of one that was deleted."""
         return self.queues.get(name) or cast("Following", self.following).left[name]
 
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
@@ -109,7 +104,7 @@ class Receiving:
         return waits_for or {CATALOGUE: CATALOGUE}  # while no queue matches
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
+        """Return the seconds until a known message can be taken, or a shard must be probed; None: neither."""
         moments = [queue.seconds_until_due() for queue in self._present()]
         if self.following is not None:
             moments.append(self.following.seconds_until_due())
@@ -128,17 +123,17 @@ class Receiving:
     ) -> list[HeldSlice]:
         """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
 
-        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
-        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
-        is over, and then OutcomeUnknown is raised, whatever other shards may have.
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. The acked messages
+        are finished in the answer, and all others are open. Such a claim is repeated until it is answered or the time
+        has passed. Then OutcomeUnknown is raised, whatever other shards may have.
 
         A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
         read is thorough, or if there are no others, the error is raised after the usual repetitions. A thorough read is
         repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
         any of the queues.
 
-        With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
-        are received from, and at most so many messages of each.
+        With ``news``, only these queues have to be probed, and those where a probe is due. With ``rooms`` only these
+        are received from, and at most the given number of messages of each.
         """
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
@@ -171,7 +166,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
+        """Claim without counting a delivery within the block. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield
@@ -186,8 +181,10 @@ class Receiving:
     def deregister(self) -> None:
         """Count as a live consumer no longer."""
         self._sweeping.close()
-        for queue in (*self.queues.values(), *([] if self.following is None else [self.following])):
+        for queue in self.queues.values():
             queue.deregister()
+        if self.following is not None:
+            self.following.deregister()
 
     def follow(self) -> bool:
         """Find out which queues there are now, if it is time to; True if they are others than before."""
@@ -196,7 +193,10 @@ class Receiving:
             return False
         now = self._store.now()
         if following.has_to_register(now):
-            due = [*(each for each in self.queues.values() if each.has_to_register(now)), following]
+            due: list[Registered] = [
+                *(each for each in self.queues.values() if each.has_to_register(now)),
+                following,
+            ]
             register(self._store, self._retry, due, self._registered_as, self._consumer)
         if not following.update(now, self.queues, self._make_claims):
             return False
@@ -247,7 +247,7 @@ class Receiving:
         return held
 
     def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
-        """The queues to claim from: those that exist and deliver now."""
+        """Return the queues to claim from: those that exist and deliver now."""
         now = self._store.now()
         wanted: list[QueueClaims] = []
         unlisted: list[QueueClaims] = []
@@ -267,9 +267,9 @@ class Receiving:
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
-        """True when the queue delivers, by its settings of now.
+        """Return whether the queue delivers, by its current settings.
 
-        Polls look at queues that have nothing. For a look the settings may be older; before a claim they are read.
+        Polls probe queues that have nothing. For a probe the settings may be older; before a claim they are read.
         """
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
@@ -306,7 +306,7 @@ class Receiving:
             self._failed.add(name, error)
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
-        """True when something is to be claimed, and others may have got something since they were looked at."""
+        """Return whether something is to be claimed, and other queues may have got messages since their last probe."""
         return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
@@ -315,11 +315,11 @@ class Receiving:
     # -- what cannot be read ------------------------------------------------------------------------------------
 
     def _present(self) -> list[QueueClaims]:
-        """The queues that are not left out."""
+        """Return the queues that are not left out."""
         return [queue for queue in self.queues.values() if queue.name not in self._failed]
 
     def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
-        """Shards that could not be read: unless it is thorough, only if no others can."""
+        """Return the shards that could not be read: unless it is thorough, only if no others can."""
         errors = [queue.reader.errors(thorough=thorough) for queue in queues]
         if not thorough and not all(errors):
             return {}

@@ -55,7 +55,7 @@ def edit(
     context: QueueContext, identity: MessageId, wanted: EditArguments, codec: Codec = BYTES
 ) -> MessageId:
     """Exchange a pending message for one with other properties; returns the new id. See :meth:`shardq.Queue.edit`."""
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     if unknown := given.keys() - EditArguments.__annotations__.keys():
         raise InvalidSetting(
             f"edit changes no {min(unknown)!r}: give a body, headers, a priority, a due time or a delay"
@@ -89,7 +89,7 @@ def edit(
 
 
 def _held(identity: MessageId, piece: StoredSlice | None) -> HeldSlice:
-    """The slice of a message that waits, as if it was held. Raises MessageNotPending or InvalidMessage."""
+    """Return the slice of a pending message, as if it was held. Raises MessageNotPending or InvalidMessage."""
     if piece is None:
         raise MessageNotPending(f"message {identity} is not stored: it was acked, removed or moved")
     why = _why_not_pending(piece)
