@@ -51,8 +51,8 @@ class Queue(Wraps[shardq.queue.Queue]):
     ) -> Producer:
         """Return a producer, which sends messages.
 
-        With ``linger`` a ``send`` waits for so many seconds for sends of other tasks. The other options are those of
-        :meth:`shardq.Queue.producer`. Raises InvalidSetting.
+        With ``linger`` a ``send`` waits for that number of seconds for sends of other tasks. The other options are
+        those of :meth:`shardq.Queue.producer`. Raises InvalidSetting.
         """
         sync = self._sync.producer(
             codec=codec, linger=linger, bundle_messages=bundle_messages, bundle_bytes=bundle_bytes
@@ -175,8 +175,8 @@ class Producer(Wraps[shardq.producer.Producer]):
         """Store many messages, and return their ids in order. Options and errors are those of the sync ``send_many``.
 
         A plain iterable is read in another thread, an async iterable in the loop, one bundle at a time. If the call is
-        cancelled, an async iterable is read no further: CancelledError is raised when what was read is stored, and its
-        cause tells what is not.
+        cancelled, an async iterable is read no further. CancelledError is raised when the messages that were read are
+        stored, and its cause names those that are not.
         """
         send = partial(
             self._sync.send_many,

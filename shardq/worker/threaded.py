@@ -119,7 +119,7 @@ class ThreadedLoop(WorkerLoop):
         try:
             self._receive(consumer, threads)
         except BaseException:
-            self._interrupted = True  # what waits for a thread is given back
+            self._interrupted = True  # messages that wait for a thread are released
             raise
         finally:
             threads.close()

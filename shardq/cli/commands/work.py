@@ -84,7 +84,13 @@ def _weight(given: str) -> tuple[str, float]:
     metavar="MODULE[:APP]",
     help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
-@click.option("--threads", type=int, help="Messages or tasks that each process works on at a time.  [1]")
+@click.option(
+    "--threads",
+    type=int,
+    default=USUAL.threads,
+    show_default=True,
+    help="Messages or tasks that each process works on at a time.",
+)
 @processes_option
 @click.option(
     "--batch",
@@ -163,7 +169,7 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int | None,
+    threads: int,
     fail_on_error: bool,
     as_json: bool,
     **options: Any,
@@ -196,7 +202,7 @@ def work(
                 _url_of(session, tasks),
                 tasks,
                 queues=queues,
-                threads=threads or 1,
+                threads=threads,
                 on_progress=progress,
                 **_of_tasks(options),
             )
@@ -209,7 +215,7 @@ def work(
         )
         with work_progress(", ".join(queues)) as progress:
             report = run_pool(
-                WorkerPool(session.url, queues, task, threads=threads or 1, on_progress=progress, **options)
+                WorkerPool(session.url, queues, task, threads=threads, on_progress=progress, **options)
             )
     if as_json:
         print_json(report)

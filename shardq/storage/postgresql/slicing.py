@@ -19,7 +19,7 @@ from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncover
 
 __all__ = ["Held", "as_stored", "cut", "cut_out", "hold", "split"]
 
-# What begins within a span, and the last that begins before it, which may end before it too.
+# Slices that begin within a span, and the last that begins before it, which may end before it too.
 _COVERING = f"""
     SELECT x.* FROM unnest($2::uuid[], $3::int[], $4::int[]) AS a (bundle_id, start, stop) CROSS JOIN LATERAL (
         SELECT {PIECE} FROM @slice s
