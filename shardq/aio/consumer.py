@@ -69,8 +69,8 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
     async def messages(self, *, wait: float | None = None, limit: int = 1) -> AsyncGenerator[Message, None]:
         """Receive message after message; up to ``limit`` of them are claimed in one step.
 
-        Ends as :meth:`batches` does. What was claimed and not handed out is released uncounted when the iterator is
-        closed: use :func:`contextlib.aclosing` where you leave it early and the limit is above 1.
+        Ends as :meth:`batches` does. Messages that were claimed and not handed out are released uncounted when the
+        iterator is closed. Use :func:`contextlib.aclosing` where you leave it early and the limit is above 1.
         """
         async for batch in self.batches(limit, wait=wait):
             left = list(batch)

@@ -16,7 +16,7 @@ from shardq.errors import ShardqError
 
 __all__ = ["Gathering", "Outcome"]
 
-_TURN = 50  # coroutines that are let go on in one turn of the loop
+_TURN = 50  # coroutines that continue in one turn of the loop
 _SLOW = 0.05  # seconds after which a call lets the next one begin beside it
 _MOST_BESIDE = 4  # calls at a time: a store that does not answer at all must not get all threads
 
@@ -27,7 +27,7 @@ Outcome: TypeAlias = tuple[R | None, BaseException | None]
 
 
 class _Entry(Generic[T, R]):
-    """What one coroutine asks for that is gathered."""
+    """The request of one coroutine that is gathered."""
 
     __slots__ = ("asked", "begun", "future", "item", "outcome", "repeated")
 
@@ -162,7 +162,7 @@ class Gathering(Generic[T, R]):
             elif self._again is not None and not entry.repeated:
                 entry.repeated = True
                 self._again.add(entry)
-        # After the coroutines that these let go on, so that what they ask for next goes together.
+        # After the coroutines that these wake, so that their next requests go together.
         loop = asyncio.get_running_loop()
         if len(outcomes) > _TURN:
             loop.call_soon(self._end, call, entries[_TURN:], outcomes[_TURN:])

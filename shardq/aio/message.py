@@ -36,7 +36,7 @@ def acks_of(threads: Threads) -> Acks:
 
 
 class _Settled(Wraps[S]):
-    """What is settled; LeaseLost names messages of the asyncio client."""
+    """Settled messages; LeaseLost names those of the asyncio client."""
 
     def __init__(self, sync: S, threads: Threads, acks: Acks) -> None:
         super().__init__(sync, threads)
@@ -140,11 +140,11 @@ class Message(_Settled[shardq.message.Message]):
     released = passed[bool]()
 
     async def last_delivery(self) -> bool:
-        """True when the message becomes a dead letter if it is released: see :attr:`shardq.Message.last_delivery`."""
+        """Return whether a release makes the message a dead letter: see :attr:`shardq.Message.last_delivery`."""
         return await self._threads.run(lambda: self._sync.last_delivery)
 
     async def lost(self) -> bool:
-        """True when somebody else may have the message: see :attr:`shardq.Message.lost`."""
+        """Return whether another consumer may have the message: see :attr:`shardq.Message.lost`."""
         return await self._threads.run(lambda: self._sync.lost)
 
     async def ack(self, *, result: Any = None) -> None:

@@ -80,7 +80,7 @@ class Threads:
         return event
 
     def submit(self, call: Callable[[], R], *, apart: bool = False) -> Future[R]:
-        """Make a call in a thread; ``apart`` in one of its own, for what may wait for other calls.
+        """Make a call in a thread; ``apart`` in a separate one, for a call that may wait for others.
 
         Raises Closed after a close, and StoreUnavailable when no thread can be started. The call is not made then.
         """
@@ -173,7 +173,7 @@ class Threads:
             try:
                 if future.exception() is None:
                     undo(future.result())
-            except Exception:  # the lease that was to be given back ends
+            except Exception:  # the lease that was to be released expires
                 pass
             finally:
                 undone.set_result(None)
@@ -183,7 +183,7 @@ class Threads:
                 self.submit(run)
             except (
                 ShardqError
-            ):  # the client was closed meanwhile, or no thread begins: the lease ends by itself
+            ):  # the client was closed meanwhile, or no thread begins: the lease expires automatically
                 undone.set_result(None)
 
         future.add_done_callback(start)  # done already, it is called in the loop

@@ -14,6 +14,7 @@ from shardq.core.limits.permits import permits_queue
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
@@ -150,12 +151,12 @@ def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerO
     return {name: handler[name] for name in queues}
 
 
-def check_opened(queues: Sequence[Queue]) -> list[Queue]:
+def check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
     """Return the queues of a worker as a list. Raises InvalidSetting for what is no opened queue."""
     if (
         isinstance(queues, str)
         or not isinstance(queues, Iterable)
-        or not all(isinstance(queue, Queue) for queue in queues)
+        or not all(isinstance(queue, Queue | QueuePattern) for queue in queues)
     ):
         raise InvalidSetting(
             f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"

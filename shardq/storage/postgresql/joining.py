@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. What fails or is interrupted later ends the transaction.
+that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class JoinedSession(Session):
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
             )
-        cursor = None
+        self._on_loop: LoopCursor | None = None
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
-            cursor = LoopCursor(self._driver, connection, begins=begins)
-        self._sql = Sql(self._driver, self.address.schema, self.now, outside, cursor)
+            self._on_loop = LoopCursor(self._driver, connection, begins=begins)
+        self._sql = Sql(self._driver, self.address.schema, self.now, outside, self._on_loop)
         ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
@@ -159,13 +159,17 @@ class JoinedSession(Session):
 
     def _spoil(self) -> None:
         """Have the server refuse to commit the transaction, a part of which may be missing."""
+        if self._on_loop is not None:
+            self._on_loop.spoils = True
         try:
             if self._driver.info.transaction_status == TransactionStatus.INTRANS:
                 self._sql.script(_SPOIL)
         except psycopg.errors.InvalidTextRepresentation:
             pass
+        except Closed:  # it has ended meanwhile
+            pass
         except BaseException:
-            self._driver.close()
+            self._driver.close() if self._on_loop is None else self._on_loop.close()
             raise
 
 
@@ -176,7 +180,7 @@ class JoinedSignals(Signals):
         self._outside, self._channel, self._session = outside, channel, session
 
     def announce(self, queue: str) -> None:
-        """Tell who waits after the commit."""
+        """Notify waiting clients after the commit."""
         self._channel.tell_within(self._session, queue)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:
@@ -188,7 +192,10 @@ class JoinedSignals(Signals):
 
 
 class JoinedStore(WrappedStore):
-    """A store whose changes are part of a transaction. What would keep others waiting until its end is refused."""
+    """A store whose changes are part of a transaction.
+
+    Requests that would keep others waiting until its end are refused.
+    """
 
     @property
     def capabilities(self) -> Capabilities:

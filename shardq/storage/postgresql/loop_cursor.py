@@ -28,6 +28,8 @@ class LoopCursor:
         self._cursor: psycopg.AsyncRawCursor[Row] = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
         self._rows: list[Row] = []
         self.rowcount = -1
+        self.spoils = False
+        """True: a statement may also begin when the application leaves, which must not commit a part of a request."""
 
     @property
     def adapters(self) -> AdaptersMap:
@@ -53,7 +55,8 @@ class LoopCursor:
                 pass
         # From here to the begin of the statement nothing else runs on the loop, as the lock is free.
         is_idle = connection.info.transaction_status == TransactionStatus.IDLE
-        if self._on_loop.left or connection.closed or (is_idle and not self._begins):
+        is_left = self._on_loop.left and not self.spoils
+        if is_left or connection.closed or (is_idle and not self._begins):
             raise Closed(
                 "the transaction of the application has ended: join another one with client.transaction()"
             )
@@ -61,6 +64,10 @@ class LoopCursor:
         await self._cursor.execute(query, params, prepare=prepare, binary=binary)
         self.rowcount = self._cursor.rowcount
         return await self._cursor.fetchall() if self._cursor.description is not None else []
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._on_loop.run(self._connection.close())
 
     def fetchall(self) -> list[Row]:
         """Return the rows that are left."""
