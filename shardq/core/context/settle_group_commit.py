@@ -32,10 +32,10 @@ class SettleGroupCommit:
     """Joins what comes at the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
-    extensions of a shard that have the same options. A caller's answer tells of its own messages only. If the store
-    refuses a joined request, each part is asked alone, so that nobody meets the error of another; if a lock was in the
-    way of it, by each caller. ``check`` is called before each request of callers that waited: the client may have been
-    closed meanwhile.
+    extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store
+    refuses a joined request, each part is asked alone, so that no caller meets the error of another; if a lock was in
+    the way of it, by each caller. ``check`` is called before each request of callers that waited: the client may have
+    been closed meanwhile.
     """
 
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
@@ -110,7 +110,7 @@ def _spans(request: Settle) -> tuple[Span, ...]:
 
 
 def _few(requests: Sequence[Settle]) -> int:
-    """How many of the requests, from the first on, are not too much for one transaction."""
+    """Count the requests, from the first on, that are not too much for one transaction."""
     spans = 0
     for number, request in enumerate(requests):
         spans += len(_spans(request))
@@ -120,7 +120,10 @@ def _few(requests: Sequence[Settle]) -> int:
 
 
 def _disjoint(requests: Sequence[Settle]) -> int:
-    """How many of these name no message twice either. One that names a message again waits."""
+    """Count the requests, from the first on, that name no message twice either.
+
+    One that names a message again waits.
+    """
     seen: dict[_Held, list[Range]] = {}
     few = _few(requests)
     for number, request in enumerate(requests[:few]):
@@ -133,7 +136,7 @@ def _disjoint(requests: Sequence[Settle]) -> int:
 
 
 def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
-    """The part of an answer that is about these messages."""
+    """Return the part of an answer that is about these messages."""
     if not fenced.lost and not fenced.gone:
         return fenced
     named = list(spans)

@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. What fails or is interrupted later ends the transaction.
+that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
@@ -167,7 +167,7 @@ class JoinedSignals(Signals):
         self._outside, self._channel, self._session = outside, channel, session
 
     def announce(self, queue: str) -> None:
-        """Tell who waits after the commit."""
+        """Notify waiting clients after the commit."""
         self._channel.tell_within(self._session, queue)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:
@@ -179,7 +179,10 @@ class JoinedSignals(Signals):
 
 
 class JoinedStore(WrappedStore):
-    """A store whose changes are part of a transaction. What would keep others waiting until its end is refused."""
+    """A store whose changes are part of a transaction.
+
+    Requests that would keep others waiting until its end are refused.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
@@ -207,14 +210,10 @@ _REFUSED = {
 
 
 def _driver_of(connection: object) -> psycopg.Connection[Any]:
-    """Return the driver's connection below one of SQLAlchemy's or Django's."""
-    found: Any = connection
-    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
-        if isinstance(found, psycopg.Connection):
-            return found
-        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if callable(inner) else inner
-    raise InvalidSetting(
-        f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, of "
-        "psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
-    )
+    found: psycopg.Connection[Any] | None = driver_connection(connection, psycopg.Connection)
+    if found is None:
+        raise InvalidSetting(
+            f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, "
+            "of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+        )
+    return found

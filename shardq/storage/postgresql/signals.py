@@ -1,9 +1,9 @@
 """Signals by NOTIFY, on one connection of each client that waits.
 
-A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of
-the change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone
-knows that. Behind a pooler nobody listens, and consumers poll: the server's connections, which others use later, would
-keep the lock and the listening.
+A notification takes a lock of the whole server when it is committed. So it has a separate transaction, after that of
+the change, and is sent only when a client waits. A waiting client holds a lock that can be shared; another one that
+cannot have it alone knows of waiting clients. Behind a pooler nobody listens, and consumers poll: the server's
+connections, which others use later, would keep the lock and the listening.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _TELL = """
 _TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
 _STANDS = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'"  # else another server is the primary by now
+_QUEUES = msgspec.json.Decoder(list[str])
 _EVERY = 5.0  # seconds until the connection is tried
 
 
@@ -47,7 +48,7 @@ class Channel:
         self.name = f"the notifications of {address}"
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Send the names; never again, as consumers look by themselves now and then."""
+        """Send the names once, as consumers also read now and then."""
         with suppress(ShardqError):
             self._session.statement(self._tell, _payloads(queues))
         return True
@@ -77,7 +78,7 @@ class Channel:
         told = False
         for notify in connection.notifies(timeout=_EVERY, stop_after=1):
             told = True
-            yield msgspec.json.decode(notify.payload, type=list[str])
+            yield _QUEUES.decode(notify.payload)
         if not told:
             if not connection.execute(_STANDS, prepare=False).fetchall():
                 raise psycopg.OperationalError("the server takes no writes")
