@@ -194,10 +194,8 @@ class PostgresStore(KeyMethods):
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one statement as a rule; long data is read after it."""
         taken = self._claims.take(self.session, request)
-        if not taken.long:
-            return taken.claimed({})
         with after_a_write():
-            return self.session.read(claims.read, taken)
+            return self.session.read(claims.read, taken) if taken.long else taken.claimed({})
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish messages that are still held."""
