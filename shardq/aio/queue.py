@@ -18,6 +18,7 @@ from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
+from shardq.core.selecting import MessageFilter
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.settings import QueueSettings
@@ -86,7 +87,9 @@ class Queue(Wraps[shardq.queue.Queue]):
     peek = awaited(shardq.queue.Queue.peek)
     get = awaited(shardq.queue.Queue.get)
     trace = awaited(shardq.queue.Queue.trace)
+    edit = awaited(shardq.queue.Queue.edit)
     remove = awaited(shardq.queue.Queue.remove)
+    remove_where = awaited(shardq.queue.Queue.remove_where)
     purge = awaited(shardq.queue.Queue.purge)
     replay = awaited(shardq.queue.Queue.replay)
     alter = awaited(shardq.queue.Queue.alter)
@@ -102,6 +105,11 @@ class Queue(Wraps[shardq.queue.Queue]):
     async def open(self, message_id: str) -> BodyReader:
         """Open the large body of a message, in any state. Errors are those of :meth:`shardq.Queue.open`."""
         return BodyReader(await self._threads.run(self._sync.open, message_id), self._threads)
+
+    async def select(self, where: MessageFilter, *, codec: Codec = BYTES) -> AsyncIterator[StoredMessage]:
+        """Iterate over the messages that a filter means, as :meth:`shardq.Queue.select` does."""
+        async for message in self._threads.iterate(partial(self._sync.select, where, codec=codec)):
+            yield message
 
     async def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES

@@ -112,7 +112,11 @@ class LowWatermarks:
         due later, or late.
         """
         seen = self._seen.get(shard)
-        if seen is None or (seen.shard_key, seen.late) != (read.shard_key, read.late):
+        if (
+            seen is None
+            or seen.moment > read.now
+            or (seen.shard_key, seen.late) != (read.shard_key, read.late)
+        ):
             self._note(shard, read)
             return None
         if read.oldest < seen.newest or read.now < seen.moment + _GUARD + _RAISE:

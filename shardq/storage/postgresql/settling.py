@@ -18,8 +18,9 @@ from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
-from shardq.storage.postgresql.slicing import Held, cut, hold
-from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.postgresql.slicing import Held, as_stored, cut, hold
+from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import renamed
 
 __all__ = [
     "acknowledge",
@@ -249,9 +250,11 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
+    if (pending := finished.pending) is not None:
+        finished = replace(finished, spans=(as_stored(sql, finished.shard, pending, now),))
     home, held = _hold(sql, finished.shard, finished.spans)
     if home is None or held.fenced != Fenced():
-        return held.fenced
+        return held.fenced if pending is None else renamed(held.fenced, PENDING)
     pieces = cut(sql, home, held.slices)
     if request.in_place and finished.shard.is_grouped:
         _replace(sql, home, finished, request.append, pieces, now)
