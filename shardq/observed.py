@@ -7,7 +7,6 @@ from typing import Any, Unpack
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.consumer import Consumer
-from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import NothingYet
 from shardq.held import HeldSlice
 from shardq.hooks import HookCall, Hooks, stamped, with_headers
@@ -16,14 +15,14 @@ from shardq.producer import Producer, SendArguments
 __all__ = ["ObservedConsumer", "ObservedProducer", "consumer_class", "producer_class"]
 
 
-def producer_class(context: QueueContext) -> type[Producer]:
-    """Return the class of a queue's producers."""
-    return Producer if context.hooks is None else ObservedProducer
+def producer_class(hooks: Hooks | None) -> type[Producer]:
+    """Return the class of the producers of a client."""
+    return Producer if hooks is None else ObservedProducer
 
 
-def consumer_class(context: QueueContext) -> type[Consumer]:
-    """Return the class of a queue's consumers."""
-    return Consumer if context.hooks is None else ObservedConsumer
+def consumer_class(hooks: Hooks | None) -> type[Consumer]:
+    """Return the class of the consumers of a client."""
+    return Consumer if hooks is None else ObservedConsumer
 
 
 class ObservedProducer(Producer):

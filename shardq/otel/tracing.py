@@ -115,11 +115,11 @@ class Tracing(Hooks):
     def around(self, call: HookCall) -> Iterator[None]:
         """Make a span of a call. Sends and handlers run in its context."""
         where = destination_of(call.queue, call.operation)
-        if where is None:
+        if where is None and call.operation != "receive":  # the queue of a receive is known at its end
             yield
             return
         began = time.time_ns()
-        span = self._span(call, where, began) if call.operation in _KINDS else None
+        span = self._span(call, where, began) if where is not None and call.operation in _KINDS else None
         token = None if span is None else contexts.attach(trace.set_span_in_context(span))
         raised: BaseException | None = None
         try:
@@ -133,14 +133,21 @@ class Tracing(Hooks):
             self._end(call, where, began, span, raised)
 
     def _end(
-        self, call: HookCall, where: Destination, began: int, span: Span | None, raised: BaseException | None
+        self,
+        call: HookCall,
+        where: Destination | None,
+        began: int,
+        span: Span | None,
+        raised: BaseException | None,
     ) -> None:
         """End the span of a call, and measure it. A receive that found nothing has none."""
         error = _failure(call, raised)
         if call.operation == "receive":
-            where = destination_of(call.queue, call.operation) or where  # of several queues that of the batch
+            where = destination_of(call.queue, call.operation)  # of several queues that of the batch
             if not call.messages and error is None:
                 return
+        if where is None:
+            return
         if span is None:
             span = self._span(call, where, began)
         facts = _common(call, where)

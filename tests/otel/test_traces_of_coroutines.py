@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 import shardq
 import shardq.aio
 from shardq.testing import ManualClock
+from shardq.worker import Worker
 from tests.otel.traced import Traced, facts, links_of, parent_of, trace_of
 
 
@@ -111,3 +114,30 @@ def test_a_cancelled_handler_says_so(url: str, traced: Traced, clock: ManualCloc
 
     run(url, traced, main)
     assert facts(traced.one("process orders"))["error.type"] == "CancelledError"
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_async_handlers_of_a_worker_are_traced(client: shardq.Client, traced: Traced, by_batch: bool) -> None:
+    queue = client.create_queue("orders")
+    queue.producer().send(b"tea")
+
+    async def handler(given: Any) -> None:
+        await asyncio.sleep(0)
+        with traced.tracer.start_as_current_span("charge"):
+            await asyncio.sleep(0)
+
+    Worker(queue, handler, by_batch=by_batch, idle_exit=0).run()
+    processed = traced.one("process orders")
+    assert links_of(processed) == [traced.one("send orders").context.span_id]
+    assert parent_of(traced.one("charge")) == processed.context.span_id
+
+
+def test_queues_that_match_a_pattern_are_traced_by_their_own_names(
+    client: shardq.Client, traced: Traced
+) -> None:
+    client.create_queue("mail/fast").producer().send(b"dear")
+    Worker(client.pattern("mail/*"), lambda message: None, idle_exit=0).run()
+    sent = traced.one("send mail/fast")
+    followed = [traced.one(f"{name} mail/fast") for name in ("receive", "process", "ack")]
+    assert [links_of(span) for span in followed] == [[sent.context.span_id]] * 3
+    assert len(traced.spans) == 4

@@ -65,7 +65,7 @@ def _weight(given: str) -> tuple[str, float]:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+@click.argument("queues", metavar="[QUEUE|PATTERN]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--handler",
     "handlers",
@@ -84,7 +84,13 @@ def _weight(given: str) -> tuple[str, float]:
     metavar="MODULE[:APP]",
     help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
-@click.option("--threads", type=int, help="Messages or tasks that each process works on at a time.  [1]")
+@click.option(
+    "--threads",
+    type=int,
+    default=USUAL.threads,
+    show_default=True,
+    help="Messages or tasks that each process works on at a time.",
+)
 @processes_option
 @click.option(
     "--batch",
@@ -164,7 +170,7 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int | None,
+    threads: int,
     fail_on_error: bool,
     as_json: bool,
     log: JsonLog | None,
@@ -178,6 +184,8 @@ def work(
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
+
+    A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
     SHARDQ_DELIVERIES is the number of its deliveries, this one included. TRACEPARENT is there for a traced message.
@@ -196,7 +204,7 @@ def work(
                 _url_of(session, tasks),
                 tasks,
                 queues=queues,
-                threads=threads or 1,
+                threads=threads,
                 on_progress=progress,
                 log=log,
                 **_of_tasks(options),
@@ -210,7 +218,7 @@ def work(
         )
         with work_progress(", ".join(queues), log) as progress:
             pool = WorkerPool(
-                session.url, queues, task, threads=threads or 1, on_progress=progress, log=log, **options
+                session.url, queues, task, threads=threads, on_progress=progress, log=log, **options
             )
             report = run_pool(pool, log)
     if as_json:
