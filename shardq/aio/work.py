@@ -147,7 +147,8 @@ class _Work:
                 yield batch
             elif wait is not None and not at_work:
                 return
-            elif wait is not None and self._tasks:  # they may release messages behind them in their groups
+            elif wait is not None and not all(task.done() for task in self._tasks):
+                # They may release messages behind them in their groups. One that has just ended is still in the set.
                 self._changed.clear()
                 await self._changed.wait()
 
