@@ -128,8 +128,8 @@ def send_each(
 ) -> Sequence[Pending[Send, str]]:
     """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error.
 
-    Only the first of them, as many as fill a bundle. Nothing is repeated when ``retry_seconds`` after ``since`` are
-    over, a moment of ``time.monotonic()``.
+    Only the first of them, as many as fill a bundle. The store is asked again for ``retry_seconds`` after ``since``, a
+    moment of ``time.monotonic()``.
     """
     producer._check_open()
     context, prepared, size = producer._context, list[Send | Exception](), 0
@@ -159,8 +159,8 @@ def ack_each(
     """Ack batches and messages together, as their ``ack`` does in several threads; returns the outcome of each.
 
     Only the first of them, as many as go into one request. One that is lost, that is named twice, or that another
-    consumer or queue than the first settles is acked alone. Unless this ``repeats`` what fails, None stands for what
-    another attempt may do, until ``retry_seconds`` after ``since`` are over, a moment of ``time.monotonic()``.
+    consumer or queue than the first settles is acked alone. Unless this ``repeats`` them, None stands for acks that
+    another attempt may do, for ``retry_seconds`` after ``since``, a moment of ``time.monotonic()``.
     """
     acked = acked[: _few(acked)]
     retry = cast("SettleEngine", acked[0]._settler)._context.retry

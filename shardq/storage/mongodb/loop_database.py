@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LoopDatabase(msgspec.Struct, frozen=True):
-    """What a transaction needs of a database of the driver. Each request runs on the event loop of the application.
+    """A database of the driver, as far as transactions use it. Each request runs on the event loop of the application.
 
     None begins after the end of the transaction, as ``is_over`` tells: the driver would make it outside.
     """
@@ -52,7 +52,7 @@ class LoopDatabase(msgspec.Struct, frozen=True):
 
 
 class LoopCollection(msgspec.Struct, frozen=True):
-    """What a transaction needs of a collection of the driver."""
+    """A collection of the driver, as far as transactions use it."""
 
     database: LoopDatabase
     collection: AsyncCollection[Document]

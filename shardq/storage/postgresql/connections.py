@@ -107,7 +107,7 @@ class _Texts(dict[str, str]):
 
 
 class Cursor(Protocol):
-    """What statements need of a cursor of the driver."""
+    """A cursor of the driver, as far as statements use it."""
 
     @property
     def rowcount(self) -> int:
