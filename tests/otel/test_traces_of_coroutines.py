@@ -126,7 +126,8 @@ def test_async_handlers_of_a_worker_are_traced(client: shardq.Client, traced: Tr
         with traced.tracer.start_as_current_span("charge"):
             await asyncio.sleep(0)
 
-    Worker(queue, handler, by_batch=by_batch, idle_exit=0).run()
+    options: dict[str, Any] = {"by_batch": by_batch}
+    Worker(queue, handler, idle_exit=0, **options).run()
     processed = traced.one("process orders")
     assert links_of(processed) == [traced.one("send orders").context.span_id]
     assert parent_of(traced.one("charge")) == processed.context.span_id
