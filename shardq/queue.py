@@ -182,8 +182,8 @@ class Queue:
         """Change a message that waits, now or for later, in one atomic step; returns its new id.
 
         The changes are ``body``, ``headers`` (all of them), ``priority``, ``due``, and ``delay`` in seconds from now.
-        What is None or left out stays, also its keys and the time at which it expires. The new id takes the place of
-        the old one, and its deliveries count from 0.
+        Properties that are None or left out stay, also its keys and the time at which it expires. The new id takes the
+        place of the old one, and its deliveries count from 0.
 
         Raises MessageNotPending, with nothing changed, when the message is in flight, processed or not stored, also
         when a consumer receives it at the same moment. Raises InvalidReceipt, InvalidMessage or MessageTooLarge. Raises
@@ -274,8 +274,8 @@ class Queue:
     ) -> int:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
 
-        With ``where`` only those that the filter means. A group that is blocked goes on only if all messages that block
-        it are meant. ``progress`` is called with the number so far.
+        With ``where`` only those that the filter means. A group that is blocked continues only if all messages that
+        block it are meant. ``progress`` is called with the number so far.
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises

@@ -11,10 +11,12 @@ from typing import Any, Self, TypeVar, Unpack
 
 import shardq.producer
 import shardq.queue
-from shardq.aio.consumer import BodyReader, Consumer
+from shardq.aio.consumer import Consumer
+from shardq.aio.gathering import Gathering, Outcome
+from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
 from shardq.aio.sync_core import send_each
-from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
+from shardq.aio.threads import Threads, Wraps, awaited, in_loop, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
@@ -153,10 +155,8 @@ class Producer(Wraps[shardq.producer.Producer]):
             return await self._threads.run(self._sync.send, message)  # alone, so that others need not wait
         return await self._sends.submit(message)
 
-    def _send_each(
-        self, messages: Sequence[OutgoingMessage]
-    ) -> list[tuple[str | None, BaseException | None]]:
-        return [(each.result, each.error) for each in send_each(self._sync, messages)]
+    def _send_each(self, messages: Sequence[OutgoingMessage], since: float) -> list[Outcome[str]]:
+        return [(each.result, each.error) for each in send_each(self._sync, messages, since)]
 
     send_file = awaited(shardq.producer.Producer.send_file)
     send_stream = awaited(shardq.producer.Producer.send_stream)
@@ -187,6 +187,8 @@ class Producer(Wraps[shardq.producer.Producer]):
             ttl=ttl,
             group=group,
         )
+        if self._threads.alone and isinstance(bodies, AsyncIterable):
+            bodies = [body async for body in bodies]  # which may ask for something in that thread, too
         if not isinstance(bodies, AsyncIterable):
             return await self._threads.run(send, bodies)
         loop, feed = self._threads.loop(), _Feed(bodies)
@@ -217,7 +219,7 @@ class _Feed:
     def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
         """Yield what there is, in a thread."""
         while True:
-            block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
+            block = in_loop(loop, self._block())
             yield from block
             if self._error is not None:  # after what was read before it, of which PartialSend tells
                 raise self._error

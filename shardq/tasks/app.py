@@ -20,7 +20,7 @@ from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.registry import TaskRegistry, check_app, tasks_named
 from shardq.tasks.result import Result
 from shardq.tasks.runner import Runner
-from shardq.tasks.signature import Signature, send_calls
+from shardq.tasks.signature import Signature, in_thread, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.worker import BATCH, TaskWorker, TaskWorkerKeywords, check_names, check_options
@@ -124,6 +124,13 @@ class Tasks(TaskRegistry):
         :meth:`Task.send`, all that is stored stands or falls with it.
         """
         return send_calls(self.binding, calls, transaction)
+
+    async def asend_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        """Send calls from a coroutine, as :meth:`send_many` does, which draws them in a thread.
+
+        Cancelled, it is carried out, and CancelledError is raised when it has ended.
+        """
+        return await in_thread(self.send_many, calls)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
         """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.

@@ -97,7 +97,7 @@ class WorkerPool:
         )
         for each in handlers.values():
             if not isinstance(each, str):
-                check_runs("handler", each)
+                check_runs("handler", each, awaits=True)
         self._begin(
             WorkerPlan(url=url, handlers=handlers, options=chosen),
             processes=processes,

@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
 coming-from commands comparison concepts faq index large-bodies operations pipelines scaling schedules spark
-tasks testing topics tutorial
+changelog tasks testing topics tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",
