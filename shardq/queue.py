@@ -91,9 +91,9 @@ class Queue:
 
         ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
         extends the lease of each received message until the message is settled. The thread also stops extending when
-        nothing refers to the message or its batch any more, when settling failed and you received again, and when the
-        consumer is closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
-        InvalidSetting.
+        nothing refers to the message or its batch any more, and when the consumer is closed. It does so too when
+        settling failed and you received again. Up to ``prefetch`` messages are claimed ahead of
+        :meth:`~shardq.Consumer.receive`. Raises InvalidSetting.
         """
         return Consumer(
             [self._context],
@@ -303,8 +303,8 @@ class Queue:
         Returns how many messages that were. Their deliveries count, as at the end of their leases. Live consumers of
         this name keep their messages, unless ``force``. If one comes back after all, its ack raises LeaseLost.
 
-        Raises ConsumerNotFound. Raises ConsumerAlive, with nothing released, when the consumer may be at work: it was
-        seen less than 16 seconds ago, or its leases are younger than half of its visibility timeout.
+        Raises ConsumerNotFound. Raises ConsumerAlive, with nothing released, when the consumer may be at work. It may
+        be if it was seen less than 16 seconds ago, or its leases are younger than half of its visibility timeout.
         """
         return evict(self._context, consumer, force=force)
 

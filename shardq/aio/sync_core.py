@@ -121,8 +121,8 @@ def send_each(
 ) -> Sequence[Pending[Send, str]]:
     """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error.
 
-    Only the first of them, as many as fill a bundle. Nothing is repeated when ``retry_seconds`` after ``since`` are
-    over, a moment of ``time.monotonic()``.
+    Only the first of them, as many as fill a bundle. Nothing is repeated later than ``retry_seconds`` after ``since``,
+    a moment of ``time.monotonic()``.
     """
     producer._check_open()
     context, prepared, size = producer._context, list[Send | Exception](), 0
@@ -152,8 +152,9 @@ def ack_each(
     """Ack batches and messages together, as their ``ack`` does in several threads; returns the outcome of each.
 
     Only the first of them, as many as go into one request. One that is lost, that is named twice, or that another
-    consumer or queue than the first settles is acked alone. Unless this ``repeats`` what fails, None stands for what
-    another attempt may do, until ``retry_seconds`` after ``since`` are over, a moment of ``time.monotonic()``.
+    consumer or queue than the first settles is acked alone. With ``repeats`` a failed ack is repeated until
+    ``retry_seconds`` after ``since``, a moment of ``time.monotonic()``. Without it, None stands for an ack that
+    another attempt may do.
     """
     acked = acked[: _few(acked)]
     retry = cast("SettleEngine", acked[0]._settler)._context.retry

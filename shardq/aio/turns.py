@@ -44,7 +44,7 @@ class Turns:
         self._news.set()
 
     async def call(self, call: Callable[[], R], undo: Callable[[R], object] = lambda _: None) -> R:
-        """Make a call in a thread when no other is under way. What nobody takes of it is undone."""
+        """Make a call in a thread when no other is under way. A result that nobody takes is undone."""
 
         def undone(found: R) -> None:
             if found is not None and not isinstance(found, NothingYet):
@@ -61,10 +61,10 @@ class Turns:
         nothing: Callable[[], R],
         undo: Callable[[R], object],
     ) -> R:
-        """Make attempts until one finds something; after the first one each is told that it is made ``again``.
+        """Make attempts until one finds something; each after the first gets True, for ``again``.
 
         If its turn does not come within ``seconds``, the result is that of a ``look``. Others end at the same moment:
-        a look that begins after it and finds nothing answers all of them with ``nothing``.
+        one attempt that begins after it and finds nothing answers all of them with ``nothing``.
         """
         try:
             async with asyncio.timeout(seconds):

@@ -20,9 +20,10 @@ T = TypeVar("T")
 
 
 class LoopDatabase(msgspec.Struct, frozen=True):
-    """What a transaction needs of a database of the driver. Each request runs on the event loop of the application.
+    """The part of the driver's database that a transaction needs.
 
-    None begins after the end of the transaction, as ``is_over`` tells: the driver would make it outside.
+    Each request runs on the event loop of the application. None begins after the end of the transaction, which
+    ``is_over`` shows: the driver would make it outside.
     """
 
     database: AsyncDatabase[Document]
@@ -52,7 +53,7 @@ class LoopDatabase(msgspec.Struct, frozen=True):
 
 
 class LoopCollection(msgspec.Struct, frozen=True):
-    """What a transaction needs of a collection of the driver."""
+    """The part of the driver's collection that a transaction needs."""
 
     database: LoopDatabase
     collection: AsyncCollection[Document]

@@ -107,7 +107,7 @@ class _Texts(dict[str, str]):
 
 
 class Cursor(Protocol):
-    """What statements need of a cursor of the driver."""
+    """The part of the driver's cursor that statements need."""
 
     @property
     def rowcount(self) -> int:
