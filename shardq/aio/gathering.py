@@ -149,7 +149,7 @@ class Gathering(Generic[T, R]):
     ) -> None:
         try:
             self._end_some(call, entries, outcomes)
-        except BaseException:  # Ctrl-C raises between two steps: all of it again if the loop goes on
+        except BaseException:  # Ctrl-C raises between two steps: all of it again if the loop continues
             asyncio.get_running_loop().call_soon(self._end, call, entries, outcomes)
             raise
 

@@ -41,7 +41,9 @@ class Threads:
     """
 
     def __init__(self, most: int = MOST_THREADS) -> None:
-        self._begun = threading.Event()  # a thread of the pool runs, and goes on until the pool is shut down
+        self._begun = (
+            threading.Event()
+        )  # a thread of the pool runs, and continues until the pool is shut down
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="shardq-aio", initializer=self._begun.set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count

@@ -66,8 +66,8 @@ class Worker(ThreadedLoop):
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
 
-    An async function is called on an event loop of the worker, with all messages of a batch at the same time; with
-    those of a group one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
+    An async function is called on an event loop of the worker, with all messages of a batch at the same time. The
+    messages of a group come one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
     Generator functions are refused with InvalidSetting: calling them runs nothing.
 
     The worker ends when it is stopped, or when nothing was due for ``idle_exit`` seconds. While the store is

@@ -71,7 +71,7 @@ def note_deleted(store: Store, retry: Retry, record: QueueRecord) -> None:
 class MatchedQueues:
     """Finds the queues that names and patterns stand for.
 
-    No pattern matches a queue that shardq makes for itself, nor one for dead letters: one whose name ends with
+    No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
     ``.dead``, or to which the dead letters of another queue go.
     """
 
