@@ -23,6 +23,7 @@ from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.settle import spans_of
 from shardq.errors import PermitTimeout, ShardqError
 from shardq.held import Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.semaphore import Permit, Semaphore
@@ -34,6 +35,7 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "hooks_of",
     "is_finished",
     "nothing_in",
     "receive_or_pause",
@@ -109,6 +111,11 @@ class PermitAttempts:
     def rest(self) -> None:
         """Listen no longer, until the next attempt."""
         self._waiter.rest()
+
+
+def hooks_of(user: Producer | Consumer) -> tuple[Hooks | None, str]:
+    """Return the hooks of the client that has made a producer or consumer, and the name of its queue."""
+    return user._context.hooks, user._context.name
 
 
 def timed_out(semaphore: Semaphore) -> PermitTimeout:

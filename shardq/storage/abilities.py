@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from inspect import ismethod
+from inspect import isroutine
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -134,7 +134,7 @@ def driver_connection(connection: object, kind: type[C]) -> C | None:
         if isinstance(found, kind):
             return found
         inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if ismethod(inner) else inner  # that of sqlite3 can be called
+        found = inner() if isroutine(inner) else inner  # that of sqlite3 can be called
     return None
 
 
