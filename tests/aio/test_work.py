@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -312,7 +311,7 @@ def test_an_exit_in_a_handler_is_a_failure_of_its_message(run) -> None:
 class LateCallbacks(asyncio.SelectorEventLoop):
     """Tells who waits for a task a while after it has ended."""
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+    def call_soon(self, callback, *args, context=None):  # type: ignore[override]
         if getattr(callback, "__name__", "") == "discard":
             return self.call_later(0.1, callback, *args, context=context)
         return super().call_soon(callback, *args, context=context)

@@ -116,8 +116,10 @@ def test_a_cancelled_handler_says_so(url: str, traced: Traced, clock: ManualCloc
     assert facts(traced.one("process orders"))["error.type"] == "CancelledError"
 
 
-@pytest.mark.parametrize("by_batch", [False, True])
-def test_async_handlers_of_a_worker_are_traced(client: shardq.Client, traced: Traced, by_batch: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"by_batch": True}], ids=["each", "batch"])
+def test_async_handlers_of_a_worker_are_traced(
+    client: shardq.Client, traced: Traced, options: dict[str, Any]
+) -> None:
     queue = client.create_queue("orders")
     queue.producer().send(b"tea")
 
@@ -126,7 +128,6 @@ def test_async_handlers_of_a_worker_are_traced(client: shardq.Client, traced: Tr
         with traced.tracer.start_as_current_span("charge"):
             await asyncio.sleep(0)
 
-    options: dict[str, Any] = {"by_batch": by_batch}
     Worker(queue, handler, idle_exit=0, **options).run()
     processed = traced.one("process orders")
     assert links_of(processed) == [traced.one("send orders").context.span_id]

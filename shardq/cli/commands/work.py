@@ -38,7 +38,6 @@ LINES_LATER_SECONDS = 30.0
 
 USUAL = WorkerOptions()
 
-
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
 shardq work mail --handler shop.mail:send --threads 16
 shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3
@@ -170,10 +169,8 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int,
     fail_on_error: bool,
     as_json: bool,
-    log: JsonLog | None,
     **options: Any,
 ) -> None:
     """Run a handler on the messages of one queue or several, in several processes.
@@ -196,6 +193,7 @@ def work(
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
+    log: JsonLog | None = options["log"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
@@ -204,9 +202,7 @@ def work(
                 _url_of(session, tasks),
                 tasks,
                 queues=queues,
-                threads=threads,
                 on_progress=progress,
-                log=log,
                 **_of_tasks(options),
             )
             report = run_pool(pool, log)
@@ -217,9 +213,7 @@ def work(
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
         with work_progress(", ".join(queues), log) as progress:
-            pool = WorkerPool(
-                session.url, queues, task, threads=threads, on_progress=progress, log=log, **options
-            )
+            pool = WorkerPool(session.url, queues, task, on_progress=progress, **options)
             report = run_pool(pool, log)
     if as_json:
         print_json(report)
