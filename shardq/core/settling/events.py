@@ -1,4 +1,4 @@
-"""Recording what became of messages that were held, in the logs of events."""
+"""Recording the outcomes of messages that were held, in the logs of events."""
 
 from __future__ import annotations
 
