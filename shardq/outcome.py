@@ -12,7 +12,7 @@ from shardq.core.settling.dead_letters import check_reason
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 
-__all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze", "check_returned"]
+__all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze", "check_returned", "outcome_name"]
 
 LONGEST_DELAY = 7 * 86_400.0
 _MAX_DOUBLINGS = 60
@@ -125,3 +125,14 @@ def check_returned(handler: object, result: object) -> None:
         raise InvalidSetting(
             f"the handler returned the class {result.__name__}: return an outcome, such as {result.__name__}(...)"
         )
+
+
+def outcome_name(ended: object) -> str:
+    """Return what came of a message whose handler returned or raised this: "worked", "failed", or its outcome.
+
+    >>> outcome_name(DeadLetter()), outcome_name(ValueError()), outcome_name(b"a result")
+    ('dead_letter', 'failed', 'worked')
+    """
+    if isinstance(ended, Outcome):
+        return "dead_letter" if isinstance(ended, DeadLetter) else type(ended).__name__.lower()
+    return "failed" if isinstance(ended, BaseException) else "worked"

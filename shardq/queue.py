@@ -31,6 +31,7 @@ from shardq.core.settling.editing import EditArguments, edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
+from shardq.observed import consumer_class, producer_class
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
@@ -70,7 +71,7 @@ class Queue:
         bundle with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it
         holds ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
-        return Producer(
+        return producer_class(self._context.hooks)(
             self._context,
             codec=codec,
             linger=linger,
@@ -91,11 +92,10 @@ class Queue:
 
         ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
         extends the lease of each received message until the message is settled. The thread also stops extending when
-        nothing refers to the message or its batch any more, and when the consumer is closed. It does so too when
-        settling failed and you received again. Up to ``prefetch`` messages are claimed ahead of
-        :meth:`~shardq.Consumer.receive`. Raises InvalidSetting.
+        nothing refers to the message or its batch any more, when settling failed and you received again, and when the
+        consumer is closed. Up to ``prefetch`` messages are claimed ahead of a receive. Raises InvalidSetting.
         """
-        return Consumer(
+        return consumer_class(self._context.hooks)(
             [self._context],
             codec=codec,
             name=name,

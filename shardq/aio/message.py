@@ -28,7 +28,7 @@ _MOST_ACKS = 1_000  # in one call
 
 
 def acks_of(threads: Threads) -> Acks:
-    """Return the gathering of acks. An ack that the store does not answer at once is repeated beside other acks."""
+    """Return what acks together. Acks that the store does not answer at once are repeated beside others."""
     repeated: Acks = Gathering(threads, partial(ack_each, repeats=True), most=_MOST_ACKS, in_order=False)
     return Gathering(
         threads, partial(ack_each, repeats=False), most=_MOST_ACKS, in_order=False, again=repeated

@@ -15,12 +15,13 @@ from shardq.aio.consumer import Consumer
 from shardq.aio.gathering import Gathering, Outcome
 from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
-from shardq.aio.sync_core import send_each
+from shardq.aio.sync_core import hooks_of, send_each
 from shardq.aio.threads import Threads, Wraps, awaited, in_loop, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
 from shardq.core.selecting import MessageFilter
+from shardq.hooks import HookCall, stamped
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.settings import QueueSettings
@@ -153,7 +154,14 @@ class Producer(Wraps[shardq.producer.Producer]):
             message = OutgoingMessage(body=body, **options)
         if message.unique_key is not None or isinstance(message.body, LargeBody):
             return await self._threads.run(self._sync.send, message)  # alone, so that others need not wait
-        return await self._sends.submit(message)
+        hooks, name = hooks_of(self._sync)
+        if hooks is None:
+            return await self._sends.submit(message)
+        call = HookCall(operation="send", queue=name)
+        with hooks.around(call):
+            sent = await self._sends.submit(stamped(hooks, name, message))
+            call.ids = [sent]
+        return sent
 
     def _send_each(self, messages: Sequence[OutgoingMessage], since: float) -> list[Outcome[str]]:
         return [(each.result, each.error) for each in send_each(self._sync, messages, since)]

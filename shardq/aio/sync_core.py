@@ -23,6 +23,7 @@ from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.settle import spans_of
 from shardq.errors import PermitTimeout, ShardqError
 from shardq.held import Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.semaphore import Permit, Semaphore
@@ -34,6 +35,7 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "hooks_of",
     "is_finished",
     "nothing_in",
     "receive_or_pause",
@@ -111,6 +113,11 @@ class PermitAttempts:
         self._waiter.rest()
 
 
+def hooks_of(user: Producer | Consumer) -> tuple[Hooks | None, str]:
+    """Return the hooks of the client that has made a producer or consumer, and the name of its queue."""
+    return user._context.hooks, user._context.name
+
+
 def timed_out(semaphore: Semaphore) -> PermitTimeout:
     """Return the error of a caller who got no permit in time."""
     return semaphore._timed_out()
@@ -121,8 +128,8 @@ def send_each(
 ) -> Sequence[Pending[Send, str]]:
     """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error.
 
-    Only the first of them, as many as fill a bundle. Nothing is repeated later than ``retry_seconds`` after ``since``,
-    a moment of ``time.monotonic()``.
+    Only the first of them, as many as fill a bundle. The store is asked again for ``retry_seconds`` after ``since``, a
+    moment of ``time.monotonic()``.
     """
     producer._check_open()
     context, prepared, size = producer._context, list[Send | Exception](), 0
@@ -152,9 +159,8 @@ def ack_each(
     """Ack batches and messages together, as their ``ack`` does in several threads; returns the outcome of each.
 
     Only the first of them, as many as go into one request. One that is lost, that is named twice, or that another
-    consumer or queue than the first settles is acked alone. With ``repeats`` a failed ack is repeated until
-    ``retry_seconds`` after ``since``, a moment of ``time.monotonic()``. Without it, None stands for an ack that
-    another attempt may do.
+    consumer or queue than the first settles is acked alone. Unless this ``repeats`` them, None stands for acks that
+    another attempt may do, for ``retry_seconds`` after ``since``, a moment of ``time.monotonic()``.
     """
     acked = acked[: _few(acked)]
     retry = cast("SettleEngine", acked[0]._settler)._context.retry

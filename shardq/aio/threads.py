@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
 from operator import attrgetter
@@ -130,14 +131,15 @@ class Threads:
     ) -> R:
         """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
 
-        When it is cancelled, ``interrupt`` is called first, so that the call ends soon. The ``lock`` is held until the
-        call has ended, however often this is cancelled.
+        The call runs in a copy of the task's context, as with ``asyncio.to_thread``. When it is cancelled,
+        ``interrupt`` is called first, so that the call ends soon. The ``lock`` is held until the call has ended,
+        however often this is cancelled.
         """
         self.loop()
         if lock is not None:
             await lock.acquire()
         try:
-            future = self.submit(call, apart=apart)
+            future = self.submit(partial(copy_context().run, call), apart=apart)
         except BaseException:
             if lock is not None:
                 lock.release()

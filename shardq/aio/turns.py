@@ -61,10 +61,10 @@ class Turns:
         nothing: Callable[[], R],
         undo: Callable[[R], object],
     ) -> R:
-        """Make attempts until one finds something; each after the first gets True, for ``again``.
+        """Make attempts until one finds something. Each after the first one gets True.
 
-        If its turn does not come within ``seconds``, the result is that of a ``look``. Others end at the same moment:
-        one attempt that begins after it and finds nothing answers all of them with ``nothing``.
+        If its turn does not come within ``seconds``, the result is that of ``look``. Others end at the same moment. One
+        such call that begins after it and finds nothing answers all of them with ``nothing``.
         """
         try:
             async with asyncio.timeout(seconds):

@@ -10,11 +10,12 @@ from contextlib import aclosing, asynccontextmanager
 from shardq.aio.consumer import Consumer
 from shardq.aio.message import Batch, Message
 from shardq.aio.queue import Queue
-from shardq.aio.sync_core import is_finished
+from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
+from shardq.hooks import HookCall
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.settings import check_number
 
@@ -86,6 +87,7 @@ class _Work:
         self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
         self._queue, self._consumer, self._handler = queue, consumer, handler
+        self._hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
@@ -145,7 +147,8 @@ class _Work:
                 yield batch
             elif wait is not None and not at_work:
                 return
-            elif wait is not None and self._tasks:  # they may release messages behind them in their groups
+            elif wait is not None and not all(task.done() for task in self._tasks):
+                # They may release messages behind them in their groups. One that has just ended is still in the set.
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -231,7 +234,7 @@ class _Work:
     async def _outcome(self, message: Message) -> Outcome | None:
         """Run the handler; returns the outcome of the message, None if it is finished."""
         try:
-            returned = await self._handler(message)
+            returned = await self._handled(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
@@ -246,6 +249,15 @@ class _Work:
             return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
         check_returned(self._handler, returned)
         return returned if isinstance(returned, Outcome) else None
+
+    async def _handled(self, message: Message) -> object:
+        hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
+        if hooks is None:
+            return await self._handler(message)
+        call = HookCall(operation="process", queue=sync.queue, messages=[sync])
+        with hooks.around(call):
+            call.result = await self._handler(message)
+        return call.result
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:

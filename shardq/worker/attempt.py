@@ -262,7 +262,7 @@ def _end(
         return
     reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
-    _log_ending(which, messages[0].deliveries, outcome, reason, error)
+    _log_ending(which, messages[0], outcome, reason, error)
     if not isinstance(outcome, Snooze):
         _note(messages, reason if not isinstance(outcome, Discard) else f"discarded: {reason}")
     match outcome:
@@ -290,11 +290,12 @@ def _many(messages: list[Message]) -> str:
 
 
 def _log_ending(
-    which: str, deliveries: int, outcome: Outcome, reason: str, error: BaseException | None
+    which: str, first: Message, outcome: Outcome, reason: str, error: BaseException | None
 ) -> None:
-    """Log the outcome, with the traceback of the error unless a command failed: that of a command is of no use.
+    """Log the outcome, with the first of the messages as fields for whoever writes them.
 
-    Logging writes the texts of errors whole, so a traceback with one that is too long is a part of the message.
+    The traceback of the error is logged too, unless a command failed: that of a command says nothing. Logging writes
+    the texts of errors whole, so a traceback with one that is too long is a part of the message.
     """
     level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
     raised = None if error is None or isinstance(error, CommandFailed) else trace_of(error)
@@ -304,7 +305,9 @@ def _log_ending(
             told = f"\n{short_trace(error, raised).rstrip()}"
         else:
             trace = type(error), error, raised
-    _log.log(level, "%s %s, delivery %d: %s%s", which, word, deliveries, reason, told, exc_info=trace)
+    facts = {"called": which, "queue": first.queue, "id": first.id, "delivery": first.deliveries}
+    text, parts = "%s %s, delivery %d: %s%s", (which, word, first.deliveries, reason, told)
+    _log.log(level, text, *parts, exc_info=trace, extra=facts)
 
 
 def _note(messages: Iterable[Message], text: str) -> None:

@@ -152,7 +152,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
 
 
 class _Run(msgspec.Struct):
-    """The objects that the calls of one batch share."""
+    """The state that the calls of one batch share."""
 
     attempt: Attempt
     tally: Tally

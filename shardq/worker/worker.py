@@ -14,6 +14,7 @@ from shardq.errors import ShardqError
 from shardq.message import Message
 from shardq.patterns import QueuePattern
 from shardq.queue import Queue
+from shardq.queue_internals import hooks_of
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
@@ -25,6 +26,7 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.gate import Caution, present_gate, set_apart
 from shardq.worker.matched import ByQueue
+from shardq.worker.observed import observed_coroutine, observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import WorkerReport, enable_loggers
@@ -113,7 +115,7 @@ class Worker(ThreadedLoop):
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, chosen)
         for each in handlers.values():
             check_runs("handler", each, awaits=True)
-        policy = error_policy(chosen.on_error)
+        policy, self._hooks = error_policy(chosen.on_error), hooks_of(queues[0])
         self._handler_loop: HandlerLoop | None = None
         self._calls = ByQueue(
             {name: self._calls_of(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()}
@@ -135,12 +137,14 @@ class Worker(ThreadedLoop):
 
     def _calls_of(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
         if not is_async(handler):
-            return WholeBatch(handler, policy) if by_batch else EachMessage(handler, policy)
+            called = observed_handler(self._hooks, handler)
+            return WholeBatch(called, policy) if by_batch else EachMessage(called, policy)
         if self._handler_loop is None:
             from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
 
             self._handler_loop = HandlerLoop()
-        return self._handler_loop.calls(handler, policy, by_batch=by_batch)
+        awaited = observed_coroutine(self._hooks, handler)
+        return self._handler_loop.calls(awaited, policy, by_batch=by_batch)
 
     def _consume(self) -> None:
         self._open_gate()

@@ -306,3 +306,27 @@ def test_an_exit_in_a_handler_is_a_failure_of_its_message(run) -> None:
         assert (left.body, left.deliveries) == (b"exits", 1)
 
     run(main)
+
+
+class LateCallbacks(asyncio.SelectorEventLoop):
+    """Tells who waits for a task a while after it has ended."""
+
+    def call_soon(self, callback, *args, context=None):  # type: ignore[override]
+        if getattr(callback, "__name__", "") == "discard":
+            return self.call_later(0.1, callback, *args, context=context)
+        return super().call_soon(callback, *args, context=context)
+
+
+def test_work_ends_when_its_last_handler_has_ended_just_before_a_read(url: str) -> None:
+    async def main() -> int:
+        async with shardq.aio.connect(url) as client:
+            queue = await client.create_queue("jobs")
+            await queue.producer().send(b"x")
+
+            async def handler(message: shardq.aio.Message) -> None:
+                pass
+
+            return await asyncio.wait_for(shardq.aio.work(queue, handler, wait=0), 10)
+
+    with asyncio.Runner(loop_factory=LateCallbacks) as runner:
+        assert runner.run(main()) == 1

@@ -38,6 +38,28 @@ def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Qu
     assert not [each for each in threading.enumerate() if each.name.startswith(("shardq-loop", "shardq-aio"))]
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_with_threads_each_of_them_has_a_call_under_way(queue: Queue, by_batch: Any) -> None:
+    queue.producer().send_many([b"%d" % number for number in range(40)])
+    queue.producer().send_many([b"%d" % number for number in range(10)], group="g")
+    running = most = 0
+    grouped: list[bytes] = []
+
+    async def handler(given: shardq.aio.Message | shardq.aio.Batch) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        messages = list(given) if isinstance(given, shardq.aio.Batch) else [given]
+        grouped.extend(message.body for message in messages if message.group == "g")
+        running -= 1
+
+    report = Worker(queue, handler, by_batch=by_batch, batch=5, threads=4, idle_exit=0).run()
+    assert (report.worked, report.in_flight, queue.counts().in_flight) == (50, 0, 0)
+    assert 1 < most <= 4
+    assert grouped == [b"%d" % number for number in range(10)]
+
+
 def test_a_worker_can_run_again(queue: Queue) -> None:
     async def handler(message: shardq.aio.Message) -> None:
         await message.extend(60)
@@ -237,4 +259,6 @@ def test_a_process_whose_handler_hangs_is_killed_and_replaced(
     queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
     queue.producer().send_many([str(tmp_path / "hung").encode()] * 2)
     report = WorkerPool(url, "short", f"{handlers}:hang_asleep_once", idle_exit=1.5, handler_timeout=1).run()
-    assert (report.total.worked, report.restarts) == (2, 1)
+    assert report.restarts == 1
+    assert report.total.worked in (2, 3)  # the other one may have ended in the process that was killed
+    assert (queue.counts().ready, queue.counts().in_flight) == (0, 0)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LoopDatabase(msgspec.Struct, frozen=True):
-    """The part of the driver's database that a transaction needs.
+    """A database of the driver, as far as transactions use it.
 
     Each request runs on the event loop of the application. None begins after the end of the transaction, which
     ``is_over`` shows: the driver would make it outside.
@@ -53,7 +53,7 @@ class LoopDatabase(msgspec.Struct, frozen=True):
 
 
 class LoopCollection(msgspec.Struct, frozen=True):
-    """The part of the driver's collection that a transaction needs."""
+    """A collection of the driver, as far as transactions use it."""
 
     database: LoopDatabase
     collection: AsyncCollection[Document]

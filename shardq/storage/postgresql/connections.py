@@ -107,7 +107,7 @@ class _Texts(dict[str, str]):
 
 
 class Cursor(Protocol):
-    """The part of the driver's cursor that statements need."""
+    """A cursor of the driver, as far as statements use it."""
 
     @property
     def rowcount(self) -> int:

@@ -166,11 +166,7 @@ class PostgresStore(KeyMethods):
         return self.session.read(directory.listing, queue)
 
     def probe(
-        self,
-        shards: Sequence[Shard],
-        *,
-        glance: bool = False,
-        deep: bool = False,
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         if deep:
