@@ -194,7 +194,7 @@ class Threads:
         return undone
 
     async def iterate(self, start: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
-        """Yield what an iterator gives, which is read in threads, up to 500 at a time."""
+        """Yield the items of an iterator, which is read in threads, up to 500 at a time."""
         iterator = await self.run(start)
         while page := await self.run(lambda: list(islice(iterator, _PAGE))):
             for each in page:

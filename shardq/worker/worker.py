@@ -58,8 +58,8 @@ class Worker(ThreadedLoop):
     after the other, in their order. A message at its last delivery waits until nothing else is held; where
     ``max_deliveries`` is 1, messages run beside others.
 
-    A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
-    ``on_error`` gives outcomes to errors.
+    A handler can raise or return another outcome for its message: an :class:`~shardq.Outcome`. The option ``on_error``
+    gives outcomes to errors.
 
     Any other value that the handler of a message returns is its result. The message is acked with it if its queue has
     ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
