@@ -16,6 +16,8 @@ from shardq.core.consumer_states import ConsumerState
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.logs.event_log import Event, EventKind
+from shardq.core.selecting import MessageFilter
+from shardq.core.settling.editing import EditArguments
 from shardq.errors import (
     BodyNotFound,
     Closed,
@@ -27,6 +29,7 @@ from shardq.errors import (
     InvalidReceipt,
     InvalidSetting,
     LeaseLost,
+    MessageNotPending,
     MessageTooLarge,
     OutcomeUnknown,
     PartialSend,
@@ -46,9 +49,10 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import Hooks
+from shardq.hooks import AllHooks, HookCall, Hooks
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.patterns import QueuePattern
 from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
@@ -60,6 +64,7 @@ __all__ = [
     "JSON",
     "MSGPACK",
     "TEXT",
+    "AllHooks",
     "Backoff",
     "Batch",
     "BodyNotFound",
@@ -74,12 +79,14 @@ __all__ = [
     "Counts",
     "DeadLetter",
     "Discard",
+    "EditArguments",
     "EntryState",
     "Event",
     "EventKind",
     "Finding",
     "HeaderValue",
     "Headers",
+    "HookCall",
     "Hooks",
     "InvalidCursor",
     "InvalidMessage",
@@ -90,7 +97,9 @@ __all__ = [
     "Layout",
     "LeaseLost",
     "Message",
+    "MessageFilter",
     "MessageId",
+    "MessageNotPending",
     "MessageTooLarge",
     "OnConflict",
     "OnDeadLetter",
@@ -108,6 +117,7 @@ __all__ = [
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
+    "QueuePattern",
     "QueuePaused",
     "QueueSettings",
     "QueueSettingsArguments",

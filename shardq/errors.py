@@ -27,6 +27,7 @@
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
     ├── LeaseLost              the caller no longer holds some of the messages
+    ├── MessageNotPending      a message is to be edited that is in flight, processed or gone
     ├── ScheduleNotFound       there is no schedule of this id
     ├── ScheduleExists         there is a schedule of this id already
     ├── ConsumerNotFound       the queue knows no consumer of this name or id
@@ -83,6 +84,7 @@ __all__ = [
     "InvalidReceipt",
     "InvalidSetting",
     "LeaseLost",
+    "MessageNotPending",
     "MessageTooLarge",
     "OutcomeUnknown",
     "PartialSend",
@@ -136,8 +138,8 @@ class QueuePaused(ShardqError):
 class QueueFull(ShardqError):
     """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
 
-    No message of the call was stored. ``messages`` and ``size``, in bytes, are those of the pending messages, as this
-    client knew them. Send again when some of it was received.
+    No message that the error is about was stored. ``messages`` and ``size``, in bytes, are those of the pending
+    messages, as this client knew them. Send again when some of it was received.
     """
 
     retryable = True
@@ -206,6 +208,13 @@ class LeaseLost(ShardqError):
         self.messages = tuple(messages)
 
 
+class MessageNotPending(ShardqError):
+    """Raised when a message is to be edited that does not wait: it is in flight, processed, or not stored any more.
+
+    Nothing was changed.
+    """
+
+
 class ScheduleNotFound(ShardqError):
     """Raised for a schedule that does not exist, or whose queue was deleted."""
 
@@ -219,7 +228,7 @@ class ConsumerNotFound(ShardqError):
 
 
 class ConsumerAlive(ShardqError):
-    """Raised when messages of a consumer are to be released that was seen not long ago, or may be at work.
+    """Raised when a consumer whose messages are to be released was seen not long ago, or may be at work.
 
     No message was released. Do it again later; or with ``force``, if you know that it is dead.
     """

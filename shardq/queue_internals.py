@@ -18,6 +18,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, find_many, slices
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
@@ -25,7 +26,10 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
+from shardq.observed import consumer_class
+from shardq.patterns import QueuePattern
 from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
@@ -36,8 +40,10 @@ __all__ = [
     "count_deliveries",
     "found_in",
     "holders_of",
+    "hooks_of",
     "one_by_one",
     "placed",
+    "queue_of",
     "receive_uncounted",
     "replace_body",
     "sent_ahead",
@@ -57,7 +63,7 @@ _deliveries = attrgetter("deliveries")
 
 
 def consumer_of(
-    queues: Sequence[Queue],
+    queues: Sequence[Queue | QueuePattern],
     *,
     weights: Mapping[str, float] | None,
     order: Literal["fair", "strict"],
@@ -68,17 +74,19 @@ def consumer_of(
     prefetch: int = 0,
 ) -> Consumer:
     """Make a consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
-    contexts = [queue._context for queue in queues]
-    scheduler = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
+    scheduler = partial(scheduler_of, check_queues([queue.name for queue in queues]), weights, order)
     scheduler()  # which checks them
-    for context in contexts:
-        if context.store is not contexts[0].store:
+    for queue in queues:
+        if queue._context.store is not queues[0]._context.store:
             raise InvalidSetting(
-                f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
+                f"queues {queues[0].name!r} and {queue.name!r} are of two clients: open both with one"
             )
-    return Consumer(
-        contexts,
+    patterns = [queue for queue in queues if isinstance(queue, QueuePattern)]
+    wanted = [queue.pattern if isinstance(queue, QueuePattern) else queue.name for queue in queues]
+    return consumer_class(hooks_of(queues[0]))(
+        [queue._context for queue in queues if isinstance(queue, Queue)],
         scheduler=scheduler,
+        follow=partial(Following, patterns[0]._context, wanted) if patterns else None,
         codec=codec,
         name=name,
         visibility_timeout=visibility_timeout,
@@ -87,12 +95,22 @@ def consumer_of(
     )
 
 
+def queue_of(consumer: Consumer, name: str) -> Queue:
+    """Return one of the queues that a consumer receives or received from, without a request."""
+    return Queue(consumer._receiving.claims(name).context)
+
+
 def replace_body(message: Message, body: bytes) -> None:
     """Exchange a message that is held for one with another body, with the same due time.
 
     Raises LeaseLost, with nothing changed, when another client has it.
     """
     message._settler.replace(message._selection, body, 0.0, keeps_due=True)
+
+
+def hooks_of(queue: Queue | QueuePattern) -> Hooks | None:
+    """Return the hooks of the client of a queue, or of the queues that a pattern matches."""
+    return queue._contexts.hooks if isinstance(queue, QueuePattern) else queue._context.hooks
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:

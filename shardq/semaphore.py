@@ -95,12 +95,15 @@ class Semaphore:
         while not (taken := self._take()):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise PermitTimeout(
-                    f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
-                )
+                raise self._timed_out()
             left = min(left, pace.until_next_look(self._permits))
             retry(waiter.wait, (self._permits.queue,), left)
         return self._granted(taken)
+
+    def _timed_out(self) -> PermitTimeout:
+        return PermitTimeout(
+            f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
+        )
 
     def __enter__(self) -> Permit:
         """Take a permit for a ``with`` block of this thread; wait for it as long as it takes."""
@@ -150,7 +153,7 @@ class Semaphore:
         return min(settings.max_in_flight, MOST_PERMITS)
 
     def _give_back(self, held: HeldSlice) -> bool:
-        """Return the permit; False if it was lost, or if the store could not be reached."""
+        """Release the permit; False if it was lost, or if the store could not be reached."""
         self._keeper.get().leave([held])
         self._permits.give_back([held])
         return bool(held.positions(SettleState.RELEASED))
@@ -168,7 +171,7 @@ class Permit:
     """A permit of a semaphore, held until :meth:`release` or the end of its ``with`` block.
 
     Its lease is extended meanwhile. A process that stands still for longer than the lease loses its permits, as does
-    one that cannot reach the store for so long. see :attr:`lost` and :meth:`check`.
+    one that cannot reach the store for so long. See :attr:`lost` and :meth:`check`.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ class Store(KeyRegister, Protocol):
 
         With ``deep`` it MUST ignore every hint: read cursors, low watermarks, due indexes, the directory. Messages
         that a hint hides MUST be in the answer, and every client's ordinary calls MUST find them from then on. The
-        cost of a deep probe MAY depend on what was consumed since the storage last cleaned up.
+        cost of a deep probe MAY depend on what was consumed since the last clean-up of the storage.
         """
 
     def drop_if_empty(self, shard: Shard) -> bool:
@@ -194,7 +194,7 @@ class Store(KeyRegister, Protocol):
         """
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held under each span's token.
+        """Finish messages that are still held under each span's token.
 
         Here and in every call that names a token, a lease that ran out still counts while no other claim has taken the
         messages.
@@ -229,6 +229,10 @@ class Store(KeyRegister, Protocol):
         MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; see `capabilities`. With
         ``in_place`` each bundle MUST take the place of the messages that the same span names, and messages held behind
         are released.
+
+        A span of one message under `PENDING`, the only one of its request, names a message that nobody holds, or whose
+        lease has expired, in the shard to which is appended. It is lost if somebody holds it by then. A store that
+        cannot do that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
         """
 
     def peek(self, request: Peek) -> PeekPage:

@@ -151,7 +151,7 @@ class StoredBody:
 
 
 def store_body(body: StoredBody, stream: BinaryIO) -> LargeBody:
-    """Store all that a stream gives. Raises InvalidMessage when that is not bytes, and what the stream raises."""
+    """Store all that a stream gives. Raises InvalidMessage when that is not bytes, and the errors of the stream."""
     while content := _read(stream):
         body.add(content)
     return body.body

@@ -6,8 +6,8 @@ many permits are few rows, and a changed number of permits never needs another c
 These rules keep the number of permits that are held within the limit:
 
 - **A permit always has the same id.** However often and by whatever client the permits are made, each exists once, as
-  a store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that is removed while it
-  is held is made again only when its lease has expired.
+  a store holds a bundle once. A store also remembers removed messages for 15 minutes. So a permit that is removed
+  while it is held is made again only when its lease has expired.
 - **A released permit has its old place again**, which is long ago. So it is free at once, though the clock was ahead
   at its release. The token of a claim has its moment. A caller that finds no permit shortens the lease of a claim that
   lies in the future. It then lasts as long from now as it was claimed for.

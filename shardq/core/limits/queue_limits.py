@@ -120,7 +120,7 @@ class QueueLimits:
         self._blocked: Permits | None = None
 
     def allowance(self, settings: QueueSettings) -> Allowance:
-        """Return what a read may claim now."""
+        """Return the claims that a read may make now."""
         take: list[TakeShare] = []
         if settings.max_in_flight is not None:
             take.append(self._in_flight(Window.of_number(settings.max_in_flight)))

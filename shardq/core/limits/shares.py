@@ -213,7 +213,7 @@ class RateShare(_Taken):
 
 
 class Allowance:
-    """The claims that one read may make. Unused permits are released when the block ends, whatever happened."""
+    """The claims that one read may make. Unused permits are released when the block ends, also after an error."""
 
     def __init__(self, context: QueueContext, take: Sequence[TakeShare]) -> None:
         self._context, self._take = context, take

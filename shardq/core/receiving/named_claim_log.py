@@ -1,6 +1,6 @@
 """Named claims in the decision log: what each got, its runs, and settling by the name alone.
 
-The first run enters what it got. Each later one, such as a query that was restarted, enters itself in the next place.
+The first run enters its messages. Each later one, such as a query that was restarted, enters itself in the next place.
 It enters also the messages that it gives up, which have had their deliveries. So a run is counted once, whatever
 attempts it makes, and all attempts agree on what is delivered.
 """
@@ -204,7 +204,7 @@ class NamedSettling:
     def _settle(
         self, claims: Sequence[ClaimName], operation: SettleOperation, duration: int = 0
     ) -> list[Selection]:
-        """Settle what the claims got, some claims at a time; returns what is lost.
+        """Settle the messages of the claims, some claims at a time; returns the lost ones.
 
         A shard that fails costs the others nothing; the error comes at the end.
         """

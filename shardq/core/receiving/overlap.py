@@ -10,8 +10,8 @@ from functools import partial
 from shardq.base.clock import seconds
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.retry import Retry
-from shardq.core.receiving.claiming import CLAIM_PATIENCE
 from shardq.core.receiving.receiving import Receiving
+from shardq.core.receiving.registering import CLAIM_PATIENCE
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, first_of
 from shardq.storage.per_process import forks
@@ -72,11 +72,11 @@ class Overlap:
         return self._receiving.unexpired(wanted)
 
     def give_back(self) -> None:
-        """Release what was claimed and not taken."""
+        """Release claimed messages that were not taken."""
         self._give_back(self._take())
 
     def leave(self) -> None:
-        """Claim nothing more, and release what was claimed and not taken."""
+        """Stop claiming, and release claimed messages that were not taken."""
         with self._lock:
             self._left = True
         self.give_back()

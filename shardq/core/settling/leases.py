@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 from shardq.base.clock import seconds
 from shardq.base.shard import Shard
 from shardq.base.waits import Flag
-from shardq.core.browsing import slices
+from shardq.core.browsing import held_stored, slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]
@@ -112,7 +112,7 @@ class LeaseKeeper:
             self._woken.set()
 
     def leave(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these no more."""
+        """Stop extending these."""
         with self._lock:
             for piece in held:
                 self._held.pop(piece, None)
@@ -176,7 +176,7 @@ class LeaseKeepers:
             self._keepers[queue].keep(held)
 
     def leave(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, no more."""
+        """Stop extending these, which are of one queue."""
         if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
             keeper.leave(held)
 

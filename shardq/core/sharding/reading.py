@@ -107,7 +107,7 @@ class ShardReader:
         return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
 
     def listed(self, shards: tuple[Shard, ...]) -> None:
-        """Take over what the directory says now."""
+        """Take over the present directory."""
         self._directory, self._directory_at = shards, self._store.now()
 
     def told(self) -> None:

@@ -143,7 +143,7 @@ class Change:
             self._others.append((_INSERT_MOVE, (self._shard, *key, encode(each.count), _KNOWN)))
 
     def delete(self, key: Key) -> None:
-        """Delete a row whatever it holds."""
+        """Delete a row with any content."""
         self._deleted.add(key)
 
     def delete_seen(self, key: Key, seen: bytes) -> None:

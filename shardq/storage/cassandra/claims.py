@@ -60,7 +60,7 @@ class _Chosen(msgspec.Struct, frozen=True):
 
 
 def claim(session: Session, cursors: ReadCursors, held: Held, request: Claim, clock: ServerClock) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds."""
+    """Take up to the limit of deliverable messages, or again those that the token holds."""
     with session.turn(str(request.shard)):
         cursor = cursors.of(str(request.shard))
         claimer = _Claimer(session, cursor, request, clock)
@@ -81,7 +81,7 @@ class _Claimer:
         self.leases: list[LeaseRow] = []  # all that there is under the token
 
     def attempt(self) -> Claimed | None:
-        """Return what was claimed, or None when it has to be tried again."""
+        """Return the claimed messages, or None when it has to be tried again."""
         now = self._clock.now()
         found = self.look(now)
         if found is None:

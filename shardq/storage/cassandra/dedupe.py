@@ -90,7 +90,7 @@ class KeyMethods(ABC):
 def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key."""
+    """Reserve the free keys; returns the present entry of each."""
     first = {entry.key: entry for entry in reversed(entries)}
     standing: dict[str, DedupeEntry] = {}
     for bucket, keys in _chunks(first):

@@ -67,7 +67,7 @@ decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode
 
 
 class Held:
-    """The lease rows that this client wrote last, so that it can settle what it holds without a read.
+    """The lease rows that this client wrote last, so that it can settle its messages without a read.
 
     Later changes by others show when a change of them is not applied.
     """

@@ -5,7 +5,7 @@ look or claim found nothing any more. A full look that finds a shard used up rai
 look crosses no tombstones. A deep look ignores all of that, and puts right what is wrong with it.
 
 A deep look reads the ready rows and the lease rows of each shard from the beginning. So it crosses everything that was
-consumed since the storage last cleaned up. While a shard is quiet it takes as many requests as a full look.
+consumed since the last clean-up of the storage. While a shard is quiet it takes as many requests as a full look.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Incarnations:
         self._seen.pop(queue, None)
 
     def of(self, session: Session, queue: str, *, glance: bool = False) -> str:
-        """Return what the queue is called in the tables; nothing is stored under it when there is no such queue."""
+        """Return the name of the queue in the tables; nothing is stored under it when there is no such queue."""
         incarnation, seen, _ = self._seen.get(queue, ("", None, 0.0))
         if self._is_stale(queue, glance=glance):
             try:

@@ -44,11 +44,11 @@ class Shards:
         return claims.claim(self._session, self._cursors, self.held, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return settling.acknowledge(self._session, self.held, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return settling.extend(self._session, self.held, request, self._now)
 
     def release(self, request: Release) -> Fenced:

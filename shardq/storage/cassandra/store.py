@@ -102,7 +102,7 @@ class CassandraStore(KeyMethods):
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make the keyspace if there is none, and apply what is missing of ``schema/cassandra/``."""
+        """Make the keyspace if there is none, and apply the missing files of ``schema/cassandra/``."""
         schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
@@ -196,7 +196,7 @@ class CassandraStore(KeyMethods):
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
-        """Store the bundles, each with one mutation at least; what was stored before stays as it is."""
+        """Store the bundles, each with one mutation at least; earlier ones stay as they are."""
         placed = self._placed(request)
         try:
             self._of(request.shard).append(placed)
@@ -213,11 +213,11 @@ class CassandraStore(KeyMethods):
         return self._of(request.shard).claim(self._placed(request))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._of(request.shard).acknowledge(self._placed(request))
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._of(request.shard).extend(self._placed(request))
 
     def release(self, request: Release) -> Fenced:

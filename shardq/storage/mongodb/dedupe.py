@@ -75,7 +75,7 @@ class KeyMethods(ABC):
 def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key."""
+    """Reserve the free keys; returns the present entry of each."""
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
     _write(session, [_reservation(queue, entry, window, now) for entry in wanted.values()])
@@ -86,7 +86,7 @@ def _reserve(
 def reserve_within(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free as the transaction sees it; returns what now stands for each key.
+    """Reserve the keys that the transaction sees as free; returns the present entry of each.
 
     The server ends a transaction that inserts a key which is taken, so only those are written that are free. Where
     another client has taken one meanwhile, the server calls that a conflict, after which all of it is done again.

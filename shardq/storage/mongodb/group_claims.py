@@ -38,7 +38,7 @@ def heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Claimed:
-    """Take what the groups of these first bundles have, up to the limit; or again what the token holds.
+    """Take what the groups of these first bundles have, up to the limit; or again those that the token holds.
 
     Raises Disturbed when others change some of the groups all the time.
     """

@@ -1,4 +1,4 @@
-"""The order within groups: which bundle is the first of its group, and what follows it.
+"""The order within groups: which bundle is the first of its group, and the ones after it.
 
 A bundle has its place in its group. The one with the lowest place has its own due time in the claim index; all others
 are ``BEHIND``. A document for each group that has messages has the place of what is appended next. A change of a group
@@ -231,9 +231,7 @@ def in_transaction(
     application it is decided once, and raises CollectionGone.
     """
     find = client.collections.uuid if opens else client.collections.seen
-    if (
-        client.session.transaction is not None
-    ):  # of the application, which is told of what is due after its end
+    if client.session.transaction is not None:  # of the application, whose end announces due messages
         own = Groups(GroupRows(client.session, shard), find(shard))
         result = do(own)
         own.write()

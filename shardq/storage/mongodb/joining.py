@@ -160,11 +160,11 @@ class JoinedStore(WrappedStore):
         self._insert(request.shard, place, request.bundles)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._settle("acknowledge", settling.acknowledge, request)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._settle("extend", settling.extend, request)
 
     def release(self, request: Release) -> Fenced:

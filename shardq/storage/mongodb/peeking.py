@@ -45,7 +45,7 @@ _START: Place = (-1, -(2**62), b"", -1)
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
     """Return a page in the order of delivery, or of the history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing.
     """
     if rows.shard.is_grouped and not request.processed and not request.held:
         return _groups(rows, request, now)
@@ -225,7 +225,7 @@ def _place(row: Row, piece: Slice) -> Place:
 
 
 def _processed(rows: ShardRows, request: Peek, after: Place) -> Iterator[_Item]:
-    """Return what is kept in the order of processing."""
+    """Return kept messages in the order of processing."""
     since = max(request.since, after[1])
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
         ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until

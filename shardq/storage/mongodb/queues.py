@@ -136,7 +136,7 @@ def remove(session: Session, name: str) -> None:
 
 
 def current_name(session: Session, queue: str) -> str | None:
-    """Return what the queue is called in the database, which names its incarnation; None when it does not exist."""
+    """Return the name of the queue in the database, which names its incarnation; None when it does not exist."""
     found = _find(session, queue)
     return None if found is None else called(found)
 
@@ -218,7 +218,7 @@ class Incarnations:
         return len(self._seen)
 
     def of(self, queue: str) -> str:
-        """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
+        """Return the name of the queue when it was last looked at; nothing is stored there if it does not exist."""
         known = self._seen.get(queue)
         return known[0] if known and known[1].passed() < _MEMORY else self.of_all((queue,))[queue]
 
@@ -229,7 +229,7 @@ class Incarnations:
         return last | self._look_at(stale) if stale else last
 
     def look(self, queue: str) -> str | None:
-        """Return what the queue is called now; None when it does not exist."""
+        """Return the name of the queue now; None when it does not exist."""
         return self._look_at([queue]).get(queue)
 
     def last(self, queues: Collection[str]) -> dict[str, str]:
@@ -259,7 +259,7 @@ class Incarnations:
         self._seen.pop(queue, None)
 
     def require(self, queue: str) -> str:
-        """Return what the queue is called now; raises QueueNotFound."""
+        """Return the name of the queue now; raises QueueNotFound."""
         if (name := self.look(queue)) is None:
             raise not_found(queue)
         return name

@@ -122,7 +122,7 @@ def remove_remains(session: Session, queue: str) -> int:
 
 
 def _names_in(session: Session, collection: str, queue: str) -> Iterator[str]:
-    """Return what the queue was called in the ids of a collection, by one seek for each name."""
+    """Return the name of the queue in the ids of a collection, by one seek for each name."""
     for first, end in queues.names_between(queue):
         while True:
             between = {"_id": {"$gte": {QUEUE: first}, "$lt": {QUEUE: end}}}

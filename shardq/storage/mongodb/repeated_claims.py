@@ -77,7 +77,7 @@ def begun_at(rows: ShardRows, token: bytes) -> int:
 
 
 def held_under(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return what the token holds of what its claim chose."""
+    """Return the slices that the token holds of what its claim chose."""
     return [row for row in chosen_under(rows, token) if row.is_held_under(token)]
 
 
@@ -92,7 +92,7 @@ def chosen_under(rows: ShardRows, token: bytes) -> list[Row]:
 
 
 def held_by_now(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return what the token holds; a first attempt may still be at it."""
+    """Return the slices that the token holds; a first attempt may still be at it."""
     held = held_under(rows, token)
     if not held:
         time.sleep(_PAUSE)

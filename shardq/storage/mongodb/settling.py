@@ -105,7 +105,7 @@ def release(client: Client, request: Release) -> Fenced:
 def settle(
     rows: ShardRows, spans: Sequence[Span], step: Step, *, stamp: int | None = None, moved: bool = False
 ) -> Fenced:
-    """Take the step with what is still held of the spans; return the rest of them.
+    """Take the step with the held messages of the spans; return the rest of them.
 
     With a stamp, what carries it was finished by this call already. With ``moved`` the step finishes what is stored
     elsewhere.

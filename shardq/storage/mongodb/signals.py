@@ -44,7 +44,7 @@ class CappedCollection:
         return True
 
     def listen(self) -> Generator[Collection[str]]:
-        """Read what is written from now on."""
+        """Read the names that are written from now on."""
         with suppress(PyMongoError, OSError):
             signals = self._session.collection(SIGNALS)
             patience = signals.database.client.options.pool_options.socket_timeout  # seconds

@@ -116,7 +116,7 @@ class MongoStore(KeyMethods):
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make what is missing of ``schema/mongodb/``."""
+        """Apply the missing files of ``schema/mongodb/``."""
         schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
@@ -189,7 +189,7 @@ class MongoStore(KeyMethods):
         return self._within(shard, partial(directory.drop_empty, self.session, self.client.collections), bool)
 
     def append(self, request: Append) -> None:
-        """Store the bundles, a document each; what was stored before stays as it is."""
+        """Store the bundles, a document each; earlier ones stay as they are."""
         self._asked(request, partial(bundles.append, self.client), bool)
         self.signals.announce(request.shard.queue)
 
@@ -198,11 +198,11 @@ class MongoStore(KeyMethods):
         return self._asked(request, self.claims.claim, lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._asked(request, partial(settling.acknowledge, self.client), finds_nothing(request))
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._asked(request, partial(settling.extend, self.client), finds_nothing(request))
 
     def release(self, request: Release) -> Fenced:

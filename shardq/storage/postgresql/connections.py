@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
 
 import msgspec
 import psycopg
@@ -34,7 +34,7 @@ READ_COMMITTED = "read committed"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URL says. Its text names hosts, database and schema, never the login."""
+    """The parts of a URL. Its text names hosts, database and schema, never the login."""
 
     conninfo: str  # for the driver; it may hold a password
     hosts: tuple[str, ...]
@@ -90,7 +90,7 @@ class _IdDumper(Dumper):
 
 
 def quoted(name: str) -> str:
-    """Return an identifier as it stands in a statement."""
+    """Return an identifier as statements have it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -106,8 +106,41 @@ class _Texts(dict[str, str]):
         return text
 
 
+class Cursor(Protocol):
+    """A cursor of the driver, as far as statements use it."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement was about."""
+        ...
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        """How values are written and read."""
+        ...
+
+    def execute(
+        self,
+        query: Any,
+        params: Any = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> object:
+        """Carry out a statement."""
+        ...
+
+    def fetchall(self) -> list[Row]:
+        """Return the rows that are left."""
+        ...
+
+    def fetchone(self) -> Row | None:
+        """Return the next row."""
+        ...
+
+
 class Outside(Protocol):
-    """Makes changes in transactions of its own."""
+    """Makes changes in separate transactions."""
 
     def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
         """Run ``change`` in a transaction and commit it."""
@@ -125,18 +158,21 @@ class Sql:
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
         schema: str,
         now: Callable[[], int],
         outside: Outside | None = None,
+        cursor: Cursor | None = None,
     ) -> None:
         self.connection, self.outside = connection, outside
         self.now = now
         """The moment, for what is written after a wait for locks."""
         self._schema = schema
         self.salt = blake2b(schema.encode(), digest_size=16).digest()
-        """What tells the locks of this schema from those of others in the database."""
-        self._cursor: psycopg.RawCursor[Row] = psycopg.RawCursor(connection, row_factory=tuple_row)
+        """The part of a lock's number that distinguishes this schema from others in the database."""
+        self._cursor: Cursor = cursor or psycopg.RawCursor(
+            cast("psycopg.Connection[Any]", connection), row_factory=tuple_row
+        )
         _adapt(self._cursor.adapters)
         self._texts = _Texts(schema)
 
@@ -182,7 +218,7 @@ class Connection:
     """A connection of the pool."""
 
     unconfirmed = ""
-    """What the server said when it committed without waiting for a standby."""
+    """The server's notice that it committed without waiting for a standby."""
 
     def __init__(self, address: Address, now: Callable[[], int]) -> None:
         """Connect. Raises the driver's errors."""

@@ -56,7 +56,7 @@ class RedisLine:
         return True
 
     def listen(self) -> Generator[Collection[str]]:
-        """Subscribe, and read what is published from then on."""
+        """Subscribe, and read the names that are published from then on."""
         with suppress(*_ERRORS), closing(self._redis().pubsub()) as subscription:
             subscription.subscribe(self.channel)
             message = subscription.get_message(timeout=_PATIENCE)

@@ -99,7 +99,7 @@ class Publisher:
         return False
 
     def close(self) -> None:
-        """Pass on what was announced and end the thread."""
+        """Pass on announcements and end the thread."""
         atexit.unregister(self._end)
         with self._lock:
             thread, self._thread = self._thread, self._new_thread()

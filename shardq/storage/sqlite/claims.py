@@ -97,7 +97,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def take(sql: sqlite3.Connection, request: Claim, now: int, found: Taken | None = None) -> Taken:
-    """Hide up to the limit of deliverable messages, or again what the token holds."""
+    """Hide up to the limit of deliverable messages, or again those that the token holds."""
     taken = found or _find(sql, request, now)
     until = now + request.lease
     if taken.held:

@@ -70,7 +70,7 @@ class KeyMethods:
 def _reserve(
     sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
+    """Reserve the free keys; returns the present entry of each. Raises QueueNotFound."""
     queues.require(sql, queue)
     sql.executemany(_RESERVE, ((queue, entry.key, entry.message_id, now + window, now) for entry in entries))
     return tuple(_standing(sql, queue, entry.key) for entry in entries)

@@ -1,4 +1,4 @@
-"""The order within groups: which slice is the first of its group, and what follows it.
+"""The order within groups: which slice is the first of its group, and the ones after it.
 
 The slices of a group are ordered by their places. Two rules hold at the end of every transaction:
 

@@ -147,7 +147,7 @@ _SIZES = f"""
 def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     """Return a page of the shard's slices in the order of delivery, or of its history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing.
     """
     view = _view_of(request)
     period = (

@@ -1,4 +1,4 @@
-"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history."""
+"""Removing messages in any state: one, a shard's, a queue's; and those of the history."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Apply what is missing. Raises SchemaMismatch and SQLite's errors.
+    """Apply the missing migrations. Raises SchemaMismatch and SQLite's errors.
 
     All of it is one transaction: who opens the file meanwhile finds it empty, or as it was, and never half made.
     """

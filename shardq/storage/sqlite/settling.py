@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import renamed
 from shardq.storage.sqlite import bundles, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
-from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
+from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, as_stored, cut
 
 __all__ = ["acknowledge", "extend", "forward", "is_durable", "is_news", "prune_moves", "release", "settle"]
 
@@ -51,7 +52,7 @@ _KEEP_CHANGES = "RELEASE held"
 
 
 def settle(sql: sqlite3.Connection, requests: Iterable[Settle], now: int) -> tuple[Fenced, ...]:
-    """Do what the requests ask for, one after the other."""
+    """Carry out the requests, one after the other."""
     return tuple(_settle(sql, request, now) for request in requests)
 
 
@@ -107,7 +108,7 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+    """Move the end of the slices' lease; with ``starts`` count deliveries that are not counted yet.
 
     With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
@@ -138,6 +139,8 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     queues.require(sql, request.append.shard.queue)
     sql.execute(_SAVE)
     finished = replace(request.acknowledge, moved=True)
+    if (pending := finished.pending) is not None:
+        finished = replace(finished, spans=(as_stored(sql, pending, now),))
     if request.in_place and finished.shard.is_grouped:
         fenced = _replace(sql, finished, request.append, now)
     else:
@@ -147,7 +150,7 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     if fenced != Fenced():
         sql.execute(_RESTORE)
     sql.execute(_KEEP_CHANGES)
-    return fenced
+    return fenced if pending is None else renamed(fenced, PENDING)
 
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:

@@ -143,7 +143,7 @@ class SqliteStore(KeyMethods):
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make the file if there is none, and apply what is missing of ``schema/sqlite/``."""
+        """Make the file if there is none, and apply the missing files of ``schema/sqlite/``."""
         self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
@@ -216,14 +216,14 @@ class SqliteStore(KeyMethods):
         return self.session.read(partial(claims.read, request=request, taken=taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         fenced = self.session.write(settling.acknowledge, request)
         if request.shard.is_grouped:
             self.signals.announce()
         return fenced
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self.session.write(settling.extend, request, durable=settling.is_durable(request))
 
     def release(self, request: Release) -> Fenced:

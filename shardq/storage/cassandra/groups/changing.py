@@ -235,7 +235,7 @@ class _LeaseRows:
 
 
 class KnownGroups:
-    """The groups and lease rows that this client wrote last, so that it can settle what it holds without a read.
+    """The groups and lease rows that this client wrote last, so that it can settle its messages without a read.
 
     Later changes by others show when a change of them is not applied.
     """

@@ -68,7 +68,7 @@ class _Taken(msgspec.Struct):
 def claim(
     session: Session, cursors: ReadCursors, known: KnownGroups, request: Claim, clock: ServerClock
 ) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds.
+    """Take up to the limit of deliverable messages, or again those that the token holds.
 
     An attempt that fails is repeated as it is, since its request may have been lost. Each further one is at fewer
     groups and messages, which takes less time and meets fewer others.

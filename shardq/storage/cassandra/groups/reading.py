@@ -82,7 +82,7 @@ class GroupReader:
     def filled(self, row: GroupRow, rows: int) -> GroupRow:
         """Add up to ``rows`` rows behind to the window; raises Overtaken when it has changed since it was read.
 
-        The group is read again after every change that has begun, so what is read behind it is no older.
+        The group is read again after every change that has begun, so later reads behind it are no older.
         """
         group, row_id = row.group, group_id(row.group.name)
         self._settle(row)

@@ -114,6 +114,11 @@ def forward(session: Session, known: KnownGroups, request: Forward, now: Moment)
         raise UnsupportedByStore(
             f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
         )
+    if request.acknowledge.pending is not None:
+        raise UnsupportedByStore(
+            f"Cassandra cannot exchange a message of a group in shard {shard} that nobody holds: receive it, and "
+            "release it with another body"
+        )
     directory.enter(session, shard)
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 
@@ -191,7 +196,7 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
     With ``complete`` it is done only when all of it is held. It is one change, unless it is too large, or others
     change some of the groups all the time. Then it is done with fewer groups after each other.

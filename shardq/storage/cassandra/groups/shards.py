@@ -43,15 +43,15 @@ class GroupedShards:
         bundles.append(self._session, self._entered, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take the first messages of groups, and what follows them."""
+        """Take the first messages of groups, and those after them."""
         return claims.claim(self._session, self._cursors, self.known, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held, and let the next go."""
+        """Finish messages that are still held, and let the next go."""
         return settling.acknowledge(self._session, self.known, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return settling.extend(self._session, self.known, request, self._now)
 
     def release(self, request: Release) -> Fenced:
