@@ -49,6 +49,8 @@ def test_with_threads_each_of_them_has_a_call_under_way(queue: Queue, by_batch: 
         nonlocal running, most
         running += 1
         most = max(most, running)
+        while most < 2:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.005)
         messages = list(given) if isinstance(given, shardq.aio.Batch) else [given]
         grouped.extend(message.body for message in messages if message.group == "g")
@@ -193,6 +195,8 @@ def test_a_permit_is_held_for_each_call(client: shardq.Client, queue: Queue) -> 
         nonlocal running, most
         running += 1
         most = max(most, running)
+        while most < 3:  # the others come
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.005)
         running -= 1
 
