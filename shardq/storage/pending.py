@@ -1,8 +1,8 @@
 """Forwards of a message that nobody holds.
 
-A span of one message under `PENDING`, the only one of its request, names a message that nobody holds, or whose lease
-has expired, in the shard to which is appended. The message MUST be lost if somebody holds it by then. A store that
-cannot do that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
+A span of one message under `PENDING`, the only one of its request, names a message in the shard to which is appended.
+That message is not held, or its lease has expired. It MUST be lost if somebody holds it by then. A store that cannot do
+that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
 """
 
 from __future__ import annotations
