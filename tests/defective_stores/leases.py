@@ -8,6 +8,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from shardq.storage.abilities import CrossShardStore, Settle
+from shardq.storage.pending import pending_in
 from shardq.storage.requests import (
     Acknowledge,
     Claim,
@@ -187,7 +188,7 @@ class ExchangesWhatIsHeld(WrappedStore):
     """Takes a message that is to be exchanged from whoever holds it."""
 
     def forward(self, request: Forward) -> Fenced:
-        fenced, pending = super().forward(request), request.acknowledge.pending
+        fenced, pending = super().forward(request), pending_in(request.acknowledge)
         if pending is None or not fenced.lost:
             return fenced
         if self.inner.remove(request.acknowledge.shard, pending.bundle_id, pending.first):

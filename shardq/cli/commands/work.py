@@ -178,11 +178,10 @@ def work(
     A message is acked when its handler returns, or when its command exits with code 0. Otherwise the message is
     delivered again later. After the queue's max-deliveries it goes to the dead-letter queue, and at once when its
     command exits with code 65 (EX_DATAERR). Functions are also looked for in the current folder.
+    A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
-
-    A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
     SHARDQ_DELIVERIES is the number of its deliveries, this one included. TRACEPARENT is there for a traced message.

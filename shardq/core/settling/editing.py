@@ -21,7 +21,8 @@ from shardq.core.settling.stepwise import Moved, entries_of
 from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotPending
 from shardq.held import HeldSlice, Selection
 from shardq.storage.bundle_data import read_keys
-from shardq.storage.requests import PENDING, ClaimedSlice, EntryState, StoredSlice
+from shardq.storage.pending import PENDING
+from shardq.storage.requests import ClaimedSlice, EntryState, StoredSlice
 
 __all__ = ["EditArguments", "edit"]
 

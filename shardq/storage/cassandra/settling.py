@@ -19,6 +19,7 @@ from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import Cut, became, cut
+from shardq.storage.pending import pending_in
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range
 from shardq.storage.writing import after_a_write
@@ -87,7 +88,7 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         )
     directory.enter(session, shard)
     row = WideRow(session, str(shard))
-    if request.acknowledge.pending is not None:
+    if pending_in(request.acknowledge) is not None:
         return _forward_pending(session, row, request, now)
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 

@@ -31,8 +31,8 @@ from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.slicing import as_stored
 from shardq.storage.mongodb.transactions import transact
-from shardq.storage.requests import PENDING, Bundle, Fenced, Forward, Span
-from shardq.storage.slicing import renamed
+from shardq.storage.pending import pending_in, renamed
+from shardq.storage.requests import Bundle, Fenced, Forward, Span
 from shardq.storage.writing import after_a_write, parts
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
@@ -65,7 +65,7 @@ def _forward(client: Client, request: Forward) -> Fenced:
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
             "Make it a replica set of one member, or send first and then ack (atomic=False)"
         )
-    if request.acknowledge.pending is not None:
+    if pending_in(request.acknowledge) is not None:
         raise UnsupportedByStore(
             f"{session.address} is a standalone server: it cannot exchange a message that nobody holds in one step. "
             "Make it a replica set of one member"
@@ -103,7 +103,7 @@ class _Transaction:
         self._groups = []
         fenced = self._finish(transaction)
         if fenced != Fenced():
-            return fenced if self._acknowledge.pending is None else renamed(fenced, PENDING), False
+            return fenced if pending_in(self._acknowledge) is None else renamed(fenced), False
         self._store(transaction)
         for groups in self._groups:
             groups.write()
@@ -131,7 +131,7 @@ class _Transaction:
 
     def _spans(self, transaction: ClientSession) -> tuple[Span, ...]:
         """Return the spans; one under `PENDING` with the token that its message has, if nobody holds that."""
-        pending = self._acknowledge.pending
+        pending = pending_in(self._acknowledge)
         if pending is None:
             return self._acknowledge.spans
         rows = ShardRows(self._client.session, self._acknowledge.shard, transaction)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardq.base.shard import Shard
 from shardq.storage.abilities import Settle
+from shardq.storage.pending import pending_in, renamed
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
@@ -19,8 +20,7 @@ from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, as_stored, cut, hold
-from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
-from shardq.storage.slicing import renamed
+from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 
 __all__ = [
     "acknowledge",
@@ -250,11 +250,11 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
-    if (pending := finished.pending) is not None:
+    if (pending := pending_in(finished)) is not None:
         finished = replace(finished, spans=(as_stored(sql, finished.shard, pending, now),))
     home, held = _hold(sql, finished.shard, finished.spans)
     if home is None or held.fenced != Fenced():
-        return held.fenced if pending is None else renamed(held.fenced, PENDING)
+        return held.fenced if pending is None else renamed(held.fenced)
     pieces = cut(sql, home, held.slices)
     if request.in_place and finished.shard.is_grouped:
         _replace(sql, home, finished, request.append, pieces, now)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from shardq.errors import UnsupportedByStore
-from shardq.storage.requests import PENDING, Bundle, Claim, Fenced, Span
+from shardq.storage.pending import PENDING
+from shardq.storage.requests import Bundle, Claim, Fenced, Span
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.groups import GroupedContract
 from shardq.testing.conformance.together import run_together

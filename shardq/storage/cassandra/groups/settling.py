@@ -23,6 +23,7 @@ from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import Head, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.slicing import became
+from shardq.storage.pending import pending_in
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, overlap, uncovered
 from shardq.storage.writing import after_a_write
@@ -114,7 +115,7 @@ def forward(session: Session, known: KnownGroups, request: Forward, now: Moment)
         raise UnsupportedByStore(
             f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
         )
-    if request.acknowledge.pending is not None:
+    if pending_in(request.acknowledge) is not None:
         raise UnsupportedByStore(
             f"Cassandra cannot exchange a message of a group in shard {shard} that nobody holds: receive it, and "
             "release it with another body"
