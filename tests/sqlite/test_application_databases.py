@@ -8,6 +8,7 @@ import re
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -238,6 +239,17 @@ def test_with_a_rollback_journal_every_commit_waits_for_the_disk_and_its_folder(
         ]
         assert levels == [durable, passing]
         store.close()
+
+
+def test_the_lock_is_free_for_as_long_as_a_client_has_held_it(path: Path, db: sqlite3.Connection) -> None:
+    """Else an application that waits as SQLite does would wait for seconds beside a worker that is never idle."""
+    store = SharedStore(str(path), tables="shardq_")
+    store.create_schema()
+    began = time.monotonic()
+    store.session.write(lambda _sql, _now: time.sleep(0.03))
+    again = store.session.write(lambda _sql, _now: time.monotonic())
+    assert again - began >= 0.06
+    store.close()
 
 
 def test_doctor_reads_the_tables_of_the_queues_only(path: Path, url: str, db: sqlite3.Connection) -> None:

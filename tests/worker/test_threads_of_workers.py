@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 import shardq
+import shardq.aio
 from shardq import Batch, Message, Queue
 from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
@@ -187,3 +189,15 @@ def test_wrong_options_are_refused_with_the_remedy(queue: Queue) -> None:
             WorkerOptions(**wrong)
     with pytest.raises(shardq.InvalidSetting, match="leave prefetch out"):
         Worker(queue, print, threads=2, prefetch=10)
+
+
+def test_async_handlers_run_in_threads_too(queue: Queue) -> None:
+    together = threading.Barrier(3, timeout=PATIENCE)
+
+    async def handler(message: shardq.aio.Message) -> bytes:
+        await asyncio.to_thread(together.wait)
+        return message.raw
+
+    queue.producer().send_many([b"%d" % number for number in range(9)])
+    report = Worker(queue, handler, threads=3, idle_exit=0).run()
+    assert (report.worked, queue.counts().oldest) == (9, None)

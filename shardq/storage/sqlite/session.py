@@ -28,6 +28,7 @@ Ts = TypeVarTuple("Ts")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
 
+_LONGEST_REST = 0.05  # seconds
 _LONGEST = 0.004
 _SHORTEST = 0.0002
 
@@ -57,6 +58,7 @@ class Session:
         self._readers = Pool(self._open, limit=_MOST_READERS, path=self.path, patience=self._longest_turn)
         self._paused: tuple[Pool, ...] = ()
         self._migrating, self._held_off = threading.Lock(), False
+        self._began = self._free_until = 0.0  # of the last change, in the database of an application
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
@@ -92,17 +94,24 @@ class Session:
         committed: Callable[[], None] | None,
     ) -> T:
         committing = False
+        if self.prefix:
+            self._leave_to_others()
         try:
             try:
                 self.begin(connection, durable=durable)
             except sqlite3.Error as error:
                 self.patience.repeat(error, self.begin, connection, durable=durable)
+            if self.prefix:
+                self._began = time.monotonic()
             result = change(connection.sql, *args, self.now())
             committing = True
             try:
                 connection.sql.execute("COMMIT")
             except sqlite3.Error as error:  # with a rollback journal it waits for those who read
                 self.patience.repeat(error, connection.sql.execute, "COMMIT")
+            if self.prefix:
+                ended = time.monotonic()
+                self._free_until = ended + min(ended - self._began, _LONGEST_REST)
         except sqlite3.Error as error:
             connection.is_doubtful = True
             raise translate(error, self.path, committing=committing) from error
@@ -113,6 +122,15 @@ class Session:
         if committed is not None:
             committed()
         return result
+
+    def _leave_to_others(self) -> None:
+        """Wait until the lock was free for as long as this process had it last.
+
+        The connections of an application wait as SQLite does: they look ever more seldom. Without a rest a worker that
+        is never idle would let them wait for seconds.
+        """
+        if (rest := self._free_until - time.monotonic()) > 0:
+            time.sleep(rest)
 
     def begin(self, connection: Connection, *, durable: bool) -> None:
         """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
