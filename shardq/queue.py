@@ -275,17 +275,18 @@ class Queue:
         """Allow deliveries and sends again."""
         self._context.live.alter({"delivery_paused": False, "sends_paused": False})
 
-    def redrive(self, limit: int | None = None) -> int:
-        """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
+    def redrive(self, limit: int | None = None, *, ids: Iterable[str] | None = None) -> int:
+        """Move up to ``limit`` of this queue's dead letters back to it, or those of ``ids``; returns how many.
 
-        Those that block their groups keep their places. All are new messages: they have the headers that they were
-        sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
-        MessageTooLarge when some are above the queue's limit; all others were moved then. Raises OutcomeUnknown when it
-        fails after some of them: to repeat it moves the rest.
+        Those that block their groups keep their places, and go without ids only. All are new messages: they have the
+        headers that they were sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are
+        paused. Raises MessageTooLarge when some are above the queue's limit; all others were moved then. Raises
+        OutcomeUnknown when it fails after some of them: to repeat it moves the rest.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
-        return redrive(self._context, limit if limit is not None else MANY)
+        chosen = None if ids is None else {str(MessageId.parse(each)) for each in ids}
+        return redrive(self._context, limit or (MANY if chosen is None else len(chosen)), chosen)
 
     def sweep(self) -> int:
         """Remove leftovers, and messages whose ``ttl`` or ``retention`` is over; returns how many things were removed.

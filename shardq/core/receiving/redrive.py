@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from shardq.base.clock import microseconds
@@ -83,17 +83,18 @@ REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
 
 
-def redrive(target: QueueContext, limit: int) -> int:
+def redrive(target: QueueContext, limit: int, ids: Container[str] | None = None) -> int:
     """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
 
-    Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
+    With ``ids`` only those of its dead-letter queue with these ids. Without them those that block their groups go
+    first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     What was claimed and not moved is given back, whatever stopped it. What is damaged in the store stays a dead letter;
     what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
     above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
     admit(target, REDRIVE)
-    moved, largest = unblock(target, limit), 0
+    moved, largest = unblock(target, limit) if ids is None else 0, 0
 
     def done() -> str:
         return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
@@ -105,7 +106,7 @@ def redrive(target: QueueContext, limit: int) -> int:
         engine = SettleEngine(source, BYTES)
         with _holding(source, engine) as hold:
             while moved < limit and (held := hold()):
-                letters = list(_readable(target, held))
+                letters = list(_readable(target, held, ids))
                 largest = max([largest, *(each.largest for each in letters)])
                 own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
                 try:
@@ -160,21 +161,31 @@ def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Se
     return selections
 
 
-def _readable(target: QueueContext, held: Sequence[HeldSlice]) -> Iterator[_Letters]:
+def _readable(
+    target: QueueContext, held: Sequence[HeldSlice], ids: Container[str] | None
+) -> Iterator[_Letters]:
     for piece in held:
         try:
-            yield _Letters(target, piece)
+            yield _Letters(target, piece, ids)
         except InvalidMessage as error:
             _log.error("dead letter %s cannot be redriven: %s", piece.message_id(0), error)
 
 
 class _Letters:
-    """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there."""
+    """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there.
 
-    def __init__(self, target: QueueContext, piece: HeldSlice) -> None:
+    With ``ids`` all others are left out.
+    """
+
+    def __init__(self, target: QueueContext, piece: HeldSlice, ids: Container[str] | None) -> None:
         self.piece = piece
         headers = piece.messages.headers or [None] * piece.count
-        own = [position for position in range(piece.count) if came_from(headers[position]) == target.name]
+        own = [
+            position
+            for position in range(piece.count)
+            if came_from(headers[position]) == target.name
+            and (ids is None or str(piece.message_id(position)) in ids)
+        ]
         size = sizes(unmarked(piece.messages))
         limit = target.settings.max_message_bytes
         self.fitting = [position for position in own if size[position] <= limit]
