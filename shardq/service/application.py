@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -26,13 +25,13 @@ from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.guard import LOOPBACK, Guard
 from shardq.service.openapi import description
 from shardq.service.problems import Problem, Refused, problem_of
+from shardq.service.reading import fields_of, read_fields
 from shardq.service.sessions import Identity, Sessions
 
 __all__ = ["API", "Service", "ServiceOptions"]
 
 API = "/api/v1"
 READY_SECONDS = 2.0
-_MOST_FIELDS = 200
 _log = logging.getLogger("shardq.service")
 _audit = logging.getLogger("shardq.service.audit")
 
@@ -101,6 +100,11 @@ class Service:
         if self._store is None:
             self._store = StoreReads(self._url)
         return self._store
+
+    @property
+    def kind(self) -> str:
+        """What kind of store it is, as its URL begins."""
+        return self._url.partition(":")[0]
 
     def stop(self) -> None:
         """End the streams of events, so that a server can shut down."""
@@ -235,39 +239,6 @@ def is_api(request: Request) -> bool:
     """Return whether a request is of a program: for the API or a health check."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     return path.startswith(("/api/", "/livez", "/readyz"))
-
-
-def fields_of(encoded: bytes) -> list[tuple[str, str]]:
-    """Return the fields of a query or a form. Raises Refused."""
-    try:
-        return parse_qsl(
-            encoded.decode("ascii"),
-            keep_blank_values=True,
-            max_num_fields=_MOST_FIELDS,
-            errors="strict",
-        )
-    except ValueError as error:
-        raise Refused(400, "invalid_parameters", f"the parameters cannot be read: {error}") from error
-
-
-def read_fields(kind: type, fields: Sequence[tuple[str, str]]) -> Any:
-    """Return a struct of fields that are text. Raises Refused for one that is repeated, unknown or wrong."""
-    if len(given := dict(fields)) < len(fields):
-        raise Refused(400, "invalid_parameters", "a parameter is repeated: give each once")
-    try:
-        return msgspec.convert(given, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise Refused(400, "invalid_parameters", str(error)) from error
-
-
-def event_stream(service: Service) -> Response:
-    """Return the stream of ticks. Raises Refused when too many listen."""
-    ticks = service.store.ticks
-    if ticks.full:
-        raise Refused(
-            429, "too_many_listeners", "too many pages are open: close some, or pause their updates"
-        )
-    return StreamingResponse(ticks.events(), media_type="text/event-stream")
 
 
 _SECRET_FIELDS = {"body", "headers"}

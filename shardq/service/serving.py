@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 import msgspec
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.supervisors import Multiprocess
 
 from shardq.errors import InvalidSetting
@@ -67,11 +68,11 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
             )
         _mask(self.mask)
 
-    def service(self) -> Service:
-        """Return the application."""
+    @property
+    def answering(self) -> ServiceOptions:
+        """The options of the service, with all names by which it is reached."""
         hosts = {*self.options.hosts, *self.allow_hosts, *LOOPBACK, self.host, socket.gethostname()}
-        options = msgspec.structs.replace(self.options, hosts=tuple(sorted(hosts)))
-        return Service(self.url, options, mask=_mask(self.mask))
+        return msgspec.structs.replace(self.options, hosts=tuple(sorted(hosts)))
 
 
 def serve(plan: ServePlan, *, on_start: Callable[[str], None] = lambda _: None) -> None:
@@ -106,12 +107,14 @@ def serve(plan: ServePlan, *, on_start: Callable[[str], None] = lambda _: None) 
         host = f"[{plan.host}]" if ":" in plan.host else plan.host
         scheme = "http" if plan.certificate is None else "https"
         on_start(f"{scheme}://{host}:{bound.getsockname()[1]}{plan.prefix}/")
-        server = _Server(config)
+        signal.signal(
+            signal.SIGTERM, lambda *_: None
+        )  # which the server replaces, and raises again at its end
         with suppress(KeyboardInterrupt):
             if plan.processes == 1:
-                server.run(sockets=[bound])
+                uvicorn.Server(config).run(sockets=[bound])
             else:
-                Multiprocess(config, target=server.run, sockets=[bound]).run()
+                Multiprocess(config, sockets=[bound]).run()
 
 
 def _bound(plan: ServePlan) -> socket.socket:
@@ -129,22 +132,32 @@ def _bound(plan: ServePlan) -> socket.socket:
     return bound
 
 
-class _Server(uvicorn.Server):
-    """A server whose streams of events end when it is told to end."""
+class _Served(Service):
+    """A service whose streams of events end with the signal that ends its process, so that they do not hold it up."""
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the streams, so that their connections do not hold up the end."""
-        service: Any = getattr(self.config, "loaded_app", None)
-        if isinstance(service, Service):
-            service.stop()
-        super().handle_exit(sig, frame)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or the events of the lifespan."""
+        if scope["type"] == "lifespan":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._stop_at(number)
+        await super().__call__(scope, receive, send)
+
+    def _stop_at(self, number: signal.Signals) -> None:
+        before: Any = signal.getsignal(number)
+
+        def stop(*given: Any) -> None:
+            self.stop()
+            if callable(before):
+                before(*given)
+
+        signal.signal(number, stop)
 
 
 def planned() -> Service:
     """Return the application that the environment describes, in each process."""
     plan = msgspec.json.decode(os.environ[_PLAN], type=ServePlan)
     _write_logs(plan.audit_log)
-    return plan.service()
+    return _Served(plan.url, plan.answering, mask=_mask(plan.mask))
 
 
 def _write_logs(audit_log: str | None) -> None:
