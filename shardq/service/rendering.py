@@ -34,6 +34,7 @@ def made_templates() -> jinja2.Environment:
         in_path=name_in_path,
         pattern=re.escape,
         pretty=pretty,
+        compact=compact,
         with_fields=with_fields,
     )
     return templates
@@ -41,19 +42,23 @@ def made_templates() -> jinja2.Environment:
 
 def number(value: int | None) -> str:
     """Return a number exactly, with separators; a dash for None."""
-    return "–" if value is None else f"{value:,}"
+    return "-" if value is None else f"{value:,}"
 
 
 def span(seconds: float | None) -> str:
     """Return a duration in its two largest units.
 
     >>> span(3_700), span(0.25), span(-90_000)
-    ('1 h 1 min', '0.25 s', '-1 d 1 h')
+    ('1 h 1 min', '250 ms', '-1 d 1 h')
     """
     if seconds is None:
-        return "–"
+        return "-"
+    if abs(seconds) < 1:
+        return (
+            f"{seconds * 1_000:.0f} ms" if abs(seconds) >= 0.001 else "0 s" if not seconds else "below 1 ms"
+        )
     if abs(seconds) < 10:
-        return f"{seconds:.2g} s" if seconds else "0 s"
+        return f"{seconds:.2g} s"
     sign, left, parts = ("-" if seconds < 0 else ""), int(abs(seconds)), []
     for length, unit in _UNITS:
         if (count := left // length) and len(parts) < 2:
@@ -67,7 +72,7 @@ def span(seconds: float | None) -> str:
 def ago(moment: datetime | None) -> Markup:
     """Return a moment relative to now, with the absolute time on hover; a dash for None."""
     if moment is None:
-        return Markup("–")
+        return Markup("-")
     seconds = (datetime.now(UTC) - moment).total_seconds()
     text = f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
     absolute = f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC"
@@ -92,6 +97,11 @@ def name_in_path(name: str) -> str:
 def pretty(value: Any) -> str:
     """Return a value as JSON, with line breaks."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return msgspec.json.encode(value).decode()
 
 
 def with_fields(fields: Mapping[str, Any], **changes: Any) -> str:

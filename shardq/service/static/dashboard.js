@@ -180,3 +180,4 @@ function note() {
 document.addEventListener("htmx:afterSettle", note);
 note();
 follow();
+find("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
