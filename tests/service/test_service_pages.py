@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 import shardq
 from shardq.service import Service, ServiceOptions
 
-PAGES = [
+NAMES = ("queues", "dead-letters", "consumers", "tasks", "workflows", "schedules", "topics", "limits", "system")
+PAGES = ["/", *(f"/{name}" for name in NAMES)]
     "/",
     "/queues",
     "/dead-letters",
