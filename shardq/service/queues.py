@@ -103,7 +103,7 @@ def _attention(row: QueueRow) -> Sequence[str]:
         found.append(f"{row.name}: sends are paused")
     if row.dead:
         found.append(f"{row.name}: {row.dead:,} dead letters")
-    if row.late_seconds > LATE_SECONDS:
+    if row.late_seconds > LATE_SECONDS and not row.delivery_paused:
         found.append(f"{row.name}: a message has been due for {row.late_seconds / 60:,.0f} minutes")
     return found
 

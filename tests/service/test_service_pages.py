@@ -13,19 +13,18 @@ from starlette.testclient import TestClient
 import shardq
 from shardq.service import Service, ServiceOptions
 
-NAMES = ("queues", "dead-letters", "consumers", "tasks", "workflows", "schedules", "topics", "limits", "system")
+NAMES = (
+    "queues",
+    "dead-letters",
+    "consumers",
+    "tasks",
+    "workflows",
+    "schedules",
+    "topics",
+    "limits",
+    "system",
+)
 PAGES = ["/", *(f"/{name}" for name in NAMES)]
-    "/",
-    "/queues",
-    "/dead-letters",
-    "/consumers",
-    "/tasks",
-    "/workflows",
-    "/schedules",
-    "/topics",
-    "/limits",
-    "/system",
-]
 
 
 @pytest.fixture
