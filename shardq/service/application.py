@@ -106,6 +106,11 @@ class Service:
         """What kind of store it is, as its URL begins."""
         return self._url.partition(":")[0]
 
+    @property
+    def read_only(self) -> bool:
+        """True when nothing can be changed by anybody."""
+        return self.options.read_only
+
     def stop(self) -> None:
         """End the streams of events, so that a server can shut down."""
         if self._store is not None:

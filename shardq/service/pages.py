@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -13,17 +13,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from shardq.errors import ShardqError
-from shardq.service.endpoints import ACTIONS
+from shardq.service.desk import Desk, StoreReads
+from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
 from shardq.service.forms import Said, back_to, form_given, said_before, told
 from shardq.service.page_contents import PAGES, Page
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import event_stream, fields_of, read_fields
 from shardq.service.rendering import made_templates
-from shardq.service.sessions import COOKIE, Identity
-
-if TYPE_CHECKING:
-    from shardq.service.application import Service
+from shardq.service.sessions import COOKIE, Identity, Sessions
 
 __all__ = ["page_routes", "problem_page"]
 
@@ -44,7 +42,31 @@ NAVIGATION = (
 _templates = made_templates()
 
 
-def page_routes(service: Service) -> list[Route | Mount]:
+class Behind(Protocol):
+    """What the pages need of the service behind them."""
+
+    sessions: Sessions
+
+    @property
+    def store(self) -> StoreReads:
+        """The store."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of store it is."""
+
+    @property
+    def read_only(self) -> bool:
+        """True when nothing can be changed."""
+
+    def desk(self, identity: Identity) -> Desk:
+        """Return what a call of an endpoint works with."""
+
+    async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
+        """Call an endpoint."""
+
+
+def page_routes(service: Behind) -> list[Route | Mount]:
     """Return the routes of the pages, their events, forms and files."""
     routes: list[Route | Mount] = [Route(page.path, _showing(service, page)) for page in PAGES]
     return [
@@ -61,7 +83,7 @@ def page_routes(service: Service) -> list[Route | Mount]:
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def _showing(service: Service, page: Page) -> Answer:
+def _showing(service: Behind, page: Page) -> Answer:
     async def show(request: Request) -> Response:
         try:
             identity = service.sessions.identify(request)
@@ -102,7 +124,7 @@ def _fields(given: Any) -> Mapping[str, Any]:
 
 
 def _page(
-    service: Service,
+    service: Behind,
     request: Request,
     template: str,
     content: Mapping[str, Any],
@@ -117,7 +139,7 @@ def _page(
         csrf=None if identity is None else identity.csrf,
         grant=None if identity is None else identity.grant,
         has_keys=service.sessions.keys is not None,
-        read_only=service.options.read_only,
+        read_only=service.read_only,
         store=service.kind,
         navigation=NAVIGATION,
         said=said,
@@ -132,7 +154,7 @@ def _page(
     return response
 
 
-def problem_page(service: Service, request: Request, problem: Problem) -> Response:
+def problem_page(service: Behind, request: Request, problem: Problem) -> Response:
     """Return a page that says what went wrong. It is read again as others are, so it ends when the problem does."""
     try:
         identity = service.sessions.identify(request)
@@ -142,7 +164,7 @@ def problem_page(service: Service, request: Request, problem: Problem) -> Respon
     return _page(service, request, "problem", content, identity, problem.status)
 
 
-def _events(service: Service) -> Answer:
+def _events(service: Behind) -> Answer:
     async def events(request: Request) -> Response:
         service.sessions.identify(request)
         return event_stream(service.store.ticks)
@@ -150,7 +172,7 @@ def _events(service: Service) -> Answer:
     return events
 
 
-def _doing(service: Service) -> Answer:
+def _doing(service: Behind) -> Answer:
     async def do(request: Request) -> Response:
         identity = service.sessions.identify(request)
         fields = await _form(request)
@@ -180,7 +202,7 @@ async def _form(request: Request) -> list[tuple[str, str]]:
     return fields_of(await request.body())
 
 
-def _login(service: Service) -> Answer:
+def _login(service: Behind) -> Answer:
     async def login(request: Request) -> Response:
         wanted = dict(fields_of(request.scope["query_string"])).get("next", "")
         if service.sessions.keys is None:
@@ -199,7 +221,7 @@ def _login(service: Service) -> Answer:
     return login
 
 
-def _logout(service: Service) -> Answer:
+def _logout(service: Behind) -> Answer:
     async def logout(request: Request) -> Response:
         identity = service.sessions.identify(request)
         service.sessions.check_csrf(identity, dict(await _form(request)).get("csrf"))

@@ -59,7 +59,8 @@ def span(seconds: float | None) -> str:
         )
     if abs(seconds) < 10:
         return f"{seconds:.2g} s"
-    sign, left, parts = ("-" if seconds < 0 else ""), int(abs(seconds)), []
+    sign, left = ("-" if seconds < 0 else ""), int(abs(seconds))
+    parts: list[str] = []
     for length, unit in _UNITS:
         if (count := left // length) and len(parts) < 2:
             parts.append(f"{count} {unit}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -44,7 +45,7 @@ class SharedReads:
         if found is None or (found.ended is not None and self._clock() - found.ended >= self._fresh):
             self._drop_old()
             found = self._reads[key] = _Read(asyncio.ensure_future(self._made(make)))
-            found.task.add_done_callback(lambda task, read=found: self._end(read, task))
+            found.task.add_done_callback(partial(self._end, found))
         return cast("T", await asyncio.shield(found.task))  # a viewer that leaves ends no read of others
 
     def forget(self) -> None:
@@ -84,7 +85,7 @@ class Ticks:
         """True when no more listeners are taken."""
         return self._stopped or len(self._listeners) >= MOST_LISTENERS
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events until the service stops."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(2)
         self._listeners.add(queue)

@@ -33,7 +33,7 @@ def ui(serve) -> TestClient:
 
 
 def _token(page: str) -> str:
-    return re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]
+    return re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
 
 
 def _do(ui, page: str, action: str, **fields: object):

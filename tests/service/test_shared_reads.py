@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ class Source:
     """What is read. Counts how often that is, and waits until it may answer."""
 
     def __init__(self) -> None:
-        self.reads, self.error, self.may = 0, None, asyncio.Event()
+        self.reads, self.may = 0, asyncio.Event()
+        self.error: Exception | None = None
 
     async def read(self) -> int:
         self.reads += 1
@@ -120,6 +122,7 @@ def test_a_stop_ends_every_stream() -> None:
 
 def test_two_viewers_of_a_page_ask_the_store_once(url) -> None:
     async def main() -> int:
+        service: Any
         service, asked = Service(url, ServiceOptions(ui=True)), 0
         diagnose = service.store.client.diagnose
 
@@ -136,8 +139,8 @@ def test_two_viewers_of_a_page_ask_the_store_once(url) -> None:
     assert asyncio.run(main()) == 1
 
 
-async def _get(service: Service, path: str) -> int:
-    statuses = []
+async def _get(service: Any, path: str) -> int:
+    statuses: list[int] = []
     scope = {
         "type": "http",
         "method": "GET",
@@ -152,7 +155,7 @@ async def _get(service: Service, path: str) -> int:
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: dict[str, object]) -> None:
+    async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
