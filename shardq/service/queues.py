@@ -54,7 +54,7 @@ __all__ = [
     "sweep",
 ]
 
-PAINT_SECONDS = 0.15
+PAINT_SECONDS = 0.1
 """For which a page waits for counts that are not known yet."""
 
 LATE_SECONDS = 300.0

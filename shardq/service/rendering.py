@@ -37,6 +37,8 @@ def made_templates() -> jinja2.Environment:
         compact=compact,
         with_fields=with_fields,
     )
+    for name in templates.list_templates():
+        templates.get_template(name)  # compiled before the first request
     return templates
 
 
