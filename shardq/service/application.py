@@ -154,7 +154,13 @@ class Service:
             return answer
         finally:
             desk.store.forget()
-            _audit.info("%s", _entry(endpoint, desk, name, given, outcome))
+            self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given))
+
+    def note(self, key: str, action: str, outcome: str, **details: Any) -> None:
+        """Log an action, or a login: whose key it was, and what became of it."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        entry = {"at": at, "key": key, "action": action, **details, "outcome": outcome}
+        _audit.info("%s", json.dumps(entry, ensure_ascii=True))
 
     def _routes(self) -> list[Route | Mount]:
         routes: list[Route | Mount] = [
@@ -249,19 +255,9 @@ def is_api(request: Request) -> bool:
 _SECRET_FIELDS = {"body", "headers"}
 
 
-def _entry(endpoint: Endpoint, desk: Desk, name: str, given: Any, outcome: str) -> str:
-    """Return the line of an action: who, what, on what, with what outcome; without bodies and headers."""
-    shown = {
-        field: value
-        for field, value in msgspec.to_builtins(given).items()
-        if field not in _SECRET_FIELDS and value not in (None, "", {})
+def _plain(given: Any) -> dict[str, Any]:
+    """Return what an action was given as the log has it: without bodies and headers."""
+    fields = msgspec.to_builtins(given).items()
+    return {
+        field: value for field, value in fields if field not in _SECRET_FIELDS and value not in (None, "", {})
     }
-    entry = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "key": desk.grant.name,
-        "action": endpoint.name,
-        "on": name,
-        "given": shown,
-        "outcome": outcome,
-    }
-    return json.dumps(entry, ensure_ascii=True)

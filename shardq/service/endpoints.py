@@ -31,7 +31,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     path: str
     role: Role
     call: Call
-    given: type
+    given: type[msgspec.Struct]
     answer: Any
 
     @property

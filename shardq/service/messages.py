@@ -194,7 +194,13 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
-    return await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+    events = await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+    return [
+        each
+        if each.to is None or desk.grant.sees(each.to.partition(":")[0])
+        else msgspec.structs.replace(each, to=None)
+        for each in events
+    ]
 
 
 async def send(desk: Desk, name: str, given: Send) -> SentView:

@@ -62,6 +62,9 @@ class Behind(Protocol):
     def desk(self, identity: Identity) -> Desk:
         """Return what a call of an endpoint works with."""
 
+    def note(self, key: str, action: str, outcome: str) -> None:
+        """Log an action, or a login."""
+
     async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
         """Call an endpoint."""
 
@@ -210,10 +213,13 @@ def _login(service: Behind) -> Answer:
         if request.method == "GET":
             return _page(service, request, "login", {"title": "Log in", "wrong": False, "next": wanted}, None)
         fields = dict(await _form(request))
-        cookie = service.sessions.login(fields.get("key", ""))
-        if cookie is None:
+        known = service.sessions.login(fields.get("key", ""))
+        if known is None:
+            service.note("unknown", "login", "refused")
             content = {"title": "Log in", "wrong": True, "next": fields.get("next", "")}
             return _page(service, request, "login", content, None, 401)
+        name, cookie = known
+        service.note(name, "login", "done")
         response = back_to(request, fields.get("next", ""))
         service.sessions.set_cookie(response, request, cookie)
         return response

@@ -145,20 +145,23 @@ async def show_queue(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
 async def create_queue(desk: Desk, _name: str, given: CreateQueue) -> QueueDetail:
     """Create a queue with its dead-letter queue."""
     desk.check("manage", given.name)
-    await desk.client.create_queue(given.name, **_settings(given.settings))
+    await desk.client.create_queue(given.name, **_settings(desk, given.settings))
     return await _changed(desk, given.name)
 
 
 async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
     """Change settings of a queue in use."""
-    await (await desk.queue(name)).alter(**_settings(given.settings))
+    await (await desk.queue(name)).alter(**_settings(desk, given.settings))
     return await _changed(desk, name)
 
 
-def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a key may make. Its messages go to no dead-letter queue that it does not see."""
     dead = given.get("dead_letter_queue")
     if dead is not None and not isinstance(dead, str):
         raise InvalidSetting("dead_letter_queue: give the name of a queue")
+    if dead is not None:
+        desk.check("manage", dead)
     return dict(given)
 
 

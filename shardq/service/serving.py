@@ -30,6 +30,7 @@ _PLAN = "SHARDQ_SERVICE_PLAN"
 
 END_SECONDS = 10
 MOST_PROCESSES = 64
+_WAITING = 2_048  # connections that are not accepted yet
 
 
 class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +124,7 @@ def _bound(plan: ServePlan) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((plan.host, plan.port))
+        bound.listen(_WAITING)  # so that whoever is told the URL need not try again
     except OSError as error:
         bound.close()
         raise InvalidSetting(

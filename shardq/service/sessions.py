@@ -65,10 +65,10 @@ class Sessions:
         fresh = self._made(_LOCAL, "")
         return Identity(EVERYTHING, self._csrf(fresh), fresh)
 
-    def login(self, key: str) -> str | None:
-        """Return the cookie of a new session; None for an unknown key."""
+    def login(self, key: str) -> tuple[str, str] | None:
+        """Return the name of a key and the cookie of a new session; None for an unknown key."""
         known = None if self.keys is None else self.keys.find(key.strip())
-        return None if known is None else self._made(known.id, known.hash)
+        return None if known is None else (known.grant.name, self._made(known.id, known.hash))
 
     def check_csrf(self, identity: Identity, token: str | None) -> None:
         """Raise Refused unless an action by cookie has the token of its session."""
@@ -85,7 +85,7 @@ class Sessions:
             cookie,
             max_age=SESSION_SECONDS,
             path=request.scope.get("root_path") or "/",
-            secure=request.url.scheme == "https",
+            secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),  # of a proxy
             httponly=True,
             samesite="lax",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from html import unescape
 
@@ -208,6 +210,19 @@ def test_a_login_turns_a_key_into_a_cookie_and_a_logout_ends_it(serve, keys, ord
     assert "needs one with manage" in unescape(_do(ui, "/queues/orders", "pause/orders").text)
     ui.post("/logout", data={"csrf": _token(page)})
     assert ui.get("/queues/orders", follow_redirects=False).status_code == 303
+
+
+def test_logins_are_logged_without_the_key(serve, keys, caplog) -> None:
+    key = keys.create("ops", "read")
+    ui = serve(ui=True, keys=str(keys.path))
+    with caplog.at_level(logging.INFO, "shardq.service.audit"):
+        ui.post("/login", data={"key": key + "x"})
+        ui.post("/login", data={"key": key})
+    logged = [
+        json.loads(record.message) for record in caplog.records if record.name == "shardq.service.audit"
+    ]
+    assert [(each["key"], each["outcome"]) for each in logged] == [("unknown", "refused"), ("ops", "done")]
+    assert key.split("_")[2] not in caplog.text
 
 
 def test_a_session_ends_with_its_key_and_is_of_no_other_service(serve, keys, orders) -> None:

@@ -111,6 +111,32 @@ def test_a_key_sees_only_the_queues_of_its_patterns(serve, keys, orders, url) ->
     assert web.post(f"{API}/queues", json={"name": "wages2"}).status_code == 404
 
 
+def test_a_key_sends_dead_letters_to_no_queue_that_it_does_not_see(serve, keys, orders, url) -> None:
+    with shardq.connect(url) as client:
+        client.create_queue("wages")
+    web = serve(keys=str(keys.path))
+    web.headers.update(_bearer(keys.create("ops", "manage", ["orders*"])))
+    settings = {"dead_letter_queue": "wages"}
+    assert web.patch(f"{API}/queues/orders", json={"settings": settings}).status_code == 404
+    assert web.post(f"{API}/queues", json={"name": "orders2", "settings": settings}).status_code == 404
+    assert orders.settings.dead_letter_queue is None
+
+
+def test_a_trace_names_no_queue_that_a_key_does_not_see(serve, keys, orders, url) -> None:
+    orders.alter(events=60)
+    with shardq.connect(url) as client:
+        client.create_queue("wages")
+        queue = client.queue("orders")
+        identity = queue.producer().send(b"1")
+        with queue.consumer() as consumer:
+            consumer.receive(1, wait=5).forward("wages")
+        queue.trace(identity)  # so that all is written
+    web = serve(keys=str(keys.path))
+    path = f"{API}/trace/{identity}"
+    assert "wages:" in web.get(path, headers=_bearer(keys.create("all", "read"))).text
+    assert "wages:" not in web.get(path, headers=_bearer(keys.create("ops", "read", ["orders*"]))).text
+
+
 def test_dead_letters_do_not_go_back_to_queues_that_a_key_does_not_see(
     serve, keys, orders, dead, make_letters
 ) -> None:
