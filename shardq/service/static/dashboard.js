@@ -29,8 +29,10 @@ async function readAgain() {
   if (isBusy()) return;
   reading = true;
   const focused = document.activeElement && find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
+  const failed = find("#live .problem") !== null;
   try {
     await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", swap: "outerHTML" });
+    if (failed && !find("#live .problem")) location.reload();  // its title and forms come back, too
     if (focused) refocus(focused);
   } finally {
     reading = false;
