@@ -11,9 +11,11 @@ from shardq.base.clock import microseconds
 from shardq.base.closing import Closing
 from shardq.batch import Batch
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.core.context.catalogue import CATALOGUE
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.bodies import keep_body
+from shardq.core.receiving.following import Following
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
@@ -34,14 +36,26 @@ LONGEST_WAIT = 10 * MAX_LEASE_SECONDS
 _IS_FINISHED = attrgetter("finished")
 
 
+class _Engines(dict[str, SettleEngine]):
+    """What settles messages of each queue; made when the first of them is received."""
+
+    def __init__(self, make: Callable[[str], SettleEngine]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, queue: str) -> SettleEngine:
+        self[queue] = engine = self._make(queue)
+        return engine
+
+
 class Consumer(Closing):
     """Receives messages of one queue, or of several.
 
     Made by :meth:`shardq.Queue.consumer`, or for several queues by :meth:`shardq.Client.consumer`.
 
-    A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked
-    child needs a consumer of its own. The consumers of a queue share its messages: each message is delivered to one
-    consumer, and redelivered, maybe to another, when it is not acked within the visibility timeout.
+    A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked child
+    needs another consumer. The consumers of a queue share its messages: each message is delivered to one consumer. It
+    is redelivered, maybe to another one, if it is not acked within the visibility timeout.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> with queue.producer() as producer:
@@ -58,6 +72,7 @@ class Consumer(Closing):
         contexts: Sequence[QueueContext],
         *,
         scheduler: Callable[[], QueueScheduler] | None = None,
+        follow: Callable[[ConsumerIdentity], Following] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -71,7 +86,8 @@ class Consumer(Closing):
         lease = None if visibility_timeout is None else microseconds(visibility_timeout)
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
-        self._context = first = contexts[0]
+        following = None if follow is None else follow(identity)
+        self._context = first = contexts[0] if following is None else following.catalogue
         scheduler = scheduler or partial(StrictOrder, [first.name])
         self._receiving = Receiving(
             contexts,
@@ -79,10 +95,12 @@ class Consumer(Closing):
             visibility_timeout=visibility_timeout,
             ahead=prefetch > 0,
             scheduler=scheduler(),
+            following=following,
         )
-        self._codec, self._contexts = codec, {context.name: context for context in contexts}
-        self._engines = {context.name: self._engine(context) for context in contexts}
-        self._names = ", ".join(map(repr, self._receiving.names))
+        self._codec = codec
+        self._engines = _Engines(self._engine_of)
+        self._receiving.on_change.append(self._engines.clear)
+        self._names = ", ".join(map(repr, self._receiving.names if following is None else following.texts))
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = forks.count
@@ -90,7 +108,7 @@ class Consumer(Closing):
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
             Prefetcher(
-                contexts, self._receiving, self._engine, prefetch, scheduler(), leaves=lambda: self._stopped
+                first, self._receiving, self._engine_of, prefetch, scheduler(), leaves=lambda: self._stopped
             )
             if prefetch
             else None
@@ -150,9 +168,9 @@ class Consumer(Closing):
     def pop_many(self, limit: int, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages of one shard and ack them before they are returned, as :meth:`pop` does.
 
-        They are received and acked in one step where the store can do that: on SQLite, and on MongoDB what is the whole
-        rest of a bundle; else in two. The batch is empty when none is due within ``wait`` seconds. Call it again for
-        those of other shards.
+        Stores that can do so receive and ack in one step: SQLite always, MongoDB for the whole rest of a bundle.
+        Others need two steps. The batch is empty when none is due within ``wait`` seconds. Call it again for those of
+        other shards.
 
         Each message is delivered at most once: if the caller fails, all of them are lost. After StoreUnavailable they
         are not acked, after OutcomeUnknown they may be. Those that are acked the next ``pop`` or ``pop_many`` within
@@ -161,7 +179,10 @@ class Consumer(Closing):
         return self._acked(self._receive_to_pop(limit, wait))
 
     def _receive_to_pop(self, limit: int, wait: float) -> Sequence[HeldSlice]:
-        """Messages to be acked, or acked by their claim: up to so many. First what a pop that failed may have acked."""
+        """Take up to ``limit`` messages to ack, or messages that their claim acked.
+
+        Messages that a failed pop may have acked come first.
+        """
         if self._unacked:
             check_number("limit", limit, 1, MAX_BATCH, whole=True)
             self._check_open()
@@ -221,22 +242,26 @@ class Consumer(Closing):
         return held
 
     def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] | None = None) -> Batch:
-        """What was received as a batch; all of it is of one queue."""
+        """Return the received messages, which are all of one queue, as a batch."""
         queue = held[0].shard.queue if held else self._context.name
         return Batch(held, self._engines[queue], acking)
 
-    def _engine(self, context: QueueContext) -> SettleEngine:
-        return SettleEngine(context, self._codec, self._receiving.queues[context.name].reader.changed)
+    def _engine_of(self, queue: str) -> SettleEngine:
+        if queue == CATALOGUE:  # of an empty batch
+            return SettleEngine(self._context, self._codec)
+        claims = self._receiving.claims(queue)
+        return SettleEngine(claims.context, self._codec, claims.reader.changed)
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
-        engine, claims = SettleEngine(self._contexts[queue], self._codec), self._receiving.queues[queue]
+        claims = self._receiving.claims(queue)
+        engine = SettleEngine(claims.context, self._codec)
         return LeaseKeeper(engine, self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None] | None:
-        """What an ack of the batch begins: only a full one says that more is due."""
+        """Return the claim that an ack of the batch begins; only a full batch means that more messages are due."""
         full = sum(map(COUNT, held)) >= limit
         if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
             return None
@@ -262,7 +287,7 @@ class Consumer(Closing):
                 news = self._idling.sleep(left)
 
     def _acked(self, held: Sequence[HeldSlice]) -> Batch:
-        """Ack messages that are popped; returns those that nobody else can have had."""
+        """Ack messages that are popped; returns those that no other consumer can have had."""
         lost = frozenset[Message]()
         if all(map(_IS_FINISHED, held)):  # by their claim
             return self._batch(held)
@@ -281,11 +306,14 @@ class Consumer(Closing):
         """Keep large bodies for who pops their messages: the ack does not remove them."""
         for piece in held:
             if piece.large is not None:
-                keep_body(self._contexts[piece.shard.queue], piece.large)
+                keep_body(self._receiving.claims(piece.shard.queue).context, piece.large)
                 piece.large = None
 
     def _first(self, held: Sequence[HeldSlice], limit: int) -> list[HeldSlice]:
-        """Up to so many of the messages; the others are for the next call. Only what is acked can be more."""
+        """Return the first ``limit`` messages, and leave the others for the next call.
+
+        Only acked messages can be more.
+        """
         first, self._left = first_of(held, limit)
         return first
 

@@ -17,8 +17,8 @@ class Hooks:
     """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
 
     If a ``before`` hook raises, nothing is stored or acked, and the caller gets the error. Hooks run in the thread of
-    the caller. When sends of several threads are stored together, they run in the thread that stores them; if
-    ``before_send`` raises then, it is called again for each message alone, so that it refuses that of no other thread.
+    the caller. When sends of several threads are stored together, hooks run in the thread that stores them. If
+    ``before_send`` raises then, it is called again for each message alone, so that other threads' messages are stored.
 
     Hooks are called for ``send``, ``send_many`` and acks. They are not called for messages that are moved, redriven,
     replayed or copied, nor for Spark. For an ack by receipt each message is read from the store first, which costs one
@@ -26,20 +26,20 @@ class Hooks:
     """
 
     def before_send(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:
-        """Called when messages are about to be stored together."""
+        """Act before messages are stored together."""
 
     def after_send(self, queue: str, messages: Sequence[OutgoingMessage], ids: Sequence[str]) -> None:
-        """Called when messages were stored, with their ids."""
+        """Act after messages were stored, with their ids."""
 
     def before_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """Called when messages are about to be acked."""
+        """Act before messages are acked."""
 
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """Called when messages were acked. Those that were lost are left out."""
+        """Act after messages were acked. Lost messages are left out."""
 
 
 def check_hooks(hooks: object) -> None:
-    """Raise InvalidSetting for what is neither None nor hooks that can be called."""
+    """Raise InvalidSetting unless these are None, or hooks that can be called."""
     if hooks is None:
         return
     if not isinstance(hooks, Hooks):

@@ -33,6 +33,7 @@ SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
 COMMANDS = {
     "create": _entry(_QUEUES, "settings", "create", "Create a queue and its dead-letter queue."),
     "alter": _entry(_QUEUES, "settings", "alter", "Change settings of a queue in use."),
+    "apply": _entry(_QUEUES, "settings", "apply", "Create and alter queues as a TOML file declares them."),
     "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
     "describe": _entry(_QUEUES, "stats", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
@@ -48,7 +49,7 @@ COMMANDS = {
         _QUEUES, "topic", "subscription", "Make, list, rewind and delete the subscriptions of a topic."
     ),
     "broadcast": _entry(
-        _QUEUES, "broadcast", "broadcast", "Send messages to everybody who listens at the moment, and listen."
+        _QUEUES, "broadcast", "broadcast", "Send messages to all current listeners, and listen."
     ),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
@@ -65,20 +66,24 @@ COMMANDS = {
     "ack": _entry(_MESSAGES, "receive", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receive", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receive", "extend", "Extend the leases of messages by their receipts."),
-    "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
+    "remove": _entry(
+        _MESSAGES, "messages", "remove", "Remove messages by their ids, or those that are selected."
+    ),
+    "edit": _entry(_MESSAGES, "edit", "edit", "Change a message that waits, and print its new id."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
-    "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),
-    "get": _entry(_LOOKING, "messages", "get", "Look at one message by its id."),
-    "trace": _entry(_LOOKING, "messages", "trace", "Show what became of a message."),
+    "peek": _entry(_LOOKING, "messages", "peek", "Show messages without receiving them."),
+    "get": _entry(_LOOKING, "messages", "get", "Show one message by its id."),
+    "trace": _entry(_LOOKING, "messages", "trace", "Show the events of a message."),
     "consumers": _entry(
-        _LOOKING, "consumers", "consumers", "List consumers and what each holds, and evict one that died."
+        _LOOKING, "consumers", "consumers", "List consumers with their messages, and evict a dead one."
     ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
     "backup": _entry(_REST, "store", "backup", "Save all queues of an SQLite file, beside running clients."),
     "restore": _entry(_REST, "store", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
+    "help": _entry(_REST, "help", "show_help", "Show the help of a command, as --help does."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "serve": _service("serve_command", "Serve a JSON API, and with --ui a dashboard."),
     "ui": _service("ui", "Open the dashboard in a browser, for one person on this machine."),

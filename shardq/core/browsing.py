@@ -25,6 +25,7 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, Span, StoredSlice
 
 __all__ = [
+    "Holders",
     "blocked_slices",
     "browse",
     "browse_blocked",
@@ -35,6 +36,7 @@ __all__ = [
     "find_slice",
     "find_slices",
     "history_slices",
+    "messages_in",
     "period_of",
     "remove",
     "slices",
@@ -51,11 +53,11 @@ FOUND_AT_ONCE = 100
 def browse(
     context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
 ) -> Iterator[StoredMessage]:
-    """Messages that wait or are in flight: shard by shard, each in delivery order."""
-    holders = _Holders(context)
+    """Yield pending messages and messages in flight: shard by shard, each in delivery order."""
+    holders = Holders(context)
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, min(limit, page))):
-            for message in _messages(shard, piece, codec):
+            for message in messages_in(shard, piece, codec):
                 yield holders.shown(message, piece)
                 limit -= 1
                 if limit <= 0:
@@ -63,18 +65,18 @@ def browse(
 
 
 def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
-    """Messages that hold up their groups until somebody decides about them."""
-    holders = _Holders(context)
+    """Yield messages that hold up their groups until they are redriven or removed."""
+    holders = Holders(context)
     found = (
         holders.shown(message, piece)
         for shard, piece in blocked_slices(context)
-        for message in _messages(shard, piece, codec)
+        for message in messages_in(shard, piece, codec)
     )
     return islice(found, limit)
 
 
 def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
-    """The slices of such messages."""
+    """Yield the slices of messages that hold up their groups."""
     for shard in context.retry(context.store.shards, context.name):
         if shard.is_grouped:
             held = slices(context, Peek(shard, PAGE_MESSAGES, held=True))
@@ -82,13 +84,13 @@ def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]
 
 
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
-    """Processed messages, in the order in which they were acked."""
+    """Yield processed messages, in the order in which they were acked."""
     for shard, piece in history_slices(context, since, until):
-        yield from _messages(shard, piece, codec)
+        yield from messages_in(shard, piece, codec)
 
 
 def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
-    """Processed slices of all shards, in the order in which they were acked."""
+    """Yield processed slices of all shards, in the order in which they were acked."""
     shards = context.retry(context.store.shards, context.name)
     room = ROOM // max(1, len(shards))  # there is a page of each at a time
 
@@ -100,20 +102,20 @@ def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tu
 
 
 def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMessage | None:
-    """One message by its id."""
+    """Find one message by its id."""
     piece = find_slice(context, identity)
     if piece is None:
         return None
     data = decode_bundle(piece.bundle.data, identity)
-    return _Holders(context).shown(_message(identity, piece, data, codec), piece)
+    return Holders(context).shown(_message(identity, piece, data, codec), piece)
 
 
 def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
-    """Those of these messages that are stored, by their ids."""
+    """Find the stored ones of these messages, by their ids."""
     by_shard: dict[Shard, list[MessageId]] = {}
     for identity in map(MessageId.parse, dict.fromkeys(ids)):
         by_shard.setdefault(identity.shard, []).append(identity)
-    holders, found = _Holders(context), dict[str, StoredMessage]()
+    holders, found = Holders(context), dict[str, StoredMessage]()
     for shard, some in by_shard.items():
         pieces = find_slices(context, shard, [(each.bundle_id, each.position) for each in some])
         for identity, piece in zip(some, pieces, strict=True):
@@ -124,14 +126,14 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
 
 
 def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
-    """The slice that holds a message."""
+    """Find the slice that holds a message."""
     return context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
 
 
 def find_slices(
     context: QueueContext, shard: Shard, places: Sequence[tuple[bytes, int]]
 ) -> Iterator[StoredSlice | None]:
-    """What `find_slice` answers for each of these messages of a shard, by bundle id and position, in their order."""
+    """Yield the slice of each of these messages of a shard, by bundle id and position; None for a missing one."""
     for start in range(0, len(places), FOUND_AT_ONCE):
         yield from context.retry(context.store.find_many, shard, places[start : start + FOUND_AT_ONCE])
 
@@ -139,9 +141,9 @@ def find_slices(
 def find_parts(
     context: QueueContext, shard: Shard, spans: Iterable[Span]
 ) -> Iterator[tuple[Span, StoredSlice]]:
-    """What is stored of the messages that the spans name: parts of the spans, each with the slice that holds it.
+    """Find the stored parts of spans: parts of the spans, each with the slice that holds it.
 
-    Each slice is looked for once, and behind a message that is not stored each message by itself.
+    Each slice is read once; behind a message that is not stored, each message is read alone.
     """
     asked = list(spans)
     while asked:
@@ -163,7 +165,7 @@ def _cut(span: Span, first: int, count: int) -> Span:
 
 
 def remove(context: QueueContext, identity: MessageId, *, event: str = "removed") -> bool:
-    """Remove one message by its id; False when it was not stored. The event is what is told of it."""
+    """Remove one message by its id; False when it was not stored. The event is recorded for it."""
     answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
     removed = answer.value or answer.after_unknown
     if removed and context.keeps_events:
@@ -172,7 +174,7 @@ def remove(context: QueueContext, identity: MessageId, *, event: str = "removed"
 
 
 def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
-    """The slices of a shard, from the page that is asked for to the last one."""
+    """Read the slices of a shard, from the requested page to the last one."""
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices
@@ -182,7 +184,7 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
 
 
 def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:
-    """The slices of a shard, in pages that grow while they take up to half of so many bytes, and shrink above that."""
+    """Read the slices of a shard, in pages that grow while they take up to half of ``room`` bytes, or shrink."""
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices
@@ -194,15 +196,15 @@ def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Ite
         request = msgspec.structs.replace(request, after=page.after, limit=limit)
 
 
-class _Holders:
-    """Who or what holds messages: consumers by their names, which are looked up once, or the reason of a block."""
+class Holders:
+    """The holders of messages: consumers by their names, which are read once, or the reason of a block."""
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._names: dict[str, str] | None = None  # by the ids of consumers
 
     def shown(self, message: StoredMessage, piece: StoredSlice) -> StoredMessage:
-        """The message with the consumer that holds it, or with the reason why it blocks its group."""
+        """Add the consumer that holds the message, or the reason why it blocks its group."""
         if piece.token is None:
             return message
         if piece.blocks:
@@ -210,7 +212,7 @@ class _Holders:
         return msgspec.structs.replace(message, owner=self._name_of(piece.token))
 
     def _name_of(self, token: bytes) -> str:
-        """The name of a consumer, or its id where no more is known."""
+        """Return the name of a consumer, or its id where no more is known."""
         if self._names is None:
             seen = self._context.retry(self._context.store.seen_consumers, self._context.name)
             known = filter(None, (ConsumerIdentity.read(each.consumer) for each in seen))
@@ -219,7 +221,8 @@ class _Holders:
         return self._names.get(identity, identity)
 
 
-def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+def messages_in(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+    """Yield the messages of a slice."""
     data = decode_bundle(piece.bundle.data, MessageId(shard, piece.bundle.id, piece.first))
     for position in range(piece.first, piece.first + piece.count):
         yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
@@ -245,7 +248,7 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
 
 
 def period_of(context: QueueContext, since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """A period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
+    """Return a period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
     for name, moment in (("since", since), ("until", until)):
         if moment is not None and not is_aware(moment):
             raise InvalidSetting(

@@ -28,7 +28,7 @@ _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0
 _EACH = 8  # the busiest has half as much again as the mean, see docs/scaling.md
 _DEFAULT_RING = (("time_shard_seconds", 30.0), ("time_shards", 10))
 _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
-_ONE_PRIMARY = frozenset({"mongodb"})  # a replica set, whose primary answers every request
+_ONE_PRIMARY = frozenset({"mongodb", "postgresql"})  # it answers every request
 _MOST_ON_DEFAULT_RING = 1_000 // 10  # a queue there has 1,000 at most, in 10 time shards by default
 
 
@@ -50,7 +50,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The layout for a load: settings, processes and nodes, and what they use."""
+    """The layout for a load: settings, processes and nodes, and their use."""
 
     wanted: Wanted
     choices: tuple[Choice, ...]
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.uses[0].share <= 1
 
     def value(self, name: str) -> float:
-        """The number of the choice with this name."""
+        """Return the number of the choice with this name."""
         return next(choice.value for choice in self.choices if choice.name == name)
 
 
@@ -89,7 +89,7 @@ def plan(wanted: Wanted, costs: UnitCosts | None = None) -> Plan:
         nodes, shards = Choice("nodes", 1, "no server"), Choice("shards", 1, "the file has one writer")
         seconds, ring = (Choice(name, value, "as it is by default") for name, value in _DEFAULT_RING)
     elif wanted.store in _ONE_PRIMARY:
-        nodes = Choice("nodes", wanted.copies, "a replica set, one for each copy")
+        nodes = Choice("nodes", wanted.copies, "a primary and its copies")
         shards = _most(_needs_of_clients(found), _MOST_ON_DEFAULT_RING)
         seconds, ring = (Choice(name, value, "as it is by default") for name, value in _DEFAULT_RING)
     else:
@@ -127,7 +127,7 @@ def _sizes(found: Load) -> tuple[Choice, ...]:
 def _claimed(found: Load) -> str:
     if found.per_claim == found.bundle:
         return "a bundle: consumers that keep up claim each as it comes"
-    return "what comes to a consumer while it is at work"
+    return "messages that reach a consumer while it is at work"
 
 
 def _nodes(found: Load) -> Choice:
@@ -140,7 +140,7 @@ def _nodes(found: Load) -> Choice:
 
 
 def _needs_of_clients(found: Load) -> list[tuple[float, str]]:
-    """How many shards are needed, and why."""
+    """Compute how many shards are needed, and why."""
     round_ms = found.costs.claim_and_ack_ms
     return [
         (

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 
-from shardq import StoredMessage
+from shardq import MessageFilter, StoredMessage
 from shardq.errors import InvalidSetting
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
@@ -99,7 +99,8 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     moved = 0
     try:
         for source, ids in by_source.items():
-            moved += await (await desk.queue(source)).redrive(ids=None if every else ids)
+            where = None if every else MessageFilter(ids=frozenset(ids))
+            moved += await (await desk.queue(source)).redrive(where=where)
     finally:
         desk.store.forget()
     return Changed(changed=moved, more=len(found) >= MOST_SCANNED)

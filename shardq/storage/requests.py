@@ -20,6 +20,7 @@ from shardq.storage.records import QueueRecord
 __all__ = [
     "BLOCKED",
     "BLOCKED_AFTER",
+    "PENDING",
     "Acknowledge",
     "Append",
     "Bundle",
@@ -50,13 +51,16 @@ __all__ = [
 BLOCKED = b"shardq: blocked!"
 """The token under which messages are held that block their groups, whichever claim held them before."""
 
+PENDING = b"shardq: pending!"
+"""The token by which a forward names a message that nobody holds: see `Store.forward`."""
+
 BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
 """A store MAY keep the claim's token with a lease that ends later than this, as no other does, and show `BLOCKED`."""
 _NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
 class EntryState(Enum):
-    """What a slice of messages waits for."""
+    """The state of a slice of messages."""
 
     READY = "ready"  # for a consumer: its due time has come
     DELAYED = "delayed"  # for its due time
@@ -69,7 +73,7 @@ class Append(msgspec.Struct, frozen=True):
 
     shard: Shard
     bundles: tuple[Bundle, ...]
-    fresh: bool = False  # nobody has tried to add them before: a store MAY do without a look for their ids
+    fresh: bool = False  # their first attempt: a store MAY do without a read for their ids
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -81,7 +85,7 @@ class Finish(msgspec.Struct, frozen=True):
     now: int = 0  # what has expired by this moment is only held
 
     def covers(self, piece: ClaimedSlice) -> bool:
-        """True when the slice may be finished; of a bundle with keys nothing may: they are confirmed first."""
+        """Return whether the slice may be finished; not in a bundle with keys, which are confirmed first."""
         keys = decode_keys(piece.bundle.data)
         return (
             keys is not None
@@ -117,7 +121,7 @@ class ClaimedSlice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a claim got."""
+    """The answer to a claim."""
 
     slices: tuple[ClaimedSlice, ...]
     lease_until: int
@@ -134,7 +138,7 @@ class Span(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Fenced(msgspec.Struct, frozen=True):
-    """What an ack, extension or release did not touch; everything else in it was done.
+    """The messages that an ack, extension or release did not touch; all others were done.
 
     ``lost`` is not held under the token any more: claimed again, released or moved. ``gone`` is not stored any more.
     """
@@ -151,6 +155,11 @@ class Acknowledge(msgspec.Struct, frozen=True):
     keep: bool = False  # keep them as processed, for the queue's history
     moved: bool = False  # they are stored elsewhere now
 
+    @property
+    def pending(self) -> Span | None:
+        """The span under `PENDING`, which is the only one then."""
+        return self.spans[0] if len(self.spans) == 1 and self.spans[0].token == PENDING else None
+
 
 class Extend(msgspec.Struct, frozen=True):
     """Hold messages of one shard for ``lease`` from now on."""
@@ -160,10 +169,12 @@ class Extend(msgspec.Struct, frozen=True):
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
     starts: bool = False  # count the delivery of what was claimed without `started`
-    blocks: bool = False  # under `BLOCKED`, without end; of a group, what is held behind them is given back
+    blocks: bool = (
+        False  # under `BLOCKED`, without end; messages held behind them in their groups are released
+    )
 
     def until(self, now: int) -> int:
-        """When the lease ends that is to be stored."""
+        """Return when the lease ends that is to be stored."""
         return _NEVER if self.blocks else now + self.lease
 
 
@@ -185,20 +196,20 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True):
-    """Look at slices of one shard without claiming them."""
+    """Read slices of one shard without claiming them."""
 
     shard: Shard
     limit: int  # messages, 1 or more; the last slice may go beyond it
     after: bytes = b""  # the cursor of the page before
-    processed: bool = False  # the history instead of what waits
-    since: int = 0  # of the history: processed at or after; of what waits: due then, see `Store.peek`
-    until: int = 2**62  # of the history: processed before; of what waits: due before
+    processed: bool = False  # the history instead of pending messages
+    since: int = 0  # of the history: processed at or after; of pending messages: due then, see `Store.peek`
+    until: int = 2**62  # of the history: processed before; of pending messages: due before
     bodies: bool = True  # False: the bundles' data is not read from the storage, and is empty
     held: bool = False  # only what is in flight, in an order that its pages keep
 
     @property
     def of_period(self) -> bool:
-        """True when only what is due within a time is asked for, or only what was processed then."""
+        """True when only messages due within a time are asked for, or only messages that were processed then."""
         return (self.since, self.until) != (0, 2**62)
 
 
@@ -216,7 +227,7 @@ class StoredSlice(msgspec.Struct, frozen=True):
 
     @property
     def blocks(self) -> bool:
-        """True while it blocks its group, until somebody decides about it."""
+        """True while it blocks its group, until it is redriven or removed."""
         return self.token == BLOCKED
 
 
@@ -228,7 +239,7 @@ class PeekPage(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What a shard has to offer."""
+    """The messages that a shard offers."""
 
     shard: Shard
     priority: int | None = None  # of the first message that can be claimed now; None: there is none
@@ -255,7 +266,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Remove orphans of crashed clients, history of before ``history_before``, keys and consumers that are over."""
+    """Remove orphans of crashed clients, history older than ``history_before``, expired keys and consumers."""
 
     queue: str
     history_before: int
@@ -270,7 +281,7 @@ class DedupeEntry(msgspec.Struct, frozen=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
+    """The abilities of a store beyond the MUSTs. Callers ask this, never for a store's name."""
 
     forward_across_shards: bool  # `forward` is atomic when source and target are different shards
     max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have

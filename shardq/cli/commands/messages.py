@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -17,6 +18,7 @@ from shardq.cli.command import (
     LookCommand,
     Session,
     codec_option,
+    complete_queues,
     given_words,
     json_option,
     queue_argument,
@@ -25,26 +27,41 @@ from shardq.cli.failures import NOT_FOUND
 from shardq.cli.message_view import row_of, view_of
 from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.selection import Progress, held_options, selected_filter, selection_options
 from shardq.cli.times import in_words, since_option, until_option
 from shardq.core.logs.event_log import Event
-from shardq.queue import Queue
+from shardq.core.selecting import MessageFilter
+from shardq.queue import MANY, Queue
+from shardq.settings import check_number
 
 __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all", "trace"]
 
+SHOWN = 5
+"""Messages of a preview."""
 
-@click.command(cls=LookCommand, example="shardq peek orders --limit 3 --json")
+
+@click.command(
+    cls=LookCommand,
+    example="shardq peek orders --limit 3 --json\nshardq peek orders --in-flight --owner worker-7 --until 10m",
+)
 @queue_argument
 @click.option("--limit", "-n", type=int, default=10, show_default=True, help="Show at most this many.")
 @click.option("--blocked", is_flag=True, help="Show messages that were given up and hold up their groups.")
+@held_options
+@selection_options
 @codec_option
 @json_option
 @click.pass_obj
-def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as_json: bool) -> None:
-    """Look at messages without receiving them.
+def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool, **selection: Any) -> None:
+    """Show messages without receiving them.
 
-    Shows messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    --since and --until are when messages were sent; --until 10m shows those that are older than 10 minutes. To find the
+    selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
     """
-    for message in session.queue(queue).peek(limit, blocked=blocked):
+    check_number("limit", limit, 1, MANY, whole=True)
+    target, where = session.queue(queue), selected_filter(**selection)
+    for message in target.peek(limit) if where is None else islice(target.select(where), limit):
         if as_json:
             print_json(view_of(message, codec))
         else:
@@ -53,7 +70,7 @@ def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as
 
 @click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
-@click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
+@click.option("--unique-key", help="Show the message with this key; ID is the name of its queue.")
 @output_option
 @codec_option
 @json_option
@@ -66,7 +83,7 @@ def get(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Look at one message by its id.
+    """Show one message by its id.
 
     Prints the body, or with --json all properties. The message can be in any state, also processed.
     """
@@ -92,7 +109,13 @@ def get(
 @until_option
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Show at most this many.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
-@click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
+@click.option(
+    "--to",
+    "target",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="With --replay: send the copies to this queue.",
+)
 @codec_option
 @json_option
 @click.pass_obj
@@ -148,19 +171,41 @@ class Removal(msgspec.Struct, frozen=True):
     missing: Sequence[str]
 
 
-@click.command(cls=ExampleCommand, example="shardq peek orders --json | jq -r .id | shardq remove -")
+@click.command(
+    cls=ExampleCommand,
+    example="shardq peek orders --json | jq -r .id | shardq remove -\n"
+    "shardq remove orders --header tenant=acme --until 7d",
+)
 @click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--unique-key", help="Remove the message with this key; ID is the name of its queue.")
+@held_options
+@selection_options
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before selected messages are removed.")
 @json_option
 @click.pass_context
-def remove(ctx: click.Context, ids: tuple[str, ...], unique_key: str | None, as_json: bool) -> None:
-    """Remove messages by their ids.
+def remove(
+    ctx: click.Context,
+    /,
+    ids: tuple[str, ...],
+    unique_key: str | None,
+    yes: bool,
+    as_json: bool,
+    **selection: Any,
+) -> None:
+    """Remove messages by their ids, or those that are selected.
 
     Removes messages in any state, in flight and processed too. If a consumer holds such a message, its ack has no
     effect. Without an id, or with -, ids are read from stdin: the first word of each line. `send` and `peek` print
     ids. Exit code 3 means that a message is not stored.
+
+    With --header, --group, --reason, --owner, --in-flight, --since or --until, ID is the name of a queue. The messages
+    of it that meet all of these are shown first, and removed when that is confirmed. The moments are when messages were
+    sent: --until 7d means those that are older than 7 days.
     """
     session = ctx.ensure_object(Session)
+    if (where := selected_filter(**selection)) is not None:
+        _remove_selected(session, ids, unique_key, where, yes=yes, as_json=as_json)
+        return
     by_key = unique_key is not None
     removal = (
         _remove_by_key(session, ids, str(unique_key)) if by_key else remove_all(session, given_words(ids))
@@ -173,6 +218,39 @@ def remove(ctx: click.Context, ids: tuple[str, ...], unique_key: str | None, as_
         missing = removal.missing
         note(f"shardq: message_not_found: {many(len(missing), 'message')} not stored, first {missing[0]}")
         ctx.exit(NOT_FOUND)
+
+
+def _remove_selected(
+    session: Session,
+    names: Sequence[str],
+    unique_key: str | None,
+    where: MessageFilter,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what is selected, ask, and remove what was shown: not what has come since."""
+    if len(names) != 1 or unique_key is not None:
+        raise click.UsageError(
+            "Selected messages are of one queue: give its name alone, as in shardq remove orders --until 7d."
+        )
+    queue, ids = session.queue(names[0]), list[str]()
+    for message in queue.select(where):
+        ids.append(message.id)
+        if len(ids) <= SHOWN:
+            note(f"  {row_of(message, 'bytes')}")
+    if len(ids) > SHOWN:
+        note(f"  and {many(len(ids) - SHOWN, 'more message')}")
+    if ids and not yes:
+        click.confirm(f"Remove {many(len(ids), 'message')} of queue {queue.name}?", abort=True, err=True)
+    removed, tell = 0, Progress("removed")
+    for each in ids:
+        removed += queue.remove(each)
+        tell(removed)
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        note(f"{many(removed, 'message')} removed from queue {queue.name}")
 
 
 def _remove_by_key(session: Session, ids: Sequence[str], unique_key: str) -> Removal:
@@ -198,10 +276,10 @@ def remove_all(session: Session, ids: Iterable[str]) -> Removal:
 @json_option
 @click.pass_context
 def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
-    """Show what became of a message.
+    """Show the events of a message.
 
-    Shows its events in order, those of before and after moves too, as far as the queue keeps them: see --events of
-    create. Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
+    Prints them in order, also those before and after moves, as far as the queue keeps them: see --events of create.
+    Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
     """
     name = MessageId.parse(message_id).shard.queue
     queue = ctx.ensure_object(Session).queue(name)
@@ -219,7 +297,7 @@ def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
 
 
 def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
-    """The events, each with its id where that is another than in the line before."""
+    """Make a row of each event, with its id where that is another than in the line before."""
     rows: list[tuple[str, str, str]] = []
     shown = message_id
     for event in events:
@@ -231,7 +309,7 @@ def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
 
 
 def _details(event: Event) -> str:
-    """What is known of it, in words."""
+    """Describe an event in words."""
     number = None if event.delivery is None else f"delivery {event.delivery}"
     delay = None if not event.delay else f"for {in_words(event.delay)}"
     owner = None if event.owner is None else f"by {event.owner}"

@@ -34,7 +34,7 @@ _argument = click.argument("pipeline", metavar="MODULE:PIPELINE")
 
 
 def _loaded(name: str) -> Pipeline:
-    """The pipeline; also from the current folder."""
+    """Load the pipeline; also from the current folder."""
     sys.path.insert(0, str(Path.cwd()))
     return pipeline_named(name)
 
@@ -84,7 +84,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
 
 
 def _by_link(report: PoolReport) -> list[str]:
-    """A line for each link."""
+    """Make a line for each link."""
     links = report.total.links if isinstance(report.total, PipelineReport) else {}
     return [f"{source}: {_facts(link)}" for source, link in links.items()]
 
@@ -107,11 +107,11 @@ def _facts(link: LinkReport) -> str:
     type=click.Choice(list(_DRAWINGS)),
     default="text",
     show_default=True,
-    help="What to draw it as.",
+    help="The format of the picture.",
 )
 @click.option("--svg", type=click.File("w", lazy=True), help="Draw it into this file; - is stdout.")
-@click.option("--depths", is_flag=True, help="Show how much waits in each queue, and its dead letters.")
-@click.option("--interval", type=duration, help="Count twice, so far apart, for rates. Needs --depths.")
+@click.option("--depths", is_flag=True, help="Show the pending messages of each queue, and its dead letters.")
+@click.option("--interval", type=duration, help="Count twice, this far apart, for rates. Needs --depths.")
 @json_option
 @click.pass_obj
 def show(

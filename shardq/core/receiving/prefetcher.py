@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.base.clock import seconds
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
-from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
+from shardq.core.receiving.prefetch_buffer import Ahead
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.core.receiving.several_queues import QueueScheduler
 from shardq.core.settling.engine import SettleEngine
@@ -28,59 +28,34 @@ HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
 
-class _Ahead:
-    """What is claimed ahead from one queue."""
-
-    def __init__(self, context: QueueContext, receiving: Receiving, engine: SettleEngine, size: int) -> None:
-        self.name, self.context, self.engine = context.name, context, engine
-        self.buffer = PrefetchBuffer(size)
-        self._claims = receiving.queues[context.name]
-
-    @property
-    def lease(self) -> int:
-        """For how long messages are held, in microseconds, as far as is known."""
-        return self._claims.known_lease
-
-    @property
-    def has_candidates(self) -> bool:
-        """True when there is a shard to claim from."""
-        return self._claims.has_candidates
-
-    def give_back(self, held: Sequence[HeldSlice]) -> None:
-        """Give back what nobody has started to work on."""
-        try:
-            self.engine.give_back([piece.select() for piece in held])
-        except ShardqError as error:
-            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
-
-
 class Prefetcher:
     """A thread that keeps up to ``size`` messages of each queue claimed and ready to be taken.
 
     It begins when messages are first asked for: a Ctrl-C while its consumer is made would hide what it had claimed.
 
-    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
-    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
-    has expired while it waited is not handed out.
+    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their
+    places, without a delivery. Then claiming stops until messages are asked for: other consumers may be free. Messages
+    that expired while they waited are not handed out.
 
-    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
-    returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
-    request for each shard that they are from.
+    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out. It returns
+    when the store has counted it, so that a handler which ends its process has been counted too. That is one request
+    for each shard that they are from.
 
     Several queues take turns, both when messages are claimed and when they are handed out.
     """
 
     def __init__(
         self,
-        contexts: Sequence[QueueContext],
+        first: QueueContext,
         receiving: Receiving,
-        engine: Callable[[QueueContext], SettleEngine],
+        engine: Callable[[str], SettleEngine],
         size: int,
         scheduler: QueueScheduler,
         timer: Callable[[], float] = time.monotonic,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._retry, self._receiving = contexts[0].retry, receiving
+        self._retry, self._receiving = first.retry, receiving
+        self._engine, self._size = engine, size
         self._scheduler, self.timer = scheduler, timer
         self._leaves = leaves  # nobody waits in `take` any more
         self._lock = threading.RLock()
@@ -88,26 +63,27 @@ class Prefetcher:
         self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
-        self._stopped = self._begun = False
+        self._stopped = False
         self._error: ShardqError | None = None
-        self._idling = Idling(
-            contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
-        )
-        self._queues = {each.name: _Ahead(each, receiving, engine(each), size) for each in contexts}
+        self._idling = Idling(first.store, self._retry, receiving, lambda: self._is_over, self._claiming)
+        self._queues: dict[str, Ahead] = {}
+        self._follow()
+        receiving.on_change.append(self._follow)
         self._keepers = LeaseKeepers(self._make_keeper)
-        self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
+        self._thread = BackgroundThread("shardq-prefetcher")
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
-        """Up to so many messages of one queue; waits so many seconds for the first. None of queues that are paused.
+        """Return up to ``limit`` messages of one queue; waits up to ``seconds`` for the first.
 
-        An error that stopped the thread is raised here, and the thread tries again.
+        Paused queues are left out. An error that stopped the thread is raised here, and the thread tries again.
         """
         self._retry.check_open()  # the thread ends with the client
         with self._lock:
-            begins = self._thread.ident is None and (not self._begun or is_over(self._thread))
-            self._begun = True
-        if begins:
-            start(self._thread, self._forget_begin)
+            new = None if self._stopped else self._thread.prepare(self._run)
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError(
+                "no thread can be started to claim ahead: end other threads, or use prefetch=0"
+            )
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
@@ -123,11 +99,8 @@ class Prefetcher:
         assert error is not None
         raise error
 
-    def _forget_begin(self) -> None:
-        self._begun = False
-
     def take_now(self, limit: int) -> list[HeldSlice]:
-        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in any queue."""
+        """Return up to ``limit`` messages, claimed now if none wait. An empty list: nothing was due in any queue."""
         while True:
             with self._claiming:
                 if claimed := not self._waiting(self._closed()):
@@ -140,15 +113,14 @@ class Prefetcher:
                 return held  # else all that waited has expired or was lost
 
     def stop(self) -> None:
-        """Claim nothing more, and give back what nobody has started to work on."""
+        """Stop claiming, and release messages that were not started."""
         with self._lock:
             self._stopped = True
             self._changes.notify_all()
             self._idling.wake()
         try:
-            if self._thread.is_alive():  # else it has not begun, and does nothing if it does
-                self._thread.join()
-        finally:  # after a Ctrl-C, too: else what waits would be held for as long as the process lives
+            self._thread.join()
+        finally:  # after a Ctrl-C, too: else waiting messages would be held for as long as the process lives
             self._keepers.stop()
         for queue in self._queues.values():
             with self._lock:
@@ -156,14 +128,35 @@ class Prefetcher:
             queue.give_back(held)
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
-        queue = self._queues[name]
-        return LeaseKeeper(queue.engine, self._retry, lambda: queue.lease)
+        claims = self._receiving.claims(name)
+        return LeaseKeeper(self._engine(name), self._retry, lambda: claims.known_lease)
+
+    def _follow(self) -> None:
+        """Claim ahead from the queues that there are now, and give back what was claimed of the others."""
+        claims = self._receiving.queues
+        with self._lock:
+            before = self._queues
+            self._queues = {
+                name: before.get(name) or Ahead(each, self._engine(name), self._size)
+                for name, each in claims.items()
+            }
+            left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
+        for queue, held in left:
+            self._keepers.leave(held)
+            queue.give_back(held)
+        if (following := self._receiving.following) is not None:
+            self._scheduler.follow(following.found)
+
+    def _of(self, held: Sequence[HeldSlice]) -> Ahead:
+        """Return the queue of these messages, which may have been deleted since they were claimed."""
+        name = held[0].shard.queue
+        return self._queues.get(name) or Ahead(self._receiving.claims(name), self._engine(name), self._size)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
     @property
     def _is_over(self) -> bool:
-        """True when nobody asks for messages any more."""
+        """True when messages are not asked for any more."""
         return self._stopped or self._retry.closed
 
     def _run(self) -> None:
@@ -178,7 +171,7 @@ class Prefetcher:
                     self._note(error)
 
     def _note(self, error: ShardqError) -> None:
-        """Go on soon after a retryable error, which was repeated for a while; after any other once it was raised."""
+        """Continue soon after a retryable error, which was repeated for a while; after any other once it was raised."""
         if error.retryable:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
@@ -188,12 +181,15 @@ class Prefetcher:
         self._changes.wait_for(lambda: self._is_over or self._error is None)
 
     def _wait_for_room(self) -> None:
-        """Wait until there is something to claim for, or what waits may have waited for too long."""
-        shortest = seconds(min(queue.lease for queue in self._queues.values()))
-        self._changes.wait_for(lambda: self._is_over or (self._wanted and bool(self._rooms())), shortest / 4)
+        """Wait until there is something to claim for, or messages may have waited for too long."""
+        shortest = seconds(min((queue.lease for queue in self._queues.values()), default=4_000_000))
+        self._changes.wait_for(
+            lambda: self._is_over or (self._wanted and (bool(self._rooms()) or not self._queues)),
+            shortest / 4,
+        )
 
     def fetch(self) -> None:
-        """Give back what has waited for too long, and claim what there is room for."""
+        """Release messages that have waited for too long, and claim as many as there is room for."""
         with self._lock:
             now = self.timer()
             overdue = {
@@ -205,18 +201,21 @@ class Prefetcher:
             if held:
                 self._keepers.leave(held)
                 queue.give_back(held)
-        if rooms:
+        if rooms or not self._queues:
             self._claim(rooms)
+        else:
+            with self._claiming:
+                self._receiving.follow()
 
     def _claim(self, rooms: Mapping[str, int]) -> None:
         """Claim for queues that have room. While others have none, these are looked at only now and then."""
         some_full = len(rooms) < len(self._queues)
         with self._claiming:
-            known = any(self._queues[name].has_candidates for name in rooms)
+            known = any(queue.has_candidates for name in rooms if (queue := self._queues.get(name)))
         if some_full and not known and not (rooms := self._rooms_later(rooms)):
             return
         with self._claiming:
-            held = self._receiving.fill(max(rooms.values()), thorough=False, rooms=rooms)
+            held = self._receiving.fill(max(rooms.values(), default=1), thorough=False, rooms=rooms)
             self._put(held)
         if held:
             self._idling.reset()
@@ -226,12 +225,12 @@ class Prefetcher:
             self._rooms_later(rooms)
 
     def _rooms(self) -> dict[str, int]:
-        """How many messages to claim of each queue that has room for some."""
+        """Return how many messages to claim of each queue that has room for some."""
         rooms = {name: queue.buffer.room for name, queue in self._queues.items()}
         return {name: room for name, room in rooms.items() if room}
 
     def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
-        """The rooms when another queue has some too, or when it is time to look at these again."""
+        """Return the rooms when another queue has some too, or when it is time to probe these again."""
         self._changes.wait_for(lambda: self._is_over or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
         with self._lock:
             return {} if self._is_over else self._rooms()
@@ -242,30 +241,30 @@ class Prefetcher:
             return
         self._keepers.keep(held)
         with self._lock:
-            self._queues[held[0].shard.queue].buffer.add(held, self.timer())
+            self._of(held).buffer.add(held, self.timer())
             self._changes.notify_all()
 
     # -- handing out --------------------------------------------------------------------------------------------
 
     def _closed(self) -> set[str]:
-        """The queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        """Return the queues that hand out nothing now. If there are others, one that cannot be read is among them."""
         closed = set()
         for queue in self._queues.values():
             if len(queue.buffer):
                 try:
                     paused = queue.context.settings.delivery_paused
                 except (QueueNotFound, StoreUnavailable, OutcomeUnknown):
-                    if len(self._queues) == 1:
+                    if len(self._queues) == 1 and self._receiving.following is None:
                         raise
                     paused = True
                 if paused:
                     closed.add(queue.name)
         return closed
 
-    def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
-        """The queues that have something to hand out, the one whose turn it is first."""
-        order = (self._queues[name] for name in self._scheduler.order() if name not in closed)
-        return [queue for queue in order if len(queue.buffer)]
+    def _waiting(self, closed: Collection[str]) -> list[Ahead]:
+        """Return the queues that have messages to hand out, the one whose turn it is first."""
+        order = (self._queues.get(name) for name in self._scheduler.order() if name not in closed)
+        return [queue for queue in order if queue is not None and len(queue.buffer)]
 
     def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
         closed = self._closed()
@@ -286,8 +285,8 @@ class Prefetcher:
         self._changes.notify_all()
         return found[0]
 
-    def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
-        """Take up to so many messages of the first queue that has some; raises what stopped the thread if none has."""
+    def _take_first(self, waiting: Sequence[Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
+        """Take up to ``limit`` messages of the first queue that has some. Raises the thread's error if none has."""
         taken: list[HeldSlice] = []
         empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
         for queue in sorted(waiting, key=lambda queue: queue.name in failing)[:1] or empty:
@@ -300,9 +299,10 @@ class Prefetcher:
         return taken
 
     def _unexpired(self, popped: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those that have not expired. What has and could not be taken away is held until its lease is over.
+        """Return the messages that have not expired.
 
-        All that waits of its group would be lost then, in whose hands it is: so that is given back now.
+        Expired messages that could not be removed are held until their lease expires. Waiting messages of their groups
+        are lost by then, so they are released now.
         """
         try:
             taken = self._receiving.unexpired(popped)
@@ -311,7 +311,7 @@ class Prefetcher:
             raise
         left = set(popped).difference(taken) if len(taken) < len(popped) else ()
         if stuck := {piece.bundle.group for piece in left if piece.open} - {""}:
-            queue = self._queues[popped[0].shard.queue]
+            queue = self._of(popped)
             with self._lock:
                 behind = queue.buffer.take_groups(stuck)
             self._keepers.leave(behind)
@@ -319,7 +319,7 @@ class Prefetcher:
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those that the consumer may work on. What could not be counted waits again, behind the others."""
+        """Return the messages that the consumer may work on. Uncounted ones wait again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
         self._put_back([piece for piece in held if not piece.started])
         return [piece for piece in held if piece.started]
@@ -329,13 +329,13 @@ class Prefetcher:
         if held:
             self._keepers.keep(held)
             with self._lock:
-                self._queues[held[0].shard.queue].buffer.put_back(list(held), self.timer())
+                self._of(held).buffer.put_back(list(held), self.timer())
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""
         if not taken:
             return None
-        queue = self._queues[taken[0].shard.queue]
+        queue = self._of(taken)
         lease, engine = queue.lease, queue.engine
         half = queue.context.store.now() + lease // 2
         try:

@@ -1,46 +1,41 @@
 """Receiving for a consumer, from one queue or from several in turn.
 
 The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
-own settings. One that cannot be read, does not exist any more or is paused is left out, and the others go on.
+own settings. One that cannot be read, does not exist any more or is paused is left out, and the others continue.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, cast
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity
+from shardq.core.context.catalogue import CATALOGUE
+from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
-from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.receiving.following import Following
+from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
-from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.core.sharding.surveying import Probing, Surveyed, survey
+from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
-from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
 
-_log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
 
 
 class Receiving:
-    """Claims messages for one consumer and one thread at a time. What one call claims is of one queue."""
+    """Claims messages for one consumer and one thread at a time. All messages of one call are of one queue."""
 
     def __init__(
         self,
@@ -51,46 +46,51 @@ class Receiving:
         ahead: bool = False,
         limited: bool = True,
         scheduler: QueueScheduler | None = None,
+        following: Following | None = None,
     ) -> None:
-        first = contexts[0]  # all are of one client
+        first = contexts[0] if following is None else following.catalogue  # all are of one client
         self._store, self._retry, self._counters = first.store, first.retry, first.counters
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
-        self.queues = {
-            context.name: QueueClaims(
-                context,
-                consumer,
-                self._probing,
-                visibility_timeout=visibility_timeout,
-                ahead=ahead,
-                limited=limited,
-                polled=len(contexts) if self._polls else 0,
-            )
-            for context in contexts
-        }
+        self._claims_of = partial(
+            QueueClaims,
+            consumer=consumer,
+            probing=self._probing,
+            visibility_timeout=visibility_timeout,
+            ahead=ahead,
+            limited=limited,
+        )
+        polled = len(contexts) if self._polls else 0
+        self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
+        self.following, self._counts = following, True
+        self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
         self.names, self._consumer, self._registered_as = tuple(self.queues), consumer.name, consumer.text
         self._scheduler = scheduler or StrictOrder(self.names)
-        self._failed = FailedQueues(self.names, self._retry)
+        self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
         self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
-        self._alone = self.queues[first.name] if len(contexts) == 1 else None
+        self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
-        """Tells when queues are to be looked at again, and whether one that failed did so before."""
+        """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
-        """For how long these are held, in microseconds, as far as is known; 0 for none."""
-        return self.queues[held[0].shard.queue].known_lease if held else 0
+        """Return for how long these are held, in microseconds, as far as is known; 0 for none."""
+        return self.claims(held[0].shard.queue).known_lease if held else 0
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""
-        return self.queues[held[0].shard.queue].filter.unexpired(held) if held else []
+        """Return the messages of one queue that have not expired since they were claimed; drop the others."""
+        return self.claims(held[0].shard.queue).filter.unexpired(held) if held else []
+
+    def claims(self, name: str) -> QueueClaims:
+        """Return the claims of a queue, also of one that was deleted."""
+        return self.queues.get(name) or cast("Following", self.following).left[name]
 
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
 
     @property
     def consumers(self) -> int:
         """How many consumers share the looking, where they are most."""
-        return max(queue.ownership.consumers for queue in self.queues.values())
+        return max((queue.ownership.consumers for queue in self.queues.values()), default=1)
 
     @property
     def paused(self) -> list[str]:
@@ -100,11 +100,14 @@ class Receiving:
     @property
     def waits_for(self) -> dict[str, str]:
         """The queues whose signals end a wait, and the queue of this consumer for which each of them does so."""
-        return {queue.waits_for: queue.name for queue in self.queues.values()}
+        waits_for = {queue.waits_for: queue.name for queue in self.queues.values()}
+        return waits_for or {CATALOGUE: CATALOGUE}  # while no queue matches
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
-        moments = (queue.seconds_until_due() for queue in self._present())
+        """Return the seconds until a known message can be taken, or a shard must be probed; None: neither."""
+        moments = [queue.seconds_until_due() for queue in self._present()]
+        if self.following is not None:
+            moments.append(self.following.seconds_until_due())
         return min((moment for moment in moments if moment is not None), default=None)
 
     # -- claiming -----------------------------------------------------------------------------------------------
@@ -120,17 +123,17 @@ class Receiving:
     ) -> list[HeldSlice]:
         """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
 
-        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
-        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
-        is over, and then OutcomeUnknown is raised, whatever other shards may have.
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. The acked messages
+        are finished in the answer, and all others are open. Such a claim is repeated until it is answered or the time
+        has passed. Then OutcomeUnknown is raised, whatever other shards may have.
 
         A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
         read is thorough, or if there are no others, the error is raised after the usual repetitions. A thorough read is
         repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
         any of the queues.
 
-        With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
-        are received from, and at most so many messages of each.
+        With ``news``, only these queues have to be probed, and those where a probe is due. With ``rooms`` only these
+        are received from, and at most the given number of messages of each.
         """
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
@@ -147,7 +150,8 @@ class Receiving:
                 held = patiently(
                     lambda: self._retry(
                         self._fill,
-                        dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                        limit,
+                        rooms,
                         thorough=thorough,
                         finish=finish,
                         names=names,
@@ -162,7 +166,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
+        """Claim without counting a delivery within the block. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield
@@ -170,6 +174,7 @@ class Receiving:
             self._count_claims(counts=True)
 
     def _count_claims(self, *, counts: bool) -> None:
+        self._counts = counts
         for queue in self.queues.values():
             queue.counts = counts
 
@@ -178,10 +183,39 @@ class Receiving:
         self._sweeping.close()
         for queue in self.queues.values():
             queue.deregister()
+        if self.following is not None:
+            self.following.deregister()
+
+    def follow(self) -> bool:
+        """Find out which queues there are now, if it is time to; True if they are others than before."""
+        following = self.following
+        if following is None:
+            return False
+        now = self._store.now()
+        if following.has_to_register(now):
+            due: list[Registered] = [
+                *(each for each in self.queues.values() if each.has_to_register(now)),
+                following,
+            ]
+            register(self._store, self._retry, due, self._registered_as, self._consumer)
+        if not following.update(now, self.queues, self._make_claims):
+            return False
+        self.names = tuple(self.queues)
+        self._failed.forget(following.left)
+        self._scheduler.follow(following.found)
+        for call in self.on_change:
+            call()
+        return True
+
+    def _make_claims(self, context: QueueContext, **options: Any) -> QueueClaims:
+        queue = self._claims_of(context, polled=len(self.queues) + 1 if self._polls else 0, **options)
+        queue.counts = self._counts
+        return queue
 
     def _fill(
         self,
-        limits: Mapping[str, int],
+        limit: int,
+        rooms: Mapping[str, int] | None,
         *,
         thorough: bool,
         finish: bool,
@@ -189,6 +223,8 @@ class Receiving:
         news: Collection[str],
     ) -> list[HeldSlice]:
         began = self.timer()
+        names = None if self.follow() else names
+        limits = dict.fromkeys(self.names, limit) if rooms is None else rooms
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.told()  # with several queues each has a turn
@@ -211,7 +247,7 @@ class Receiving:
         return held
 
     def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
-        """The queues to claim from: those that exist and deliver now."""
+        """Return the queues to claim from: those that exist and deliver now."""
         now = self._store.now()
         wanted: list[QueueClaims] = []
         unlisted: list[QueueClaims] = []
@@ -225,43 +261,19 @@ class Receiving:
                 if queue.has_to_register(now):
                     unlisted.append(queue)
         if unlisted:
-            self._register(unlisted)
+            register(self._store, self._retry, unlisted, self._registered_as, self._consumer)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
         self._sweeping.attend(now)
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
-        """True when the queue delivers, by its settings of now.
+        """Return whether the queue delivers, by its current settings.
 
-        Polls look at queues that have nothing. For a look the settings may be older; before a claim they are read.
+        Polls probe queues that have nothing. For a probe the settings may be older; before a claim they are read.
         """
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
         return self._failed.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
-
-    def _register(self, queues: Sequence[QueueClaims]) -> None:
-        """Count as a live consumer of each queue, and take over what is told of them.
-
-        Messages come first: if this fails, the shards are shared as before.
-        """
-        groups = [
-            queues[start : start + ENLISTED_AT_ONCE] for start in range(0, len(queues), ENLISTED_AT_ONCE)
-        ]
-        try:
-            with self._retry.within(CLAIM_PATIENCE):
-                told, failed = in_groups(groups, self._register_in, GIVE_UP_AFTER)
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            _log.warning("consumer %s was not counted: %s", self._consumer, error)
-            return
-        for queue, why in failed:
-            _log.warning("consumer %s was not counted in queue %s: %s", self._consumer, queue.name, why)
-        for queue, known in told:
-            queue.registered(known)
-
-    def _register_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Registration | None]]:
-        names = [queue.name for queue in queues]
-        told = self._retry(self._store.register_consumer, names, self._registered_as, REGISTRATION_LIFETIME)
-        return list(zip(queues, told, strict=True))
 
     def _claim(
         self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool
@@ -294,7 +306,7 @@ class Receiving:
             self._failed.add(name, error)
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
-        """True when something is to be claimed, and others may have got something since they were looked at."""
+        """Return whether something is to be claimed, and other queues may have got messages since their last probe."""
         return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
@@ -303,11 +315,11 @@ class Receiving:
     # -- what cannot be read ------------------------------------------------------------------------------------
 
     def _present(self) -> list[QueueClaims]:
-        """The queues that are not left out."""
+        """Return the queues that are not left out."""
         return [queue for queue in self.queues.values() if queue.name not in self._failed]
 
     def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
-        """Shards that could not be read: unless it is thorough, only if no others can."""
+        """Return the shards that could not be read: unless it is thorough, only if no others can."""
         errors = [queue.reader.errors(thorough=thorough) for queue in queues]
         if not thorough and not all(errors):
             return {}

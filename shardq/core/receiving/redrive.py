@@ -1,12 +1,13 @@
-"""Sending dead letters back to the queue that they came from, and letting blocked groups go on."""
+"""Sending dead letters back to the queue that they came from, and unblocking groups."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
@@ -15,6 +16,7 @@ from shardq.core.browsing import blocked_slices
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
+from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
@@ -23,8 +25,8 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import ClaimedSlice, StoredSlice
+from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
@@ -32,16 +34,19 @@ __all__ = ["redrive", "unblock"]
 _log = logging.getLogger(__name__)
 
 
-def unblock(context: QueueContext, limit: int) -> int:
-    """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
+def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = None) -> int:
+    """Let up to ``limit`` blocked messages be delivered again, as new messages in their places; returns how many.
 
-    Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
-    held behind it. A group in which something is damaged in the store blocks on, until that is removed.
+    Those of a group go together. Where they are large, the last ones go first, as the first one releases the messages
+    behind it. A group in which something is damaged in the store blocks on, until that is removed. So does a group that
+    is blocked by a message that is not ``wanted``.
     """
     engine = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
+            if wanted is not None and not _takes_all(context, group, wanted):
+                continue
             chosen = _first([(held, list(range(held.count))) for held in group], limit - moved)
             try:
                 with suppress(LeaseLost):  # somebody else was first
@@ -53,8 +58,14 @@ def unblock(context: QueueContext, limit: int) -> int:
     return moved
 
 
+def _takes_all(context: QueueContext, group: Iterable[HeldSlice], wanted: MessageFilter) -> bool:
+    return all(
+        takes_blocked(wanted, context, held, position) for held in group for position in range(held.count)
+    )
+
+
 def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
-    """Return what blocks, by group. A damaged message stays, so nothing of its group may let go of it."""
+    """Return blocking messages, by group. A damaged message stays, so its group must stay blocked."""
     groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
     damaged: set[tuple[Shard, str]] = set()
     for shard, piece in blocked_slices(context):
@@ -72,9 +83,7 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
 
 
 def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(shard, claimed, piece.token, piece.due)
+    held = held_stored(shard, piece)
     held.unique_key, held.large = held.messages.unique_key, held.messages.large
     return held
 
@@ -83,18 +92,24 @@ REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
 
 
-def redrive(target: QueueContext, limit: int, ids: Container[str] | None = None) -> int:
-    """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
+def redrive(
+    target: QueueContext,
+    limit: int,
+    wanted: MessageFilter | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Move up to ``limit`` of a queue's dead letters back to it, as new messages; returns how many.
 
-    With ``ids`` only those of its dead-letter queue with these ids. Without them those that block their groups go
-    first, each in its place. Each is moved as `forward` moves; after a crash,
+    Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
-    What was claimed and not moved is given back, whatever stopped it. What is damaged in the store stays a dead letter;
-    what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
-    above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
+    Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
+    are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
+    queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
+    if progress is not None:
+        check_runs("progress", progress)
     admit(target, REDRIVE)
-    moved, largest = unblock(target, limit) if ids is None else 0, 0
+    moved, largest = unblock(target, limit, wanted), 0
 
     def done() -> str:
         return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
@@ -106,7 +121,7 @@ def redrive(target: QueueContext, limit: int, ids: Container[str] | None = None)
         engine = SettleEngine(source, BYTES)
         with _holding(source, engine) as hold:
             while moved < limit and (held := hold()):
-                letters = list(_readable(target, held, ids))
+                letters = list(_readable(target, held, wanted))
                 largest = max([largest, *(each.largest for each in letters)])
                 own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
                 try:
@@ -114,6 +129,8 @@ def redrive(target: QueueContext, limit: int, ids: Container[str] | None = None)
                         engine.move(own, BackToSource(source, target))
                 finally:
                     moved += sum(len(each.in_states(SettleState.FINISHED).positions) for each in own)
+                if progress is not None:
+                    progress(moved)
     if moved < limit and largest > target.settings.max_message_bytes:
         raise too_large(target, largest)
     return moved
@@ -121,7 +138,10 @@ def redrive(target: QueueContext, limit: int, ids: Container[str] | None = None)
 
 @contextmanager
 def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
-    """What claims dead letters, the next ones at each call, and holds them until the end. Gives back what is open."""
+    """Return a function that claims the next dead letters at each call.
+
+    They are held until the end, and released then.
+    """
     receiving = Receiving(
         [source],
         ConsumerIdentity.make(f"redrive-{secrets.token_hex(4)}", microseconds(REDRIVE_LEASE_SECONDS)),
@@ -152,7 +172,7 @@ def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[]
 
 
 def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Selection]:
-    """Up to so many messages, in their order."""
+    """Select up to ``limit`` messages, in their order."""
     selections = []
     for held, positions in pieces:
         if chosen := positions[:limit]:
@@ -162,29 +182,26 @@ def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Se
 
 
 def _readable(
-    target: QueueContext, held: Sequence[HeldSlice], ids: Container[str] | None
+    target: QueueContext, held: Sequence[HeldSlice], wanted: MessageFilter | None
 ) -> Iterator[_Letters]:
     for piece in held:
         try:
-            yield _Letters(target, piece, ids)
+            yield _Letters(target, piece, wanted)
         except InvalidMessage as error:
             _log.error("dead letter %s cannot be redriven: %s", piece.message_id(0), error)
 
 
 class _Letters:
-    """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there.
+    """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there."""
 
-    With ``ids`` all others are left out.
-    """
-
-    def __init__(self, target: QueueContext, piece: HeldSlice, ids: Container[str] | None) -> None:
+    def __init__(self, target: QueueContext, piece: HeldSlice, wanted: MessageFilter | None) -> None:
         self.piece = piece
         headers = piece.messages.headers or [None] * piece.count
         own = [
             position
             for position in range(piece.count)
             if came_from(headers[position]) == target.name
-            and (ids is None or str(piece.message_id(position)) in ids)
+            and (wanted is None or takes_letter(wanted, piece, position))
         ]
         size = sizes(unmarked(piece.messages))
         limit = target.settings.max_message_bytes

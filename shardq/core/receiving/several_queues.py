@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +11,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from shardq.base.patterns import NamePattern, is_pattern
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
@@ -24,7 +25,6 @@ __all__ = [
     "FailedQueues",
     "QueueScheduler",
     "StrictOrder",
-    "SweepThread",
     "Sweeping",
     "WeightedOrder",
     "check_queues",
@@ -38,11 +38,15 @@ class QueueScheduler(Protocol):
     """Decides from which queue a consumer receives next."""
 
     def order(self) -> Sequence[str]:
-        """All queues, the one whose turn it is first. The first of them that has messages is received from."""
+        """Return all queues, the one whose turn it is first. The first of them that has messages is received from."""
         ...
 
     def took(self, queue: str, messages: int) -> None:
-        """So many messages of the queue were received."""
+        """Note that this number of messages of the queue was received."""
+        ...
+
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Decide among these queues from now on; each with the name or pattern by which it was given."""
         ...
 
 
@@ -53,19 +57,23 @@ class StrictOrder:
         self._queues = tuple(queues)
 
     def order(self) -> Sequence[str]:
-        """The queues as they were given."""
+        """Return the queues as they were given."""
         return self._queues
 
     def took(self, queue: str, messages: int) -> None:
-        """Nothing changes."""
+        """Change nothing."""
+
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Take over the queues in their order."""
+        self._queues = tuple(queues)
 
 
 class WeightedOrder:
     """Queues that have messages share the receiving in proportion to their weights, counted in messages.
 
     This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
-    share. What is received moves that on, the further the smaller the weight, and the queue with the earliest moment is
-    next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
+    share. Received messages move that on, the further the smaller the weight, and the queue with the earliest moment
+    is next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
 
     >>> order = WeightedOrder({"a": 3, "b": 1})
     >>> taken = ""
@@ -78,29 +86,36 @@ class WeightedOrder:
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self._weights = dict(weights)
+        self._given = self._weights = dict(weights)
         self._until = dict.fromkeys(weights, 0.0)
         self._present = 0.0
 
     def order(self) -> Sequence[str]:
-        """The queues, the one with the earliest moment first."""
+        """Return the queues, the one with the earliest moment first."""
         return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
 
     def took(self, queue: str, messages: int) -> None:
         """Move the queue's moment on."""
-        self._present = self._begin(queue)
-        self._until[queue] = self._present + messages / self._weights[queue]
+        if queue in self._until:  # else it has left since
+            self._present = self._begin(queue)
+            self._until[queue] = self._present + messages / self._weights[queue]
+
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Take over the queues, each with the weight that its name or pattern was given. New ones begin now."""
+        self._weights = {name: self._given[text] for name, text in queues.items()}
+        self._until = {name: self._until.get(name, 0.0) for name in queues}
 
     def _begin(self, queue: str) -> float:
         return max(self._present, self._until[queue])
 
 
 def check_queues(queues: Sequence[str]) -> Sequence[str]:
-    """Return the names of several queues, or raise InvalidSetting or InvalidName."""
+    """Return the names and patterns of several queues, or raise InvalidSetting or InvalidName."""
     if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
         raise InvalidSetting(f"queues={shown(queues)}: give a list of names, such as ['orders', 'letters']")
     for place, queue in enumerate(queues):
-        if check_queue_name(queue) in queues[:place]:
+        name = NamePattern.parse(queue).text if is_pattern(queue) else check_queue_name(queue)
+        if name in queues[:place]:
             raise InvalidSetting(f"queue {queue!r} is named twice: name each once, and give it a weight")
     return queues
 
@@ -141,12 +156,20 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class FailedQueues:
-    """Which queues are left out, and why. Of one queue alone errors are raised."""
+    """Which queues are left out, and why. Of one queue alone errors are raised.
+
+    Where the queues ``follow`` patterns, none is alone, and one that was deleted is no error.
+    """
 
     def __init__(
-        self, queues: Sequence[str], retry: Retry, timer: Callable[[], float] = time.monotonic
+        self,
+        queues: Collection[str],
+        retry: Retry,
+        timer: Callable[[], float] = time.monotonic,
+        *,
+        follow: bool = False,
     ) -> None:
-        self._queues, self._retry, self.timer = queues, retry, timer
+        self._queues, self._retry, self.timer, self._follow = queues, retry, timer, follow
         self._failures: dict[str, _Failure] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -159,7 +182,7 @@ class FailedQueues:
         self, queue: QueueClaims, do: Callable[[], T], *, instead: T, patience: float | None = None
     ) -> T:
         """Do it. If there are other queues, one that fails is left out, unless a message of it may have been acked."""
-        if len(self._queues) == 1:
+        if len(self._queues) == 1 and not self._follow:
             return do()
         try:
             with self._retry.within(patience):
@@ -176,8 +199,13 @@ class FailedQueues:
             _log.warning("queue %s is left out until it can be read: %s", name, error)
         self._failures[name] = _Failure(error, self.timer())
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget queues that the consumer does not receive from any more."""
+        for name in names:
+            self._failures.pop(name, None)
+
     def rests(self, name: str) -> bool:
-        """True for a moment after a queue has failed."""
+        """Return True for a moment after a queue has failed."""
         failure = self._failures.get(name)
         return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
 
@@ -191,7 +219,8 @@ class FailedQueues:
 
     def raise_if_any(self, *, thorough: bool) -> None:
         """Raise the error of one that is left out: unless it is thorough, only if all are."""
-        errors = [self._failures[name].error for name in self._queues if name in self._failures]
+        found = [self._failures[name].error for name in self._queues if name in self._failures]
+        errors = [error for error in found if not (self._follow and isinstance(error, QueueNotFound))]
         if errors and (thorough or len(errors) == len(self._queues)):
             raise min(errors, key=lambda error: error.retryable)
 
@@ -203,36 +232,12 @@ LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
 CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
 
 
-class SweepThread:
-    """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a sweep is under way."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin(self, sweep: Callable[[], None]) -> None:
-        """Begin a sweep; for who has seen that the thread is not busy."""
-        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            thread.start()
-            self._thread = thread
-
-    def close(self) -> None:
-        """Wait for a sweep that is under way, for some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSING_SECONDS)
-
-
 class Sweeping:
     """Sweeps the queues of one consumer when it is their turn.
 
-    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
-    once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
-    off after a moment, and the next calls go on with it.
+    A sweep reads every shard, which takes up to seconds over a network. Where the store takes several requests at once
+    a thread sweeps, and receiving continues. Elsewhere a sweep that finds much is broken off after a moment, and the
+    next calls continue it.
     """
 
     def __init__(
@@ -245,7 +250,7 @@ class Sweeping:
         self._queues, self._failed, self.timer = queues, failed, timer
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
-        self._thread = SweepThread()
+        self._thread = BackgroundThread("shardq-sweep")
 
     def attend(self, now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
@@ -253,7 +258,7 @@ class Sweeping:
         Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
         """
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
-        if not due or self._thread.is_busy:
+        if not due or not self._thread.is_over:
             return
         began, many = self.timer(), len(self._queues) > FEW_QUEUES
         pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
@@ -268,7 +273,7 @@ class Sweeping:
         if not is_pausing:
             self._swept_at = began
         if self._aside:
-            self._thread.begin(partial(_sweep, due[:1] if many else due, now))
+            self._thread.run(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
             sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
@@ -278,7 +283,7 @@ class Sweeping:
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        self._thread.close()
+        self._thread.join(CLOSING_SECONDS)
 
 
 def _sweep(queues: Iterable[QueueClaims], now: int) -> None:

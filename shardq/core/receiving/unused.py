@@ -1,8 +1,8 @@
-"""Deleting queues that have expired: those with ``expires`` that are empty and were not used for so long.
+"""Deleting queues that have expired: those with ``expires`` that are empty and were unused for that time.
 
-The first sweep that comes by marks the queue. Whoever sends to it or receives from it sees the mark within a second,
-and removes it first. A sweep that finds the mark old enough, and the queue empty, deletes the queue if its record has
-not changed since the sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
+The first sweep that comes by marks the queue. A client that sends to it or receives from it sees the mark within a
+second, and removes it first. A sweep deletes the queue if the mark is old enough, the queue is empty, and its record
+has not changed since the sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
+from shardq.core.context.catalogue import note_deleted
 from shardq.core.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.core.context.queue_records import jobs_of, marked, unused_since
 from shardq.core.context.retry import Retry
@@ -30,11 +31,11 @@ __all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 _log = logging.getLogger(__name__)
 
 _NOTICE = microseconds(2 * REFRESH_SECONDS)
-"""After the mark was set, everybody knows of it: who used the queue before has removed it."""
+"""After the mark was set, all clients know of it: one that used the queue before has removed it."""
 
 
 def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> bool:
-    """Delete a queue that has expired, or mark one that may come to; True when it was deleted.
+    """Delete a queue that has expired, or mark one that may expire; True when it was deleted.
 
     A queue that may be deleted is forgotten, also when this fails afterwards.
 
@@ -59,6 +60,7 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
     with telling_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
         deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
+        note_deleted(store, retry, record)
         with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
             for other in drop_belongings(store, retry, record, context.dismiss):
                 forget(other)
@@ -104,7 +106,7 @@ def delete_unused(
 
 
 def is_empty(context: QueueContext) -> bool:
-    """True when nothing waits, and nothing is held. What has expired is let go of."""
+    """Return whether no message is pending or held. Expired messages are dropped."""
     expire(context)
     shards = context.retry(context.store.shards, context.name)
     return not any(_waiting(context.retry(context.store.count, shard)) for shard in shards)

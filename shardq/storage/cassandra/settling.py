@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward."""
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from shardq.base.shard import Shard
 from shardq.errors import UnsupportedByStore
-from shardq.storage.cassandra import bundles, directory, finishing
+from shardq.storage.cassandra import bundles, directory, finishing, removal
 from shardq.storage.cassandra.bodies import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
@@ -33,7 +33,7 @@ _MOST_SPANS = 2_000
 
 
 class _Overtaken(Exception):
-    """What this client holds is not there any more."""
+    """Slices that this client holds are not there any more."""
 
 
 def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
@@ -87,6 +87,8 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         )
     directory.enter(session, shard)
     row = WideRow(session, str(shard))
+    if request.acknowledge.pending is not None:
+        return _forward_pending(session, row, request, now)
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 
     def step(change: Change, cuts: Sequence[Cut]) -> None:
@@ -101,6 +103,35 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         with after_a_write():
             bundles.announce_late(session, Append(shard, request.append.bundles), now())
     return fenced
+
+
+def _forward_pending(session: Session, row: WideRow, request: Forward, now: Moment) -> Fenced:
+    """Exchange a message that nobody holds for bundles, or do nothing when somebody holds it or it is gone."""
+    shard, spans = request.acknowledge.shard, request.acknowledge.spans
+    with session.turn(str(shard)):
+        for _ in attempts(shard):
+            change, certain = row.undisturbed(lambda: _exchange(session, row, request, now()))
+            if change is None and certain:
+                break
+            if change is not None and change.apply():
+                with after_a_write():
+                    bundles.announce_late(session, Append(shard, request.append.bundles), now())
+                return Fenced()
+    return became(row, spans, lambda: _stored(row, spans))
+
+
+def _exchange(session: Session, row: WideRow, request: Forward, now: int) -> Change | None:
+    (span,) = request.acknowledge.spans
+    change = Change(session, request.acknowledge.shard)
+    pending = removal.take_pending(change, row, span.bundle_id, span.first, now)
+    if pending is None:
+        return None
+    change.move([pending])
+    known = row.heads(bundle.id for bundle in request.append.bundles)
+    for bundle in request.append.bundles:
+        if bundle.id not in known:
+            _add(change, bundle)
+    return change
 
 
 def _end(change: Change, row: WideRow, cuts: Sequence[Cut], request: Acknowledge, now: int) -> None:
@@ -151,7 +182,7 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
     With ``complete`` it is done in one change, and only when all of it is held. Else it is done in parts, each small
     enough for the server with the bodies that it writes.
@@ -180,9 +211,9 @@ def _parts(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
 def _settle_part(
     session: Session, held: Held, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool
 ) -> tuple[bool, list[Span]]:
-    """Do the step in one change; return whether it was done, and what is not held of the spans.
+    """Do the step in one change; return whether it was done, and the parts of the spans that are not held.
 
-    What this client holds is not read at first: whether it is still so is a condition of the change.
+    Slices that this client holds are not read at first: that they are still so is a condition of the change.
     """
     row = WideRow(session, str(shard))
     tokens = {span.token for span in spans}
@@ -230,7 +261,7 @@ def _number(parts: Sequence[Cut]) -> int:
 
 
 def _stored(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages there are of the spans' bundles, whoever holds them."""
+    """Read which messages there are of the spans' bundles, held or not."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
     slices = [each for lease in row.every_lease() for each in lease.slices if each.bundle_id in named]

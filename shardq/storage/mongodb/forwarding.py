@@ -1,10 +1,10 @@
 """Acknowledging and appending in one atomic step: a transaction, or where there are none an intent.
 
-A standalone server has no transactions. There the intent is written first, with the bundles to append; then the
-messages are taken out of their holder's hands; then the intent is marked as standing, which is the one moment that
-counts; then the bundles are inserted, the messages finished and the intent deleted. Whatever crashes before that moment
-is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep. Deep looks at a
-standalone server sweep intents too, as nothing else shows the messages that a crashed client has hidden.
+A standalone server has no transactions. There the intent is written first, with the bundles to append. Then the
+messages are taken out of their holder's hands. Then the intent is marked as standing, which is the one moment that
+counts. Then the bundles are inserted, the messages finished and the intent deleted. The next sweep undoes a crash
+before that moment. A crash after it is completed, by a repetition or the sweep. Deep reads of a standalone server
+sweep intents too, as nothing else shows the messages that a crashed client has hidden.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from shardq.storage.mongodb.groups import Groups
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_held, settle
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
+from shardq.storage.mongodb.slicing import as_stored
 from shardq.storage.mongodb.transactions import transact
-from shardq.storage.requests import Bundle, Fenced, Forward, Span
+from shardq.storage.requests import PENDING, Bundle, Fenced, Forward, Span
+from shardq.storage.slicing import renamed
 from shardq.storage.writing import after_a_write, parts
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
@@ -62,6 +64,11 @@ def _forward(client: Client, request: Forward) -> Fenced:
         raise UnsupportedByStore(
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
             "Make it a replica set of one member, or send first and then ack (atomic=False)"
+        )
+    if request.acknowledge.pending is not None:
+        raise UnsupportedByStore(
+            f"{session.address} is a standalone server: it cannot exchange a message that nobody holds in one step. "
+            "Make it a replica set of one member"
         )
     return _forward_by_intent(session, collections, request, now)
 
@@ -96,19 +103,19 @@ class _Transaction:
         self._groups = []
         fenced = self._finish(transaction)
         if fenced != Fenced():
-            return fenced, False
+            return fenced if self._acknowledge.pending is None else renamed(fenced, PENDING), False
         self._store(transaction)
         for groups in self._groups:
             groups.write()
         return fenced, True
 
     def tell(self) -> None:
-        """When it stands: let the groups tell what goes on."""
+        """Announce the next messages of the groups, when it stands."""
         for groups in self._groups:
             groups.tell(self._client)
 
     def _finish(self, transaction: ClientSession) -> Fenced:
-        spans, shard = self._acknowledge.spans, self._acknowledge.shard
+        spans, shard = self._spans(transaction), self._acknowledge.shard
         step = kept(self._now) if self._acknowledge.keep else finished
         if not shard.is_grouped:
             rows = ShardRows(self._client.session, shard, transaction)
@@ -121,6 +128,14 @@ class _Transaction:
         if self._request.in_place and missing == Fenced():
             group_changes.put_back(groups, spans, self._now)
         return missing
+
+    def _spans(self, transaction: ClientSession) -> tuple[Span, ...]:
+        """Return the spans; one under `PENDING` with the token that its message has, if nobody holds that."""
+        pending = self._acknowledge.pending
+        if pending is None:
+            return self._acknowledge.spans
+        rows = ShardRows(self._client.session, self._acknowledge.shard, transaction)
+        return (as_stored(pending, rows.read([pending.bundle_id]), self._now),)
 
     def _store(self, transaction: ClientSession) -> None:
         bundles, shard = self._append.bundles, self._append.shard
@@ -219,10 +234,10 @@ def _stand(session: Session, mine: bytes) -> bool:
 def undo(
     session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int | None
 ) -> bool:
-    """Give the messages back to their holder unless the intent stands: that one is completed. True when it was.
+    """Return the messages to their holder unless the intent stands: that one is completed. True when it was.
 
-    Whoever forwards gives ``grace`` for the holder to go on, and gives back what it has taken since somebody else undid
-    the intent. Others have none: the holder crashed, or is at it again.
+    The forwarding client gives ``grace`` for the holder to continue, and releases messages that it has taken since
+    another client undid the intent. Others have none: the holder crashed, or is at it again.
     """
     with session.translated(writing=True):
         intents = session.collection(_INTENTS)
@@ -240,7 +255,7 @@ def undo(
 
 
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
-    """Do what an intent says that stands. Where this fails somebody does it later: raises OutcomeUnknown."""
+    """Do what an intent says that stands. Where this fails it is done later: raises OutcomeUnknown."""
     with after_a_write():
         rows = _rows(session, request)
         if request.acknowledge.keep:

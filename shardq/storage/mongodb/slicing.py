@@ -1,4 +1,4 @@
-"""What a request names of bundles, by spans or by a number of messages: cut in memory."""
+"""The parts of bundles that a request names, by spans or by a number of messages: cut in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
 from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "passed_over", "without"]
+__all__ = [
+    "Piece",
+    "by_bundle",
+    "choose",
+    "cut",
+    "fenced",
+    "finds_nothing",
+    "passed_over",
+    "without",
+]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -40,6 +49,18 @@ def cut(row: Row, spans: Iterable[Span]) -> tuple[list[Slice], list[Slice]]:
     return held, rest
 
 
+def as_stored(span: Span, found: Mapping[bytes, Row], now: int) -> Span:
+    """Return a span under `PENDING` with the token that its message has, if nobody holds that now: one that lapsed.
+
+    A message that was released, or never held, has None.
+    """
+    slices = found[span.bundle_id].slices if span.bundle_id in found else ()
+    stored = next((each for each in slices if each.first <= span.first < each.end), None)
+    if stored is None or (stored.token is not None and stored.due > now):
+        return span
+    return msgspec.structs.replace(span, token=stored.token)
+
+
 def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
     """Return what is kept but for one message."""
     return tuple(
@@ -52,7 +73,7 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
-    """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
+    """Divide spans into parts that are stored but not held, or moved elsewhere, and parts that are not stored."""
     ranges = _Ranges(seen)
     missing = [part for span in spans for part in uncovered(span, ranges.of(span, held=True))]
     return slicing.fenced(missing, lambda span: ranges.of(span, held=False))
@@ -75,7 +96,10 @@ class _Ranges:
         self._known: dict[tuple[bytes, bytes | None, bool], list[Range]] = {}
 
     def of(self, span: Span, *, held: bool) -> Sequence[Range]:
-        """Return what is held under the span's token near it; or what is not, and what was moved elsewhere."""
+        """Return the slices held under the span's token near it.
+
+        Or those that are not, and those that were moved elsewhere.
+        """
         if (row := self._seen.get(span.bundle_id)) is None:
             return ()
         key = (span.bundle_id, span.token, held)
@@ -87,7 +111,7 @@ class _Ranges:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What a claim takes of a slice."""
+    """The part of a slice that a claim takes."""
 
     row: Row
     slice: Slice
@@ -127,9 +151,10 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
 def passed_over(
     chosen: Iterable[Row], held: Sequence[tuple[Place, ClaimedSlice]], began: int, limit: int
 ) -> list[Piece]:
-    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
+    """Return the free parts of the chosen bundles that come before the last held one, up to ``limit`` messages.
 
-    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
+    Messages that were sent or fell due since the claim began are left out: they may go first, and nothing was passed
+    over.
     """
     if not held:
         return []

@@ -16,10 +16,11 @@ _SERVER = "SELECT current_setting('server_version'), current_setting('server_ver
 _OLDEST = 150000
 _SETTINGS = """
     SELECT name, setting FROM pg_settings WHERE name IN (
-        'synchronous_commit', 'synchronous_standby_names', 'fsync', 'full_page_writes', 'autovacuum', 'max_connections'
+        'synchronous_commit', 'synchronous_standby_names', 'client_min_messages', 'fsync', 'full_page_writes',
+        'autovacuum'
     )
 """
-# Of other users' transactions only who may read all statistics is told.
+# Other users' transactions are shown only to a user that may read all statistics.
 _OLDEST_SNAPSHOT = """
     SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint,
         (array_agg(pid ORDER BY xact_start))[1]
@@ -36,7 +37,7 @@ _MOST_DEAD = 1_000_000
 
 
 def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
-    """Look at the server, its settings and the tables; changes nothing."""
+    """Inspect the server, its settings and the tables; changes nothing."""
     try:
         return tuple(session.read(lambda sql: list(_look(sql, address))))
     except ShardqError as error:

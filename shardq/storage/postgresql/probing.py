@@ -1,4 +1,4 @@
-"""What shards have to offer, without a body being read."""
+"""The offers of shards, without a body being read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PROBE = f"""
     LEFT JOIN LATERAL (
         SELECT x.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.priority, s.due FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $4
-            AND s.processed_at IS NULL
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.processed_at IS NULL
+            AND s.due >= {LOW.format("h", "$4")} AND s.due <= $4
             ORDER BY s.due LIMIT 1
         ) AS x ORDER BY p.priority LIMIT 1
     ) AS first ON true
@@ -38,7 +38,7 @@ _PROBE = f"""
 
 
 def probe(sql: Sql, shards: Sequence[Shard], now: int, glance: bool) -> tuple[Probe, ...]:
-    """Return what each of the shards has to offer, in their order; at a glance nothing of what is due later.
+    """Return the offer of each of the shards, in their order; at a glance without messages that are due later.
 
     The second seek crosses the ends of old leases for as long as the server keeps their dead entries.
     """

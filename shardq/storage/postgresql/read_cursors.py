@@ -1,9 +1,9 @@
 """Low watermarks: by priority, a moment before which nothing is due in a shard, so that reads begin there.
 
-What was consumed leaves dead entries in the index, which stay for as long as any transaction on the server may see
-them. Who has consumed raises the watermarks, once a second at most; who writes something that was due before, lowers
-them in the same transaction. They are hints: a deep look goes by none of them, and lowers those that hide something.
-Shards of groups have none, as a message of a group may be due long before those before it are gone.
+Consumed messages leave dead entries in the index, which stay for as long as any transaction on the server may see
+them. A client that consumes raises the watermarks, once a second at most. A write of a message that was due before
+lowers them in the same transaction. They are hints: a deep look uses none of them, and lowers those that hide
+messages. Shards of groups have none, as a message of a group may be due long before those before it are gone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import msgspec
 
 from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Row, Sql
-from shardq.storage.postgresql.rows import CHOSEN, PIECES, Piece, keys_of
+from shardq.storage.postgresql.rows import CHOSEN, PIECES, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
 __all__ = [
+    "LATE",
     "LOW",
+    "TOO_LATE",
     "LowWatermarks",
     "Read",
     "hidden",
@@ -30,13 +32,17 @@ __all__ = [
     "show",
 ]
 
-LOW = f"coalesce({{0}}.low[p.priority + 1], {OLDEST})"
-"""From where a priority is read; ``{0}`` is the row of the shard."""
+_OF_PRIORITY = "{0}.low[p.priority + 1]"
+LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
+"""From where a priority is read; ``{0}`` is the row of the shard, ``{1}`` now: the clock may have been set back."""
 
-_LATE = (
-    OVERLAP // 2
-)  # microseconds after it is due in which a bundle is stored, or whoever stores it lowers them
-_GUARD = 2_500_000  # microseconds that the watermarks stay behind
+LATE = OVERLAP // 2
+"""Microseconds after it is due in which a bundle is stored, or whoever stores it lowers them."""
+
+TOO_LATE = 2_000_000
+"""A client that has stored it as if it were not late lowers them after this time."""
+
+_GUARD = TOO_LATE + LATE  # microseconds that the watermarks stay behind
 _RAISE = 1_000_000  # they are raised in such steps
 _NONE = 2**62
 
@@ -53,7 +59,8 @@ _LOWER = """
     WHERE shard_key = $1
 """
 _RELEASED = f"""
-    SELECT s.priority, min(s.due) FROM {PIECES} JOIN @slice s ON {CHOSEN} WHERE s.due < $4 GROUP BY s.priority
+    SELECT s.priority, min(s.sent_due) FROM {PIECES} JOIN @slice s ON {CHOSEN}
+    WHERE s.sent_due < $4 AND {UNDELIVERED} GROUP BY s.priority
 """
 _HIDDEN = """
     SELECT h.shard_key, p.priority, x.due
@@ -71,7 +78,7 @@ _HIDDEN = """
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """What a claim saw of a shard: its watermarks, and which transactions had ended."""
+    """A claim's read of a shard: its watermarks, and which transactions had ended."""
 
     shard_key: int
     low: Sequence[int] | None
@@ -92,7 +99,7 @@ class _Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class LowWatermarks:
-    """What this client knows of the shards in which it claims."""
+    """The knowledge of this client about the shards in which it claims."""
 
     def __init__(self) -> None:
         self._seen = CursorMap[Shard, _Seen]()
@@ -100,18 +107,22 @@ class LowWatermarks:
     def raised(self, shard: Shard, read: Read) -> list[int] | None:
         """Return watermarks that spare others something; None if that is not known, or not worth it.
 
-        What was written before a moment is seen by whoever reads when all transactions of that moment have ended. So
-        what such a read does not find, and was due before the moment, is not there, and will not be: what is stored
-        later is due later, or late.
+        A read sees all writes before a moment when all transactions of that moment have ended. So a message that such
+        a read does not find, and that was due before the moment, does not exist. Messages that are stored later are
+        due later, or late.
         """
         seen = self._seen.get(shard)
-        if seen is None or (seen.shard_key, seen.late) != (read.shard_key, read.late):
+        if (
+            seen is None
+            or seen.moment > read.now
+            or (seen.shard_key, seen.late) != (read.shard_key, read.late)
+        ):
             self._note(shard, read)
             return None
         if read.oldest < seen.newest or read.now < seen.moment + _GUARD + _RAISE:
             return None
         self._note(shard, read)
-        known = read.low or [OLDEST] * len(PRIORITIES)
+        known = [low if low <= read.now else OLDEST for low in read.low or [OLDEST] * len(PRIORITIES)]
         reached = [max(low, min(place, seen.moment)) for low, place in zip(known, _places(read), strict=True)]
         steps = [new - old for new, old in zip(reached, known, strict=True)]
         return reached if max(steps) >= _RAISE else None
@@ -133,19 +144,19 @@ def raise_to(sql: Sql, read: Read, moments: list[int], _now: int) -> None:
     sql.run(_RAISE_TO, read.shard_key, read.late, moments)
 
 
-def late_of(bundles: Iterable[Bundle], now: int) -> dict[int, int]:
+def late_of(bundles: Iterable[Bundle], now: int, late_by: int = LATE) -> dict[int, int]:
     """Return by priority the first due time of bundles that are stored late."""
     late: dict[int, int] = {}
     for bundle in bundles:
-        if bundle.due < now - _LATE:
+        if bundle.due < now - late_by:
             late[bundle.priority] = min(bundle.due, late.get(bundle.priority, bundle.due))
     return late
 
 
 def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
-    """Let everybody read from these moments on, by priority.
+    """Let all clients read from these moments on, by priority.
 
-    In a transaction of the application they are lowered before its end: nobody raises them as long as it goes on.
+    In a transaction of the application they are lowered before its end: they are not raised until then.
     """
     if moments and sql.outside is not None:
         sql.outside.write(_lower, shard_key, moments, durable=False)
@@ -158,9 +169,9 @@ def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> N
 
 
 def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) -> None:
-    """Let everybody read slices that were given back to their old places."""
-    if pieces and not pieces[0].group:
-        lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - _LATE)))
+    """Let all clients read slices that are about to be released to their old places."""
+    if pieces:
+        lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - LATE)))
 
 
 def hidden(sql: Sql, shards: Sequence[Shard]) -> dict[int, dict[int, int]]:

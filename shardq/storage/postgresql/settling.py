@@ -1,6 +1,7 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward.
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward.
 
-What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+Messages that were moved elsewhere are remembered for a quarter of an hour, so that they are lost to their holder, not
+gone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
-from shardq.storage.postgresql.rows import STILL_BEHIND, Change, Piece
-from shardq.storage.postgresql.slicing import Held, cut, hold
-from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
+from shardq.storage.postgresql.slicing import Held, as_stored, cut, hold
+from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import renamed
 
 __all__ = [
     "acknowledge",
@@ -43,11 +45,11 @@ _GIVE_BACK = Change(f"""
 """)
 _UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false"
 _GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
-# What this delivery was the first of takes its place in the order again.
+# A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
-    due = CASE WHEN s.deliveries + s.unstarted::int > 1 THEN $4 ELSE least(s.sent_due, $4) END + {STILL_BEHIND}, {_UNDO}
+    due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO}
 """)
-# Bundles that were not cut, as most are, if all of the spans hold one whole. Each lock is that of a row. A claim may
+# Bundles that were not cut, as most are, if all of the spans hold one whole, and nobody has locked it. A claim may
 # hold many under its token, so they are found by their keys, and the token is compared as no index can.
 _DELETE_WHOLE = f"""
     WITH home AS MATERIALIZED ({HOME}),
@@ -57,7 +59,7 @@ _DELETE_WHOLE = f"""
             SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
             WHERE s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
             AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
-            FOR UPDATE OF s
+            FOR UPDATE OF s SKIP LOCKED
         ) AS x
     ),
     gone AS (
@@ -79,11 +81,17 @@ _DELETE_WHOLE = f"""
 
 # The same of one bundle, without arrays.
 _DELETE_ONE = f"""
-    WITH gone AS (
-        DELETE FROM @slice s USING ({HOME}) AS home
-        WHERE s.shard_key = home.shard_key AND s.bundle_id = $4 AND s.first = 0 AND s.count = $5
-        AND s.token IS NOT DISTINCT FROM $6 AND s.sent_count = $5 AND s.processed_at IS NULL
-        RETURNING s.shard_key, home.queue_key, s.bundle_id, s.data IS NULL AS is_long
+    WITH held AS MATERIALIZED (
+        SELECT s.shard_key, home.queue_key, s.bundle_id
+        FROM ({HOME}) AS home JOIN @slice s ON s.shard_key = home.shard_key
+        WHERE s.bundle_id = $4 AND s.first = 0 AND s.count = $5 AND s.token IS NOT DISTINCT FROM $6
+        AND s.sent_count = $5 AND s.processed_at IS NULL
+        FOR UPDATE OF s SKIP LOCKED
+    ),
+    gone AS (
+        DELETE FROM @slice s USING held
+        WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first = 0
+        RETURNING s.shard_key, held.queue_key, s.bundle_id, s.data IS NULL AS is_long
     ),
     data AS (
         DELETE FROM @bundle_data d USING gone
@@ -95,8 +103,24 @@ _DELETE_ONE = f"""
 
 
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
-    """Do what the requests ask for, one after the other."""
-    return tuple(_settle(sql, request, now) for request in requests)
+    """Do what the requests ask for, one after the other.
+
+    Those of different bundles are sorted, so that two transactions do not wait for each other.
+    """
+    bundles_of = [{span.bundle_id for span in _spans(request)} for request in requests]
+    order = list(range(len(requests)))
+    if sum(map(len, bundles_of)) == len(set().union(*bundles_of)):
+        order.sort(key=lambda at: (_source(requests[at]), min(bundles_of[at], default=b"")))
+    answers = {at: _settle(sql, requests[at], now) for at in order}
+    return tuple(answers[at] for at in range(len(requests)))
+
+
+def _source(request: Settle) -> Shard:
+    return request.acknowledge.shard if isinstance(request, Forward) else request.shard
+
+
+def _spans(request: Settle) -> tuple[Span, ...]:
+    return request.acknowledge.spans if isinstance(request, Forward) else request.spans
 
 
 def _settle(sql: Sql, request: Settle, now: int) -> Fenced:
@@ -112,19 +136,19 @@ def _settle(sql: Sql, request: Settle, now: int) -> Fenced:
 
 
 def is_news(request: Settle) -> bool:
-    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    """Return whether it may make a message deliverable: one that it releases or sends, or the next of a group."""
     if isinstance(request, Acknowledge):
         return request.shard.is_grouped
     return isinstance(request, Forward | Release)
 
 
 def is_durable(request: Settle) -> bool:
-    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    """Return whether it has to be on the disk when it returns: messages that it takes back would be worked again."""
     return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
 
 
 def is_plain(request: Acknowledge) -> bool:
-    """Tell whether the request only deletes, and no group goes on with that."""
+    """Return whether the request only deletes, and no group continues by that."""
     return not (request.keep or request.moved or request.shard.is_grouped)
 
 
@@ -137,10 +161,10 @@ def delete_whole(sql: Sql, request: Acknowledge, now: int) -> bool:
     if len(whole) == 1:
         bundle_id, count, token = whole[0]
         one = (Id(bundle_id), count, Id(token), bundles.period_of(now))
-        ((gone,),) = sql.all(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
+        ((gone,),) = sql.changed(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
         return bool(gone)
     ids, counts, tokens = zip(*whole, strict=True)
-    ((gone,),) = sql.all(
+    ((gone,),) = sql.changed(
         _DELETE_WHOLE,
         *(shard.queue, shard.time_shard, shard.number),
         [Id(each) for each in ids],
@@ -187,14 +211,14 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span]) -> tuple[Home | None, H
     return home, hold(sql, home, queue_key, spans)
 
 
-def extend(sql: Sql, request: Extend, now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
+    """Move the end of the slices' lease; with ``starts`` count deliveries that are not counted yet.
 
-    With ``blocks`` there is none, and what is held behind them in their groups is given back.
+    With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
     home, held = _hold(sql, request.shard, request.spans)
     if home:
-        pieces = cut(sql, home, held.slices)
+        pieces, now = cut(sql, home, held.slices), sql.now()
         (_HIDE if request.shorten else _HIDE_LONGER).run(sql, home.shard_key, pieces, request.until(now))
         if request.starts:
             _START.run(sql, home.shard_key, pieces)
@@ -203,17 +227,17 @@ def extend(sql: Sql, request: Extend, now: int) -> Fenced:
     return held.fenced
 
 
-def release(sql: Sql, request: Release, now: int) -> Fenced:
+def release(sql: Sql, request: Release, _now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
     home, held = _hold(sql, request.shard, request.spans)
     if home:
-        pieces = cut(sql, home, held.slices)
+        pieces, now = cut(sql, home, held.slices), sql.now()
         if request.shard.is_grouped:
             groups.put_back(sql, home.shard_key, pieces, now)
+        elif not (request.started or request.delay):
+            lower_released(sql, home.shard_key, pieces, now)
         uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
         (_GIVE_BACK if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
-        if not (request.started or request.delay):
-            lower_released(sql, home.shard_key, pieces, now)
     return held.fenced
 
 
@@ -226,9 +250,11 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
+    if (pending := finished.pending) is not None:
+        finished = replace(finished, spans=(as_stored(sql, finished.shard, pending, now),))
     home, held = _hold(sql, finished.shard, finished.spans)
     if home is None or held.fenced != Fenced():
-        return held.fenced
+        return held.fenced if pending is None else renamed(held.fenced, PENDING)
     pieces = cut(sql, home, held.slices)
     if request.in_place and finished.shard.is_grouped:
         _replace(sql, home, finished, request.append, pieces, now)
@@ -242,7 +268,7 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
 def _replace(
     sql: Sql, home: Home, request: Acknowledge, append: Append, pieces: Sequence[Piece], now: int
 ) -> None:
-    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    """Finish messages of groups, and let bundles take their places; messages held behind them are released."""
     places = [groups.place_of(span, pieces) for span in request.spans]
     groups.put_back(sql, home.shard_key, pieces, now)
     _finish(sql, home, request, pieces, now)
