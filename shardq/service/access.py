@@ -1,4 +1,4 @@
-"""Keys of the service: who may do what with which queues."""
+"""Keys of the service: their roles, and the queues that they are for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFIX = "sq"
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a request may do: a role, for the queues whose names match one of the patterns.
+    """The rights of a request: a role, for the queues whose names match one of the patterns.
 
     >>> Grant("ops", "act", ("orders*",)).may("read", "orders.dead")
     True
@@ -53,7 +53,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Grant("local", "manage")
-"""What each request may do where there are no keys."""
+"""The rights of each request where there are no keys."""
 
 
 class StoredKey(msgspec.Struct, frozen=True):

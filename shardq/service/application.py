@@ -37,7 +37,7 @@ _audit = logging.getLogger("shardq.service.audit")
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service is. ``keys`` is the path of a file with keys; None lets each request do everything.
+    """The options of a service. ``keys`` is the path of a file with keys; None lets each request do everything.
 
     ``hosts`` are the names by which it is reached, without ports. ``secret`` signs sessions: give the same one to all
     processes; None makes one that ends with the process. With ``read_only`` nothing can be changed by anybody.
@@ -103,7 +103,7 @@ class Service:
 
     @property
     def kind(self) -> str:
-        """What kind of store it is, as its URL begins."""
+        """The kind of the store, as its URL begins."""
         return self._url.partition(":")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""What one request works with: the store, and what its key may do there."""
+"""The store as a request sees it, and the rights of its key there."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class StoreReads:
 
 
 class Survey:
-    """Counts of all queues, read again and again while somebody looks at them.
+    """Counts of all queues, read again and again while pages show them.
 
     A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
     most of its time for others. Counts may thus be older than a tick, by up to four rounds.
@@ -162,7 +162,7 @@ class Survey:
 
 
 class Desk(msgspec.Struct, frozen=True, dict=True):
-    """What a call of an endpoint works with."""
+    """The store and the rights of a call of an endpoint."""
 
     store: StoreReads
     grant: Grant

@@ -23,8 +23,8 @@ Call = Callable[[Desk, str, Any], Awaitable[Any]]
 class Endpoint(msgspec.Struct, frozen=True):
     """One endpoint. ``{queue}`` or ``{id}`` is the last part of its path, and may contain slashes.
 
-    ``given`` is read from the query of a GET or DELETE, else from a JSON body. What is no GET is an action: it is
-    logged, and drops what was read before.
+    ``given`` is read from the query of a GET or DELETE, else from a JSON body. Other methods than GET are
+    actions: they are logged, and drop older reads.
     """
 
     method: Method
@@ -41,7 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What it does, in a sentence."""
+        """The first sentence of its documentation."""
         return (self.call.__doc__ or "").strip().splitlines()[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Forms of the pages: their fields as what an endpoint is given, and what is told after an action."""
+"""Forms of the pages: their fields as parameters of an endpoint, and the report of an action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = {"csrf", "back"}
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What the next page says about an action."""
+    """The report of an action, which the next page shows."""
 
     kind: Literal["done", "failed"]
     text: str

@@ -1,4 +1,4 @@
-"""What is checked of each request before anything reads it, and the headers of each answer."""
+"""Checks of each request before it is read, and the headers of each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each page shows: the endpoints that it asks, and how a page arranges what they answer."""
+"""The contents of each page: the endpoints that it asks, and the arrangement of their answers."""
 
 from __future__ import annotations
 

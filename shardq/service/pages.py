@@ -43,7 +43,7 @@ _templates = made_templates()
 
 
 class Behind(Protocol):
-    """What the pages need of the service behind them."""
+    """The service behind the pages."""
 
     sessions: Sessions
 
@@ -53,7 +53,7 @@ class Behind(Protocol):
 
     @property
     def kind(self) -> str:
-        """What kind of store it is."""
+        """The kind of the store."""
 
     @property
     def read_only(self) -> bool:

@@ -1,4 +1,4 @@
-"""What endpoints are given: the parameters of a URL, or the JSON of a body. Unknown names are refused."""
+"""Parameters of endpoints: those of a URL, or the JSON of a body. Unknown names are refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is paused."""
+    """Deliveries, sends or both."""
 
     delivery: bool = True
     sends: bool = False

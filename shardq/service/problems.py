@@ -12,7 +12,7 @@ __all__ = ["Problem", "Refused", "problem_of"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong. ``code`` is stable; ``retryable`` says whether the same request may succeed later."""
+    """An error as an answer. ``code`` is stable; ``retryable`` says whether the same request may succeed later."""
 
     title: str
     status: int

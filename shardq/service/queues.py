@@ -288,5 +288,5 @@ def _consumer(queue: str, state: ConsumerState) -> ConsumerView:
 
 
 async def evict(desk: Desk, name: str, given: Evict) -> Changed:
-    """Give back what a dead consumer holds."""
+    """Release the messages that a dead consumer holds."""
     return Changed(changed=await (await desk.queue(name)).evict(given.consumer, force=given.force))

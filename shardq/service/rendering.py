@@ -18,7 +18,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def made_templates() -> jinja2.Environment:
-    """Return the templates. What they write is escaped; they run no code of what they show."""
+    """Return the templates. Values are escaped."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("shardq.service"),
         autoescape=True,

@@ -34,7 +34,10 @@ _WAITING = 2_048  # connections that are not accepted yet
 
 
 class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served, and where. ``mask`` is ``module:function``. ``prefix`` is what a proxy in front removes."""
+    """A service, its address and its processes. ``mask`` is ``module:function``.
+
+    ``prefix`` is the path that a proxy in front removes.
+    """
 
     url: str
     host: str = "127.0.0.1"

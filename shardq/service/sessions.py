@@ -1,4 +1,4 @@
-"""Who makes a request: a key as a bearer token, or a session cookie that a login with a key has set."""
+"""Identities of requests: a key as a bearer token, or a session cookie that a login with a key has set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCAL = "local"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who makes a request. ``csrf`` is the token that an action by cookie needs; None for a bearer token."""
+    """The identity of a request. ``csrf`` is the token that an action by cookie needs; None for a bearer token."""
 
     grant: Grant
     csrf: str | None

@@ -1,4 +1,4 @@
-"""What the JSON API answers. All durations are in seconds, all times in UTC."""
+"""Answers of the JSON API. All durations are in seconds, all times in UTC."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-coming-from commands comparison concepts faq index large-bodies operations pipelines scaling schedules spark
+coming-from commands comparison concepts dashboard faq index large-bodies operations pipelines scaling schedules spark
 tasks testing topics tutorial
 """
 REWRITTEN = [

@@ -159,7 +159,9 @@ keys = ExampleGroup(
 
 @keys.command(example="shardq keys create ops --role act --queue 'orders*'")
 @click.argument("name", metavar="NAME")
-@click.option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What it may do.")
+@click.option(
+    "--role", type=click.Choice(ROLES), default="read", show_default=True, help="The rights of the key."
+)
 @click.option(
     "--queue", "queues", metavar="PATTERN", multiple=True, help="Queues it is for.  [*]  May be repeated."
 )
