@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
-from shardq.service.desk import Desk, Mask, StoreReads
+from shardq.service.desk import Desk, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.guard import LOOPBACK, Guard
 from shardq.service.openapi import description
@@ -65,13 +65,20 @@ class Service:
     0
     """
 
-    def __init__(self, url: str, options: ServiceOptions | None = None, *, mask: Mask | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: ServiceOptions | None = None,
+        *,
+        mask: Mask | None = None,
+        doctor: Doctor | None = None,
+    ) -> None:
         self.options = options or ServiceOptions()
         self.sessions = Sessions(
             self.options.secret or secrets.token_hex(32),
             None if self.options.keys is None else KeyFile(self.options.keys),
         )
-        self._url, self._mask = url, mask
+        self._url, self._mask, self._doctor = url, mask, doctor
         self._store: StoreReads | None = None
         self._readers: dict[type, msgspec.json.Decoder[Any]] = {
             endpoint.given: msgspec.json.Decoder(endpoint.given) for endpoint in ENDPOINTS
@@ -107,6 +114,11 @@ class Service:
         return self._url.partition(":")[0]
 
     @property
+    def has_doctor(self) -> bool:
+        """True when queues can be checked."""
+        return self._doctor is not None
+
+    @property
     def read_only(self) -> bool:
         """True when nothing can be changed by anybody."""
         return self.options.read_only
@@ -135,7 +147,7 @@ class Service:
 
     def desk(self, identity: Identity) -> Desk:
         """Return what a call of an endpoint works with."""
-        return Desk(self.store, identity.grant, self.options.read_only, self._mask)
+        return Desk(self.store, identity.grant, self.options.read_only, self._mask, self._doctor)
 
     async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
         """Call an endpoint if the key allows it. An action is logged, whatever became of it."""

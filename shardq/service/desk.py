@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -19,9 +19,12 @@ from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
 from shardq.settings import QueueSettings
 
-__all__ = ["Desk", "Forbidden", "Mask", "NotFound", "StoreReads"]
+__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads"]
 
 T = TypeVar("T")
+
+Doctor = Callable[[Client, None], tuple[Sequence[Any], Exception | None]]
+"""Makes all checks of a store and its queues, as `shardq doctor` does."""
 
 Mask = Callable[[str, Any], Any]
 """Returns what is shown of a body of a queue, by the queue's name and the body."""
@@ -168,6 +171,7 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     grant: Grant
     read_only: bool = False
     mask: Mask | None = None
+    doctor: Doctor | None = None
 
     @cached_property
     def client(self) -> shardq.aio.Client:

@@ -99,6 +99,7 @@ ENDPOINTS = (
     Endpoint("POST", "/schedules/trigger", "act", features.trigger_schedule, given.ScheduleId, view.SentView),
     Endpoint("GET", "/topics", "read", features.list_topics, given.Nothing, view.TopicsView),
     Endpoint("GET", "/limits", "read", features.list_limits, given.Nothing, view.LimitsView),
+    Endpoint("GET", "/checks", "read", features.run_checks, given.Nothing, view.ChecksView),
     Endpoint("GET", "/system", "read", features.show_system, given.Nothing, view.SystemView),
 )
 """Every endpoint of the JSON API, below ``/api/v1``."""

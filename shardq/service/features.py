@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from shardq import Finding
 from shardq.base.texts import masked
 from shardq.errors import QueueNotFound, ScheduleNotFound
 from shardq.queue_internals import stored_in
 from shardq.schedules import Schedule
-from shardq.service.desk import Desk
+from shardq.service.desk import Desk, NotFound
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
 from shardq.service.views import (
+    ChecksView,
     FindingView,
     LimitsView,
     LimitView,
@@ -46,6 +46,7 @@ __all__ = [
     "list_workflows",
     "pause_schedule",
     "resume_schedule",
+    "run_checks",
     "show_system",
     "show_workflow",
     "trigger_schedule",
@@ -283,10 +284,26 @@ async def show_system(desk: Desk, _name: str, _given: Nothing) -> SystemView:
     return await desk.store.shared.read("system", read)
 
 
-def _finding(finding: Finding) -> FindingView:
+async def run_checks(desk: Desk, _name: str, _given: Nothing) -> ChecksView:
+    """Check the store and all queues, as `shardq doctor` does. It reads each queue, so it may take some seconds."""
+    doctor = desk.doctor
+    if doctor is None:
+        raise NotFound("this service makes no checks of queues: `shardq doctor` does")
+
+    async def read() -> list[FindingView]:
+        found, _ = await asyncio.to_thread(doctor, desk.store.sync, None)
+        return [_finding(each, each.subject) for each in found]
+
+    found = await desk.store.shared.read("checks", read)
+    seen = [each for each in found if each.subject == "store" or desk.grant.sees(each.subject)]
+    return ChecksView(wrong=sum(each.state == "wrong" for each in seen), findings=seen)
+
+
+def _finding(finding: Any, subject: str = "store") -> FindingView:
     state = "wrong" if not finding.ok else "warning" if finding.warning else "note" if finding.note else "ok"
     remedy = "" if state == "ok" else finding.remedy
     return FindingView(
+        subject=subject,
         name=finding.name,
         state=cast("Literal['ok', 'warning', 'note', 'wrong']", state),
         value=masked(finding.value),

@@ -191,6 +191,10 @@ async def _system(ask: Ask, _name: str, _wanted: Any) -> Content:
     return {"view": await ask(features.show_system)}
 
 
+async def _checks(ask: Ask, _name: str, _wanted: Any) -> Content:
+    return {"view": await ask(features.run_checks)}
+
+
 PAGES = (
     Page("/", "overview", "Overview", given.Nothing, _overview),
     Page("/queues", "queues", "Queues", given.ListQueues, _queues),
@@ -206,5 +210,6 @@ PAGES = (
     Page("/schedules", "schedules", "Schedules", given.Nothing, _schedules),
     Page("/topics", "topics", "Topics and lag", given.Nothing, _topics),
     Page("/limits", "limits", "Limits", given.Nothing, _limits),
+    Page("/checks", "checks", "Checks", given.Nothing, _checks),
     Page("/system", "system", "System", given.Nothing, _system),
 )

@@ -56,6 +56,10 @@ class Behind(Protocol):
         """The kind of the store."""
 
     @property
+    def has_doctor(self) -> bool:
+        """True when queues can be checked."""
+
+    @property
     def read_only(self) -> bool:
         """True when nothing can be changed."""
 
@@ -143,6 +147,7 @@ def _page(
         grant=None if identity is None else identity.grant,
         has_keys=service.sessions.keys is not None,
         read_only=service.read_only,
+        has_doctor=service.has_doctor,
         store=service.kind,
         navigation=NAVIGATION,
         said=said,

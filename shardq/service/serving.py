@@ -34,7 +34,7 @@ _WAITING = 2_048  # connections that are not accepted yet
 
 
 class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A service, its address and its processes. ``mask`` is ``module:function``.
+    """A service, its address and its processes. ``mask`` and ``doctor`` are ``module:function``.
 
     ``prefix`` is the path that a proxy in front removes.
     """
@@ -45,6 +45,7 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
     prefix: str = ""
     mask: str | None = None
+    doctor: str | None = None
     audit_log: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -70,7 +71,7 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"prefix={self.prefix!r}: give a path such as /queues, without a slash at its end"
             )
-        _mask(self.mask)
+        _imported("mask", self.mask)
 
     @property
     def answering(self) -> ServiceOptions:
@@ -162,7 +163,9 @@ def planned() -> Service:
     """Return the application that the environment describes, in each process."""
     plan = msgspec.json.decode(os.environ[_PLAN], type=ServePlan)
     _write_logs(plan.audit_log)
-    return _Served(plan.url, plan.answering, mask=_mask(plan.mask))
+    return _Served(
+        plan.url, plan.answering, mask=_imported("mask", plan.mask), doctor=_imported("doctor", plan.doctor)
+    )
 
 
 def _write_logs(audit_log: str | None) -> None:
@@ -177,7 +180,7 @@ def _write_logs(audit_log: str | None) -> None:
     audit.propagate = False
 
 
-def _mask(named: str | None) -> Callable[[str, Any], Any] | None:
+def _imported(option: str, named: str | None) -> Any:
     if named is None:
         return None
     module, _, attribute = named.partition(":")
@@ -185,8 +188,8 @@ def _mask(named: str | None) -> Callable[[str, Any], Any] | None:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidSetting(
-            f"mask={named!r} cannot be imported: {error}; give package.module:function"
+            f"{option}={named!r} cannot be imported: {error}; give package.module:function"
         ) from error
     if not callable(found):
-        raise InvalidSetting(f"mask={named!r} is no function: give package.module:function")
-    return found  # type: ignore[no-any-return]
+        raise InvalidSetting(f"{option}={named!r} is no function: give package.module:function")
+    return found

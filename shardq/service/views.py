@@ -11,6 +11,7 @@ from shardq.tasks.views import TaskView, WorkflowView
 
 __all__ = [
     "Changed",
+    "ChecksView",
     "ConsumerView",
     "ConsumersView",
     "DeadLetterView",
@@ -298,12 +299,20 @@ class LimitsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingView(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact about the health of the store."""
+    """A fact about the health of the store, or of a queue, which ``subject`` names."""
 
+    subject: str = "store"
     name: str
     state: Literal["ok", "warning", "note", "wrong"]
     value: str
     remedy: str
+
+
+class ChecksView(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of `shardq doctor`; ``wrong`` is how many are not in order."""
+
+    wrong: int
+    findings: list[FindingView]
 
 
 class SystemView(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ def serve(url: str) -> Iterator[Callable[..., TestClient]]:
     """Starts a service on a fresh store, with options of its own, and returns a client of it."""
     with ExitStack() as stack:
 
-        def start(*, at: str = url, mask: Any = None, **options: Any) -> TestClient:
-            service = Service(at, ServiceOptions(**options), mask=mask)
+        def start(*, at: str = url, mask: Any = None, doctor: Any = None, **options: Any) -> TestClient:
+            service = Service(at, ServiceOptions(**options), mask=mask, doctor=doctor)
             return stack.enter_context(TestClient(service, base_url=BASE))
 
         yield start

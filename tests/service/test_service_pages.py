@@ -13,6 +13,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import shardq
+from shardq.cli.commands.doctor import examine
 from shardq.service import Service, ServiceOptions
 
 NAMES = (
@@ -263,6 +264,25 @@ def test_a_store_that_cannot_be_read_is_shown_and_the_page_goes_on_later(serve, 
     file.unlink()
     ui.post("/api/v1/queues", json={"name": "orders"})
     assert "orders" in ui.get("/queues").text
+
+
+def test_the_checks_of_doctor_are_shown_for_the_queues_that_a_key_sees(
+    serve, keys, orders, make_letters
+) -> None:
+    make_letters(1, "x")
+    make_key = keys.create("all", "read"), keys.create("none", "read", ["other"])
+    ui = serve(ui=True, keys=str(keys.path), doctor=examine)
+    answers = [
+        ui.get("/api/v1/checks", headers={"authorization": f"Bearer {key}"}).json() for key in make_key
+    ]
+    wrong = [
+        {each["subject"] for each in answer["findings"] if each["state"] == "wrong"} for answer in answers
+    ]
+    assert "orders" in wrong[0]
+    assert {each["subject"] for each in answers[1]["findings"]} == {"store"}
+    ui.post("/login", data={"key": make_key[0]})
+    assert "Check all queues too" in ui.get("/system").text
+    assert "1 in orders.dead" in ui.get("/checks").text
 
 
 def test_pages_under_a_prefix_link_below_it(url) -> None:

@@ -20,6 +20,7 @@ __all__ = ["keys", "serve_command", "ui"]
 
 DEFAULT_PORT = 8765
 DEFAULT_KEYS = "shardq-keys.json"
+_DOCTOR = "shardq.cli.commands.doctor:examine"
 
 _keys_option = click.option(
     "--keys",
@@ -97,6 +98,7 @@ def serve_command(
         processes=processes,
         prefix=prefix,
         mask=mask,
+        doctor=_DOCTOR,
         audit_log=audit_log,
         certificate=certificate,
         key=private_key,
@@ -131,6 +133,7 @@ def ui(
         url=session.url,
         port=port,
         mask=mask,
+        doctor=_DOCTOR,
         audit_log=audit_log,
         options=ServiceOptions(read_only=read_only, ui=True),
     )

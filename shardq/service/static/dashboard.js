@@ -26,7 +26,7 @@ function isBusy() {
 }
 
 async function readAgain() {
-  if (isBusy()) return;
+  if (isBusy() || document.body.dataset.follows !== "on") return;
   reading = true;
   const focused = document.activeElement && find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
   const failed = find("#live .problem") !== null;
@@ -55,7 +55,7 @@ function refocus(path) {
 }
 
 function follow() {
-  const wanted = !paused && !document.hidden && !find("form.login");
+  const wanted = document.body.dataset.follows === "on" && !paused && !document.hidden && !find("form.login");
   if (wanted && stream === null) {
     stream = new EventSource(`${root}/events`);
     stream.addEventListener("tick", readAgain);
