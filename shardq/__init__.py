@@ -21,6 +21,8 @@ else:
     _PACKAGES = {
         "aio",
         "broadcast",
+        "django",
+        "otel",
         "pipelines",
         "planning",
         "schedules",

@@ -62,7 +62,7 @@ def selected_filter(
 
     if not (headers or in_flight or blocked) and (group, reason, since, until, owner) == (None,) * 5:
         return None
-    moments = (
+    moments: dict[str, Any] = (
         {"due_since": since, "due_until": until} if by_due else {"sent_since": since, "sent_until": until}
     )
     return MessageFilter(
@@ -83,7 +83,7 @@ class Progress:
         self._past, self._told = past, 0
 
     def __call__(self, number: int) -> None:
-        """Tell of a number that has grown enough."""
+        """Print the number if it has grown enough."""
         if number >= self._told + _STEP:
             self._told = number
             note(f"{many(number, 'message')} {self._past} so far")

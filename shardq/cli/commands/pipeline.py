@@ -18,13 +18,13 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
-from shardq.cli.printing import many, note, print_json, print_line
+from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.throughput import LinkReport, PipelineReport
 from shardq.pipelines.worker import pipeline_named
-from shardq.worker import PoolReport
+from shardq.worker import JsonLog, PoolReport
 
 __all__ = ["pipeline"]
 
@@ -60,22 +60,23 @@ def pipeline() -> None:
     type=duration,
     help="Kill and replace a process that finishes no message for this time.",
 )
+@log_option
 @json_option
 @click.pass_obj
-def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> None:
+def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, **options: Any) -> None:
     """Run all links of a pipeline, in several processes.
 
     The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`.
     """
     _loaded(pipeline).check_queues(session.client)
-    with work_progress(pipeline) as progress:
-        report = run_pool(PipelinePool(session.url, pipeline, on_progress=progress, **options))
+    with work_progress(pipeline, log) as progress:
+        pool = PipelinePool(session.url, pipeline, on_progress=progress, log=log, **options)
+        report = run_pool(pool, log)
     if as_json:
         print_json(report)
     else:
-        note(summary(report))
-        for line in _by_link(report):
-            note(line)
+        for line in (summary(report), *_by_link(report)):
+            tell(line, log)
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
         raise KeyboardInterrupt(

@@ -22,13 +22,13 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.failures import FAILURE
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.printing import log_option, many, note, print_json, tell
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
-from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
+from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
 
@@ -37,7 +37,6 @@ LINES_AT_FIRST_SECONDS = 1.0
 LINES_LATER_SECONDS = 30.0
 
 USUAL = WorkerOptions()
-
 
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
 shardq work mail --handler shop.mail:send --threads 16
@@ -160,6 +159,7 @@ def _weight(given: str) -> tuple[str, float]:
     help="Extend leases while the handler runs.",
 )
 @codec_option
+@log_option
 @json_option
 @click.pass_obj
 def work(
@@ -169,7 +169,6 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int,
     fail_on_error: bool,
     as_json: bool,
     **options: Any,
@@ -186,7 +185,7 @@ def work(
     A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
-    SHARDQ_DELIVERIES is the number of its deliveries, this one included.
+    SHARDQ_DELIVERIES is the number of its deliveries, this one included. TRACEPARENT is there for a traced message.
 
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
@@ -194,33 +193,32 @@ def work(
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
+    log: JsonLog | None = options["log"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
-        with work_progress(tasks) as progress:
+        with work_progress(tasks, log) as progress:
             pool: WorkerPool = TaskPool(
                 _url_of(session, tasks),
                 tasks,
                 queues=queues,
-                threads=threads,
                 on_progress=progress,
                 **_of_tasks(options),
             )
-            report = run_pool(pool)
+            report = run_pool(pool, log)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues)) as progress:
-            report = run_pool(
-                WorkerPool(session.url, queues, task, threads=threads, on_progress=progress, **options)
-            )
+        with work_progress(", ".join(queues), log) as progress:
+            pool = WorkerPool(session.url, queues, task, on_progress=progress, **options)
+            report = run_pool(pool, log)
     if as_json:
         print_json(report)
     else:
-        note(summary(report))
+        tell(summary(report), log)
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
         raise KeyboardInterrupt(
@@ -230,13 +228,13 @@ def work(
         click.get_current_context().exit(FAILURE)
 
 
-def run_pool(pool: WorkerPool) -> PoolReport:
+def run_pool(pool: WorkerPool, log: JsonLog | None) -> PoolReport:
     """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
     try:
         return pool.run()
     except ShardqError:
         if pool.report.total.batches:
-            note(summary(pool.report))
+            tell(summary(pool.report), log)
         raise
 
 
@@ -333,9 +331,9 @@ class Progress:
 
 
 @contextmanager
-def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
-    """Show progress on stderr, if stderr is a terminal."""
-    if not sys.stderr.isatty():
+def work_progress(queue: str, log: JsonLog | None) -> Iterator[Callable[[PoolReport], None]]:
+    """Show progress on stderr, if stderr is a terminal and no log for programs is written to it."""
+    if log is not None or not sys.stderr.isatty():
         yield lambda _: None
         return
     progress = Progress(queue, note)
