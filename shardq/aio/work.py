@@ -122,7 +122,7 @@ class _Work:
         self._stop()
 
     def _stop(self) -> None:
-        """Begin no handler any more: what was claimed ahead is released at once."""
+        """Begin no handler any more: messages that were claimed ahead are released at once."""
         self._stopping = True
         self._consumer.stop()
         self._changed.set()
@@ -220,7 +220,10 @@ class _Work:
             self._slots.release()
 
     async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
-        """Settle a message; returns whether it is finished. If not, what follows it in its group is released first."""
+        """Settle a message; returns whether it is finished.
+
+        If not, the messages that follow it in its group are released first.
+        """
         done = ending is None or isinstance(ending, Discard)
         if done and message.settled and not is_finished(message._sync):  # noqa: SLF001 - of its own package
             done = False  # its handler has released it, or it is lost
@@ -229,7 +232,7 @@ class _Work:
         return await self._settle(message, ending) and done
 
     async def _outcome(self, message: Message) -> Outcome | None:
-        """Run the handler; returns what is to become of the message, None if it is finished."""
+        """Run the handler; returns the outcome of the message, None if it is finished."""
         try:
             returned = await self._handled(message)
         except Outcome as outcome:
