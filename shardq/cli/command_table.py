@@ -22,6 +22,10 @@ def _entry(section: str, module: str, attribute: str, summary: str) -> CommandEn
     return CommandEntry(section, f"{_HERE}.{module}:{attribute}", summary)
 
 
+def _service(attribute: str, summary: str) -> CommandEntry:
+    return CommandEntry(_REST, f"{_HERE}.serve:{attribute}", summary, extra="service")
+
+
 _QUEUES, _MESSAGES, _LOOKING, _REST = "Queues", "Messages", "Looking", "Store and tools"
 
 SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
@@ -81,6 +85,9 @@ COMMANDS = {
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
     "help": _entry(_REST, "help", "show_help", "Show the help of a command, as --help does."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
+    "serve": _service("serve_command", "Serve a JSON API, and with --ui a dashboard."),
+    "ui": _service("ui", "Open the dashboard in a browser, for one person on this machine."),
+    "keys": _service("keys", "Create, list and revoke the keys of `shardq serve`."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),
     "spark": CommandEntry(

@@ -62,7 +62,7 @@ def selected_filter(
 
     if not (headers or in_flight or blocked) and (group, reason, since, until, owner) == (None,) * 5:
         return None
-    moments = (
+    moments: dict[str, Any] = (
         {"due_since": since, "due_until": until} if by_due else {"sent_since": since, "sent_until": until}
     )
     return MessageFilter(

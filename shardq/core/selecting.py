@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import datetime
 
 import msgspec
@@ -33,6 +33,8 @@ _PAGE = 100
 class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages of a queue are meant: those that meet every condition that is given. Without any, all.
 
+    ``ids``
+        those of these ids, a set
     ``in_flight``
         those that a consumer holds
     ``blocked``
@@ -57,6 +59,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     >>> old = MessageFilter(headers={"tenant": "acme"}, sent_until=datetime.now(UTC) - timedelta(days=7))
     """
 
+    ids: Set[str] | None = None
     in_flight: bool = False
     blocked: bool = False
     owner: str | None = None
@@ -69,6 +72,8 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     due_until: datetime | None = None
 
     def __post_init__(self) -> None:
+        if self.ids is not None and not isinstance(self.ids, Set):
+            raise InvalidSetting(f"ids={shown(self.ids)} is {kind_of(self.ids)}: give a set of ids")
         for name in ("owner", "group", "reason"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -104,7 +109,7 @@ def takes(wanted: MessageFilter, message: StoredMessage, piece: StoredSlice) -> 
         return False
     group = message.group or group_of(group_before(message.headers))
     reason = message.blocked or str(message.headers.get(REASON, ""))
-    return _takes(wanted, message.headers, group, reason)
+    return _takes(wanted, message.id, message.headers, group, reason)
 
 
 def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
@@ -112,14 +117,15 @@ def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
     headers = _headers_of(held, position)
     is_meant = not wanted.blocked and _is_of_time(wanted, held.bundle)
     group, reason = group_of(group_before(headers)), str(headers.get(REASON, ""))
-    return is_meant and _takes(wanted, headers, group, reason)
+    return is_meant and _takes(wanted, held.message_id(position), headers, group, reason)
 
 
 def takes_blocked(wanted: MessageFilter, context: QueueContext, held: HeldSlice, position: int) -> bool:
     """Return whether a message is meant that blocks its group."""
     reason = "" if wanted.reason is None else why_blocked(context, str(held.message_id(position)))
     headers, group = _headers_of(held, position), group_of(held.bundle.group)
-    return _is_of_time(wanted, held.bundle) and _takes(wanted, headers, group, reason)
+    identity = held.message_id(position)
+    return _is_of_time(wanted, held.bundle) and _takes(wanted, identity, headers, group, reason)
 
 
 def _headers_of(held: HeldSlice, position: int) -> Headers:
@@ -132,9 +138,14 @@ def _is_of_time(wanted: MessageFilter, bundle: Bundle) -> bool:
     )
 
 
-def _takes(wanted: MessageFilter, headers: Headers, group: str | None, reason: str) -> bool:
+def _takes(
+    wanted: MessageFilter, identity: str | MessageId, headers: Headers, group: str | None, reason: str
+) -> bool:
     return (
-        all(name in headers and _is(headers[name], value) for name, value in (wanted.headers or {}).items())
+        (wanted.ids is None or str(identity) in wanted.ids)
+        and all(
+            name in headers and _is(headers[name], value) for name, value in (wanted.headers or {}).items()
+        )
         and (wanted.group is None or group == wanted.group)
         and (wanted.reason is None or wanted.reason in reason)
     )

@@ -52,6 +52,8 @@ def test_the_wheel_carries_the_schema_the_types_and_the_licence(site: Path) -> N
     names = {str(path.relative_to(site)) for path in site.rglob("*")}
     assert {"shardq/py.typed", "shardq/schema/sqlite/0001_queues.sql"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {"shardq/service/templates/base.html", "shardq/service/static/dashboard.js"} <= names
+    assert {"shardq/service/static/NOTICE", "shardq/service/static/LICENSE.htmx"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         "shardq",
         "pyspark_shardq.py",

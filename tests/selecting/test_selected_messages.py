@@ -107,6 +107,31 @@ def test_dead_letters_are_selected_by_when_they_became_so(
     assert told[-1] == 2
 
 
+def test_single_messages_are_selected_by_their_ids(
+    client: shardq.Client, queue: shardq.Queue, clock: ManualClock
+) -> None:
+    dead_letters(queue, clock, {b"a": "x", b"b": "x", b"c": "x"})
+    letters = client.queue("orders.dead")
+    ids = {each.body: each.id for each in letters.peek(10)}
+    assert bodies(letters, MessageFilter(ids={ids[b"a"], ids[b"c"]}, reason="x")) == [b"a", b"c"]
+    assert queue.redrive(where=MessageFilter(ids={ids[b"b"], "orders.dead:none"})) == 1
+    assert bodies(queue, MessageFilter()) == [b"b"]
+    assert letters.remove_where(MessageFilter(ids={ids[b"c"]})) == 1
+    assert bodies(letters, MessageFilter()) == [b"a"]
+    assert queue.redrive(where=MessageFilter(ids=frozenset())) == 0
+
+
+def test_a_blocked_message_is_selected_by_its_id(client: shardq.Client) -> None:
+    queue = client.create_queue("lanes", max_deliveries=1, on_dead_letter="block")
+    for group in ("a", "b"):
+        queue.producer().send(group.encode(), group=group)
+        with queue.consumer() as consumer:
+            consumer.receive(1)[0].dead_letter("x")
+    (first, second) = queue.peek(blocked=True)
+    assert queue.redrive(where=MessageFilter(ids={second.id})) == 1
+    assert [each.id for each in queue.peek(blocked=True)] == [first.id]
+
+
 def test_a_blocked_group_goes_on_only_if_all_that_blocks_it_is_selected(client: shardq.Client) -> None:
     queue = client.create_queue("lanes", max_deliveries=1, on_dead_letter="block")
     for group in ("a", "b"):
@@ -120,7 +145,13 @@ def test_a_blocked_group_goes_on_only_if_all_that_blocks_it_is_selected(client: 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"owner": 3}, {"sent_since": datetime(2026, 1, 1)}, {"headers": ["a"]}, {"reason": b"x"}],
+    [
+        {"owner": 3},
+        {"sent_since": datetime(2026, 1, 1)},
+        {"headers": ["a"]},
+        {"reason": b"x"},
+        {"ids": ["a"]},
+    ],
 )
 def test_a_wrong_condition_names_itself_and_the_remedy(wrong: dict[str, Any]) -> None:
     with pytest.raises(shardq.InvalidSetting, match=f"{next(iter(wrong))}=.*give"):

@@ -1,0 +1,208 @@
+"""The store as a request sees it, and the rights of its key there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import msgspec
+
+import shardq.aio
+from shardq.client import Client, connect
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.hooks import Hooks
+from shardq.service.access import Grant, Role
+from shardq.service.sharing import SharedReads, Ticks
+from shardq.service.views import QueueRow
+from shardq.settings import QueueSettings
+
+__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads"]
+
+T = TypeVar("T")
+
+Doctor = Callable[[Client, None], tuple[Sequence[Any], Exception | None]]
+"""Makes all checks of a store and its queues, as `shardq doctor` does."""
+
+Mask = Callable[[str, Any], Any]
+"""Returns what is shown of a body of a queue, by the queue's name and the body."""
+
+RETRY_SECONDS = 1.0
+"""For which a request to the store is repeated: somebody waits for the page."""
+
+THREADS = 24
+_ROUND_AT_ONCE = 8
+_ROUND_PAUSE = 1.5
+
+
+class Forbidden(ShardqError):
+    """Raised when a key, or a service that only reads, does not allow an action."""
+
+
+class NotFound(ShardqError):
+    """Raised when a message is not stored, or not any more."""
+
+
+class StoreReads:
+    """One store, and the reads of it that all viewers of a process share."""
+
+    def __init__(self, url: str, *, hooks: Hooks | None = None) -> None:
+        self.kind = url.partition(":")[0]
+        self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS, hooks=hooks)
+        self.client = shardq.aio.Client(self.sync, threads=THREADS)
+        self.shared = SharedReads()
+        self.ticks = Ticks()
+        self.survey = Survey(self)
+
+    async def names(self) -> tuple[str, ...]:
+        """Return the names of all queues that are not shardq's own."""
+        return await self.shared.read("names", self.client.queues)
+
+    async def settings(self, queue: str) -> QueueSettings:
+        """Return the settings of a queue. Raises QueueNotFound."""
+
+        async def read() -> QueueSettings:
+            return await (await self.client.queue(queue)).settings()
+
+        return await self.shared.read(("settings", queue), read)
+
+    async def row(self, queue: str) -> QueueRow:
+        """Return a queue with its counts. Raises QueueNotFound."""
+        return await self.shared.read(("row", queue), partial(self._row, queue))
+
+    async def _row(self, name: str) -> QueueRow:
+        queue, now = await self.client.queue(name), await self.client.now()
+        settings, counts = await queue.settings(), await queue.counts()
+        dead_queue = (settings.dead_letter_queue or f"{name}.dead") if settings.has_dead_letters else None
+        dead: int | None = None
+        if dead_queue is not None:
+            with suppress(QueueNotFound):
+                letters = await (await self.client.queue(dead_queue)).counts()
+                dead = letters.ready + letters.delayed + letters.in_flight
+        return QueueRow(
+            name=name,
+            ready=counts.ready,
+            delayed=counts.delayed,
+            in_flight=counts.in_flight,
+            processed=counts.processed,
+            dead=dead,
+            dead_letter_queue=dead_queue,
+            consumers=sum(each.alive for each in await queue.consumers()),
+            oldest=counts.oldest,
+            late_seconds=counts.late_seconds(now),
+            delivery_paused=settings.delivery_paused,
+            sends_paused=settings.sends_paused,
+        )
+
+    def forget(self) -> None:
+        """Have everything read anew, as an action has changed it."""
+        self.shared.forget()
+        self.survey.restart()
+
+    async def close(self) -> None:
+        """End the streams, the survey and the connections."""
+        self.ticks.stop()
+        self.survey.stop()
+        await self.client.close()
+
+
+class Survey:
+    """Counts of all queues, read again and again while pages show them.
+
+    A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
+    most of its time for others. Counts may thus be older than a tick, by up to four rounds.
+    """
+
+    def __init__(self, store: StoreReads) -> None:
+        self._store = store
+        self._rows: dict[str, QueueRow] = {}
+        self._going: asyncio.Task[None] | None = None
+        self._first = asyncio.Event()
+        self._asked = False
+
+    async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
+        """Return those of the queues that are counted, after at most ``wait`` seconds for the first round."""
+        self._asked = True
+        if self._going is None or self._going.done():
+            self._first.clear()
+            self._going = asyncio.ensure_future(self._go_on())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._first.wait(), wait)
+        return {name: row for name in names if (row := self._rows.get(name)) is not None}
+
+    def restart(self) -> None:
+        """Begin a new round with the next caller. Older counts are shown until then."""
+        self.stop()
+        self._going = None
+
+    def stop(self) -> None:
+        """End the round."""
+        if self._going is not None:
+            self._going.cancel()
+
+    async def _go_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._asked:
+            self._asked, begun = False, loop.time()
+            with suppress(ShardqError):
+                names = await self._store.names()
+                self._rows = {name: self._rows[name] for name in names if name in self._rows}
+                places = asyncio.Semaphore(_ROUND_AT_ONCE)
+                await asyncio.gather(*(self._count(name, places) for name in names))
+            self._first.set()
+            await asyncio.sleep(max(_ROUND_PAUSE, 3 * (loop.time() - begun)))
+
+    async def _count(self, name: str, places: asyncio.Semaphore) -> None:
+        async with places:
+            try:
+                self._rows[name] = await self._store.row(name)
+            except QueueNotFound:
+                self._rows.pop(name, None)
+            except ShardqError as error:
+                self._rows[name] = QueueRow(name=name, error=str(error))
+
+
+class Desk(msgspec.Struct, frozen=True, dict=True):
+    """The store and the rights of a call of an endpoint."""
+
+    store: StoreReads
+    grant: Grant
+    read_only: bool = False
+    mask: Mask | None = None
+    doctor: Doctor | None = None
+
+    @cached_property
+    def client(self) -> shardq.aio.Client:
+        """The client of the store."""
+        return self.store.client
+
+    def may(self, role: Role, queue: str | None = None) -> bool:
+        """Return whether the request may act in a role, on a queue or at all."""
+        if self.read_only and role != "read":
+            return False
+        return self.grant.has(role) and (queue is None or self.grant.sees(queue))
+
+    def check(self, role: Role, queue: str | None = None) -> None:
+        """Raise Forbidden, or QueueNotFound for a queue that the key does not see."""
+        if queue is not None and not self.grant.sees(queue):
+            raise QueueNotFound(f"queue {queue!r} does not exist, or the key has no right to see it")
+        if self.read_only and role != "read":
+            raise Forbidden("this service only reads: start it without --read-only to change something")
+        if not self.grant.has(role):
+            raise Forbidden(
+                f"the key {self.grant.name!r} has the role {self.grant.role}: this needs one with {role}"
+            )
+
+    def seen(self, names: Iterable[str]) -> list[str]:
+        """Return those of the names that the key sees."""
+        return [name for name in names if self.grant.sees(name)]
+
+    async def queue(self, name: str) -> shardq.aio.Queue:
+        """Return a queue. Raises InvalidName or QueueNotFound."""
+        return await self.client.queue(name)
+
+    def shown(self, queue: str, body: Any) -> Any:
+        """Return what is shown of a body: all of it, or what the mask lets through."""
+        return body if self.mask is None else self.mask(queue, body)

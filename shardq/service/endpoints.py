@@ -1,0 +1,108 @@
+"""The table of all endpoints: pages, the JSON API and its description are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from shardq import Event
+from shardq.service import features, letters, messages, queues
+from shardq.service import parameters as given
+from shardq.service import views as view
+from shardq.service.access import Role
+from shardq.service.desk import Desk
+
+__all__ = ["ACTIONS", "ENDPOINTS", "Endpoint"]
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+Call = Callable[[Desk, str, Any], Awaitable[Any]]
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One endpoint. ``{queue}`` or ``{id}`` is the last part of its path, and may contain slashes.
+
+    ``given`` is read from the query of a GET or DELETE, else from a JSON body. Other methods than GET are
+    actions: they are logged, and drop older reads.
+    """
+
+    method: Method
+    path: str
+    role: Role
+    call: Call
+    given: type[msgspec.Struct]
+    answer: Any
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return self.call.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation."""
+        return (self.call.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def is_action(self) -> bool:
+        """True when it changes something."""
+        return self.method != "GET"
+
+    @property
+    def in_query(self) -> bool:
+        """True when it is given parameters of the URL, and no body."""
+        return self.method in {"GET", "DELETE"}
+
+    def queue_of(self, name: str) -> str | None:
+        """Return the queue that a request is about; None when the call itself has to check that."""
+        if "{queue}" in self.path:
+            return name
+        return name.partition(":")[0] if "{id}" in self.path else None
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/overview", "read", queues.overview, given.Nothing, view.OverviewView),
+    Endpoint("GET", "/queues", "read", queues.list_queues, given.ListQueues, view.QueuesView),
+    Endpoint("POST", "/queues", "manage", queues.create_queue, given.CreateQueue, view.QueueDetail),
+    Endpoint("GET", "/queues/{queue}", "read", queues.show_queue, given.Nothing, view.QueueDetail),
+    Endpoint("PATCH", "/queues/{queue}", "manage", queues.alter_queue, given.Settings, view.QueueDetail),
+    Endpoint("DELETE", "/queues/{queue}", "manage", queues.delete_queue, given.Confirmed, view.Changed),
+    Endpoint("POST", "/purge/{queue}", "manage", queues.purge, given.Confirmed, view.Changed),
+    Endpoint("POST", "/pause/{queue}", "manage", queues.pause, given.Pause, view.QueueDetail),
+    Endpoint("POST", "/resume/{queue}", "manage", queues.resume, given.Nothing, view.QueueDetail),
+    Endpoint("POST", "/sweep/{queue}", "manage", queues.sweep, given.Nothing, view.Changed),
+    Endpoint("GET", "/shards/{queue}", "read", queues.show_shards, given.Shards, view.ShardsView),
+    Endpoint(
+        "GET", "/messages/{queue}", "read", messages.list_messages, given.MessageFilter, view.MessagesView
+    ),
+    Endpoint("POST", "/messages/{queue}", "act", messages.send, given.Send, view.SentView),
+    Endpoint("GET", "/message/{id}", "read", messages.show_message, given.OneMessage, view.MessageView),
+    Endpoint("DELETE", "/message/{id}", "act", messages.remove_message, given.Nothing, view.Changed),
+    Endpoint("GET", "/trace/{id}", "read", messages.trace_message, given.Nothing, list[Event]),
+    Endpoint(
+        "GET", "/dead-letters/{queue}", "read", letters.list_letters, given.Letters, view.DeadLettersView
+    ),
+    Endpoint("POST", "/redrive/{queue}", "act", letters.redrive, given.Redrive, view.Changed),
+    Endpoint("POST", "/remove/{queue}", "act", letters.remove_messages, given.RemoveMessages, view.Changed),
+    Endpoint("GET", "/consumers", "read", queues.list_all_consumers, given.ListConsumers, view.ConsumersView),
+    Endpoint("GET", "/consumers/{queue}", "read", queues.list_consumers, given.Nothing, view.ConsumersView),
+    Endpoint("POST", "/evict/{queue}", "act", queues.evict, given.Evict, view.Changed),
+    Endpoint("GET", "/tasks", "read", features.list_tasks, given.ListTasks, view.TasksView),
+    Endpoint("GET", "/workflows", "read", features.list_workflows, given.ListWorkflows, view.WorkflowsView),
+    Endpoint("GET", "/workflows/{id}", "read", features.show_workflow, given.Nothing, view.WorkflowDetail),
+    Endpoint("GET", "/schedules", "read", features.list_schedules, given.Nothing, view.SchedulesView),
+    Endpoint("POST", "/schedules/pause", "act", features.pause_schedule, given.ScheduleId, view.ScheduleView),
+    Endpoint(
+        "POST", "/schedules/resume", "act", features.resume_schedule, given.ScheduleId, view.ScheduleView
+    ),
+    Endpoint("POST", "/schedules/trigger", "act", features.trigger_schedule, given.ScheduleId, view.SentView),
+    Endpoint("GET", "/topics", "read", features.list_topics, given.Nothing, view.TopicsView),
+    Endpoint("GET", "/limits", "read", features.list_limits, given.Nothing, view.LimitsView),
+    Endpoint("GET", "/checks", "read", features.run_checks, given.Nothing, view.ChecksView),
+    Endpoint("GET", "/system", "read", features.show_system, given.Nothing, view.SystemView),
+)
+"""Every endpoint of the JSON API, below ``/api/v1``."""
+
+ACTIONS = {endpoint.name: endpoint for endpoint in ENDPOINTS if endpoint.is_action}
+"""The actions by name, as the forms of pages name them."""

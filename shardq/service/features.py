@@ -1,0 +1,311 @@
+"""Endpoints of what is built on queues: tasks, workflows, schedules, topics, limits, and the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from shardq.base.texts import masked
+from shardq.errors import QueueNotFound, ScheduleNotFound
+from shardq.queue_internals import stored_in
+from shardq.schedules import Schedule
+from shardq.service.desk import Desk, NotFound
+from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
+from shardq.service.views import (
+    ChecksView,
+    FindingView,
+    LimitsView,
+    LimitView,
+    SchedulesView,
+    ScheduleView,
+    SentView,
+    SubscriptionView,
+    SystemView,
+    TasksView,
+    TopicsView,
+    TopicView,
+    WorkflowDetail,
+    WorkflowsView,
+)
+
+if TYPE_CHECKING:
+    from shardq.tasks.binding import Binding
+
+__all__ = [
+    "list_limits",
+    "list_schedules",
+    "list_tasks",
+    "list_topics",
+    "list_workflows",
+    "pause_schedule",
+    "resume_schedule",
+    "run_checks",
+    "show_system",
+    "show_workflow",
+    "trigger_schedule",
+]
+
+CLOCK_TOLERANCE_SECONDS = 1.0
+PERMITS = "_shardq/permits/"
+_MOST_QUEUES = 200
+_MOST_SCANNED = 5_000
+_PAGE = 100
+
+
+# -- tasks and workflows ------------------------------------------------------------------------------------------
+
+
+def _binding(desk: Desk) -> Binding:
+    from shardq.tasks import Tasks  # noqa: PLC0415 - an application may need none of it
+
+    tasks = Tasks()
+    tasks.bind(desk.store.sync)
+    return tasks.binding
+
+
+async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
+    """Return the tasks that wait or run, and those that are dead letters."""
+    names = [given.queue] if given.queue else desk.seen(await desk.store.names())[:_MOST_QUEUES]
+    if given.queue:
+        desk.check("read", given.queue)
+
+    def read() -> TasksView:
+        from shardq.tasks.entries import NAME  # noqa: PLC0415 - as above
+        from shardq.tasks.views import view_of_message  # noqa: PLC0415
+
+        binding, found, scanned = _binding(desk), [], 0
+        for name in names:
+            try:
+                stored = islice(stored_in(desk.store.sync.queue(name), _PAGE), _MOST_SCANNED - scanned)
+                while some := list(islice(stored, _PAGE)):
+                    scanned += len(some)
+                    tasks = [each for each in some if NAME in each.headers]
+                    running = binding.running(tasks) if tasks else set()
+                    found += [view_of_message(each, name, running) for each in tasks]
+            except QueueNotFound:  # it was deleted since it was listed
+                if given.queue:
+                    raise
+            if scanned >= _MOST_SCANNED:
+                break
+        chosen = [
+            each
+            for each in found
+            if (not given.state or each.state == given.state) and (not given.name or each.task == given.name)
+        ]
+        return TasksView(tasks=chosen[: given.limit], matching=len(chosen), complete=scanned < _MOST_SCANNED)
+
+    return await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+
+
+async def list_workflows(desk: Desk, _name: str, given: ListWorkflows) -> WorkflowsView:
+    """Return the newest workflows that have begun."""
+    names = desk.seen(await desk.store.names())
+
+    def read() -> WorkflowsView:
+        from shardq.tasks.views import newest_workflows  # noqa: PLC0415 - as above
+
+        state: Any = given.state or None
+        found = newest_workflows(
+            _binding(desk), state=state, name=given.name or None, queues=names, limit=given.limit
+        )
+        return WorkflowsView(workflows=found)
+
+    return await desk.store.shared.read(("workflows", given, tuple(names)), lambda: asyncio.to_thread(read))
+
+
+async def show_workflow(desk: Desk, workflow: str, _given: Nothing) -> WorkflowDetail:
+    """Return the steps of a workflow, in their order."""
+
+    def read() -> WorkflowDetail:
+        from shardq.tasks.entries import check_task_id  # noqa: PLC0415 - as above
+        from shardq.tasks.views import views_of_steps  # noqa: PLC0415
+
+        check_task_id(workflow)
+        return WorkflowDetail(id=workflow, steps=views_of_steps(_binding(desk), workflow))
+
+    return await desk.store.shared.read(("workflow", workflow), lambda: asyncio.to_thread(read))
+
+
+# -- schedules ----------------------------------------------------------------------------------------------------
+
+
+async def list_schedules(desk: Desk, _name: str, _given: Nothing) -> SchedulesView:
+    """Return the schedules of all queues."""
+    found = await desk.store.shared.read("schedules", desk.client.schedules.list)
+    return SchedulesView(schedules=[_schedule(each) for each in found if desk.grant.sees(each.queue)])
+
+
+def _schedule(schedule: Schedule) -> ScheduleView:
+    return ScheduleView(**{name: getattr(schedule, name) for name in ScheduleView.__struct_fields__})
+
+
+async def pause_schedule(desk: Desk, _name: str, given: ScheduleId) -> ScheduleView:
+    """Pause a schedule, so that nothing takes place."""
+    await _check_schedule(desk, given.id)
+    return _schedule(await desk.client.schedules.pause(given.id))
+
+
+async def resume_schedule(desk: Desk, _name: str, given: ScheduleId) -> ScheduleView:
+    """Resume a schedule, with the first occurrence after now."""
+    await _check_schedule(desk, given.id)
+    return _schedule(await desk.client.schedules.resume(given.id))
+
+
+async def trigger_schedule(desk: Desk, _name: str, given: ScheduleId) -> SentView:
+    """Send the message of a schedule now."""
+    await _check_schedule(desk, given.id)
+    return SentView(id=await desk.client.schedules.trigger(given.id))
+
+
+async def _check_schedule(desk: Desk, identity: str) -> None:
+    schedule = await desk.client.schedules.get(identity)
+    if not desk.grant.sees(schedule.queue):
+        raise ScheduleNotFound(f"schedule {identity!r} does not exist, or the key has no right to see it")
+
+
+# -- topics -------------------------------------------------------------------------------------------------------
+
+
+async def list_topics(desk: Desk, _name: str, _given: Nothing) -> TopicsView:
+    """Return the topics, each with its subscriptions and their lag. Patterns of keys match the topic's name."""
+    names = desk.seen(await desk.store.shared.read("topics", desk.client.topics))
+    found = await asyncio.gather(*(_topic(desk, name) for name in names), return_exceptions=True)
+    return TopicsView(topics=list(_found(found)))
+
+
+def _found(results: Sequence[Any]) -> list[Any]:
+    """Return the results without what was deleted meanwhile. Raises the first other error."""
+    for each in results:
+        if isinstance(each, BaseException) and not isinstance(each, QueueNotFound):
+            raise each
+    return [each for each in results if not isinstance(each, BaseException)]
+
+
+async def _topic(desk: Desk, name: str) -> TopicView:
+    async def read() -> TopicView:
+        topic = await desk.client.topic(name)
+        retention, names = await asyncio.gather(topic.retention(), topic.subscriptions())
+
+        async def subscription(each: str) -> SubscriptionView:
+            state = await (await topic.subscription(each)).state()
+            lag = state.ready + state.delayed + state.in_flight
+            return SubscriptionView(lag=lag, **msgspec.structs.asdict(state))
+
+        found = await asyncio.gather(*map(subscription, names), return_exceptions=True)
+        return TopicView(name=name, retention=retention, subscriptions=_found(found))
+
+    return await desk.store.shared.read(("topic", name), read)
+
+
+# -- limits -------------------------------------------------------------------------------------------------------
+
+
+async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
+    """Return the limits of the first 200 queues, and the semaphores."""
+    names = desk.seen(await desk.store.names())[:_MOST_QUEUES]
+    found = await asyncio.gather(*(_limits_of(desk, name) for name in names), return_exceptions=True)
+    limits = [limit for each in _found(found) for limit in each]
+
+    async def permits() -> tuple[str, ...]:
+        return await desk.client.queues(PERMITS)
+
+    own = {f"{name}{suffix}" for name in await desk.store.names() for suffix in (".in-flight", ".rate")}
+    queues = await desk.store.shared.read("permits", permits)
+    semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS)) not in own]
+    shown = await asyncio.gather(
+        *(_semaphore(desk, name) for name in desk.seen(semaphores)), return_exceptions=True
+    )
+    return LimitsView(limits=[*limits, *_found(shown)])
+
+
+async def _limits_of(desk: Desk, name: str) -> list[LimitView]:
+    settings = await desk.store.settings(name)
+    if not (settings.is_bounded or settings.is_limited):
+        return []
+    row = await desk.store.row(name)
+    limits: list[LimitView] = []
+
+    def add(kind: Any, most: int | None, used: int | None, text: str = "") -> None:
+        limits.append(LimitView(name=name, kind=kind, limit=text or f"{most:,}", used=used, most=most))
+
+    if settings.max_in_flight is not None:
+        add("in flight", settings.max_in_flight, row.in_flight)
+    if settings.rate_limit is not None:
+        add("rate", None, None, settings.rate_limit)
+    if settings.max_messages is not None:
+        add("waiting messages", settings.max_messages, row.ready + row.delayed)
+    if settings.max_bytes is not None:
+        counts = await (await desk.queue(name)).counts()
+        add("waiting bytes", settings.max_bytes, counts.bytes)
+    return limits
+
+
+async def _semaphore(desk: Desk, name: str) -> LimitView:
+    async def read() -> LimitView:
+        state = await (await desk.client.semaphore(name)).state()
+        text = f"{state.permits:,} permits, lease {state.lease:g} s"
+        return LimitView(name=name, kind="semaphore", limit=text, used=state.held, most=state.permits)
+
+    return await desk.store.shared.read(("semaphore", name), read)
+
+
+# -- the store ----------------------------------------------------------------------------------------------------
+
+
+async def show_system(desk: Desk, _name: str, _given: Nothing) -> SystemView:
+    """Return the store, its clock, and what is found about its health."""
+
+    async def read() -> SystemView:
+        findings = await desk.client.diagnose()
+        before = time.time()
+        now = await desk.client.now()
+        offset = now.timestamp() - (before + time.time()) / 2
+        shown = [_finding(each) for each in findings]
+        fine = math.fabs(offset) <= CLOCK_TOLERANCE_SECONDS
+        remedy = "" if fine else "let NTP set the clocks of all machines"
+        clock = FindingView(
+            name="clock", state="ok" if fine else "wrong", value=f"{offset:+.3f} s", remedy=remedy
+        )
+        return SystemView(
+            version=version("shardq"),
+            store=desk.store.kind,
+            store_time=now,
+            clock_offset_seconds=round(offset, 6),
+            findings=[*shown, clock],
+        )
+
+    return await desk.store.shared.read("system", read)
+
+
+async def run_checks(desk: Desk, _name: str, _given: Nothing) -> ChecksView:
+    """Check the store and all queues, as `shardq doctor` does. It reads each queue, so it may take some seconds."""
+    doctor = desk.doctor
+    if doctor is None:
+        raise NotFound("this service makes no checks of queues: `shardq doctor` does")
+
+    async def read() -> list[FindingView]:
+        found, _ = await asyncio.to_thread(doctor, desk.store.sync, None)
+        return [_finding(each, each.subject) for each in found]
+
+    found = await desk.store.shared.read("checks", read)
+    seen = [each for each in found if each.subject == "store" or desk.grant.sees(each.subject)]
+    return ChecksView(wrong=sum(each.state == "wrong" for each in seen), findings=seen)
+
+
+def _finding(finding: Any, subject: str = "store") -> FindingView:
+    state = "wrong" if not finding.ok else "warning" if finding.warning else "note" if finding.note else "ok"
+    remedy = "" if state == "ok" else finding.remedy
+    return FindingView(
+        subject=subject,
+        name=finding.name,
+        state=cast("Literal['ok', 'warning', 'note', 'wrong']", state),
+        value=masked(finding.value),
+        remedy=masked(remedy),
+    )

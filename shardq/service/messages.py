@@ -1,0 +1,240 @@
+"""Endpoints of messages: looking at them without receiving them, sending one, and removing one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardq import Event, StoredMessage
+from shardq.errors import InvalidMessage
+from shardq.queue_internals import stored_in
+from shardq.service.desk import Desk, NotFound
+from shardq.service.parameters import MessageFilter, Nothing, OneMessage, Send
+from shardq.service.views import Changed, MessagesView, MessageView, SentView
+
+__all__ = [
+    "MOST_SHOWN_IN_LISTS",
+    "PAGE",
+    "list_messages",
+    "page_of",
+    "pages_of",
+    "remove_message",
+    "send",
+    "show_message",
+    "shown_message",
+    "trace_message",
+]
+
+T = TypeVar("T")
+
+MOST_SHOWN = 65_536
+"""Bytes of a body that are shown unless all of it is asked for."""
+
+MOST_SHOWN_IN_LISTS = 4_096
+MOST_DEPTH = 64
+PAGE = 50  # messages that are read at a time, as they may be large
+
+
+async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
+    """Return a page of the messages that match, without receiving any."""
+    await desk.queue(name)  # so that a wrong name is told
+    now = await desk.client.now()
+
+    async def read() -> MessagesView:
+        return await asyncio.to_thread(partial(_scan, desk, name, given, now))
+
+    return await desk.store.shared.read(("messages", name, given), read)
+
+
+def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> MessagesView:
+    queue = desk.store.sync.queue(name)
+    if given.blocked:
+        stored: Iterable[StoredMessage] = queue.peek(given.scan, blocked=True)
+    else:
+        stored = islice(stored_in(queue, PAGE), given.scan)
+    start, scanned = (given.page - 1) * given.size, 0
+    matching: list[MessageView] = []
+    for message in stored:
+        scanned += 1
+        if _matches(message, given, now):
+            bodies = given.bodies and start <= len(matching) < start + given.size
+            matching.append(shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None))
+    return MessagesView(
+        queue=name,
+        messages=page_of(matching, given.page, given.size),
+        matching=len(matching),
+        scanned=scanned,
+        complete=scanned < given.scan,
+        page=given.page,
+        pages=pages_of(len(matching), given.size),
+    )
+
+
+def page_of(found: Sequence[T], page: int, size: int) -> list[T]:
+    """Return a page of what was found, from 1."""
+    return list(found[(page - 1) * size : page * size])
+
+
+def pages_of(count: int, size: int) -> int:
+    """Return how many pages there are, at least one."""
+    return max(1, math.ceil(count / size))
+
+
+def _matches(message: StoredMessage, given: MessageFilter, now: datetime) -> bool:
+    age = (now - message.enqueued_at).total_seconds()
+    header, equals, value = given.header.partition("=")
+    return (
+        (not given.state or message.state.value == given.state)
+        and (not given.group or message.group == given.group)
+        and (given.priority is None or message.priority == given.priority)
+        and (given.older is None or age >= given.older)
+        and (given.younger is None or age <= given.younger)
+        and (
+            not header
+            or (header in message.headers and (not equals or str(message.headers[header]) == value))
+        )
+    )
+
+
+def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int | None) -> MessageView:
+    """Return a message as it is shown, with up to ``most`` bytes of its body, or without it."""
+    body = message.body
+    size = message.large.size if message.large is not None else len(body)
+    return MessageView(
+        id=message.id,
+        queue=queue,
+        state=message.state.value,
+        priority=message.priority,
+        headers={name: _header(value) for name, value in message.headers.items()},
+        due=message.due,
+        enqueued_at=message.enqueued_at,
+        deliveries=message.deliveries,
+        size=size,
+        group=message.group,
+        unique_key=message.unique_key,
+        dedupe_key=message.dedupe_key,
+        expires_at=message.expires_at,
+        owner=message.owner,
+        blocked=message.blocked,
+        **({} if most is None else _body(desk, queue, body, most)),
+    )
+
+
+def _header(value: object) -> object:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _body(desk: Desk, queue: str, body: bytes | None, most: int) -> dict[str, Any]:
+    if body is None:
+        return {"encoding": "large"}
+    try:
+        shown = desk.shown(queue, body)
+    except Exception:  # a mask that fails shows nothing
+        shown = None
+    if shown is None:
+        return {"encoding": "masked"}
+    if isinstance(shown, str):
+        shown = shown.encode("utf-8", "replace")
+    return _encoded(shown, most) if isinstance(shown, bytes) else {"encoding": "json", "body": shown}
+
+
+def _encoded(shown: bytes, most: int) -> dict[str, Any]:
+    truncated, part = len(shown) > most, shown[:most]
+    if not truncated and (value := _json(part)) is not msgspec.UNSET:
+        return {"encoding": "json", "body": value}
+    try:
+        end = next((cut for cut in range(4) if truncated and _is_text(part[: len(part) - cut])), 0)
+        return {"encoding": "text", "body": part[: len(part) - end].decode(), "truncated": truncated}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "body": base64.b64encode(part).decode(), "truncated": truncated}
+
+
+def _is_text(part: bytes) -> bool:
+    try:
+        part.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _json(body: bytes) -> Any:
+    """Return an object or array; UNSET for other bodies, and for what is nested too deeply to be shown as a tree."""
+    if body[:1].strip() not in (b"{", b"["):
+        return msgspec.UNSET
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.UNSET
+    return value if _is_flat(value, MOST_DEPTH) else msgspec.UNSET
+
+
+def _is_flat(value: Any, depth: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_is_flat(each, depth - 1) for each in inner)
+
+
+async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
+    """Return one message in any state."""
+    name = message_id.partition(":")[0]
+    found = await (await desk.queue(name)).get(message_id)
+    if found is None:
+        raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
+    most = None if not given.body else 2**62 if given.all else MOST_SHOWN
+    return shown_message(desk, name, found, most=most)
+
+
+async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
+    """Return what became of a message, as far as its queue keeps events."""
+    events = await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+    return [
+        each
+        if each.to is None or desk.grant.sees(each.to.partition(":")[0])
+        else msgspec.structs.replace(each, to=None)
+        for each in events
+    ]
+
+
+async def send(desk: Desk, name: str, given: Send) -> SentView:
+    """Send a message."""
+    queue = await desk.queue(name)
+    async with queue.producer() as producer:
+        sent = await producer.send(
+            _sent_body(given),
+            headers=given.headers or None,
+            priority=given.priority,
+            delay=given.delay,
+            ttl=given.ttl,
+            group=given.group or None,
+            dedupe_key=given.dedupe_key or None,
+            unique_key=given.unique_key or None,
+        )
+    return SentView(id=sent)
+
+
+def _sent_body(given: Send) -> bytes:
+    if given.encoding == "base64":
+        try:
+            return base64.b64decode(given.body, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidMessage(f"body: this is no base64: {error}") from error
+    body = given.body.encode("utf-8", "replace")
+    if given.encoding == "json":
+        try:
+            msgspec.json.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidMessage(f"body: this is no JSON: {error}") from error
+    return body
+
+
+async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Changed:
+    """Remove one message in any state."""
+    return Changed(changed=int(await (await desk.queue(message_id.partition(":")[0])).remove(message_id)))

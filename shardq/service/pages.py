@@ -1,0 +1,257 @@
+"""The pages of the dashboard: each shows what an endpoint answers, and its forms call endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from shardq.errors import ShardqError
+from shardq.service.desk import Desk, StoreReads
+from shardq.service.endpoints import ACTIONS, Endpoint
+from shardq.service.forms import COOKIE as SAID
+from shardq.service.forms import Said, back_to, form_given, said_before, told
+from shardq.service.page_contents import PAGES, Page
+from shardq.service.problems import Problem, Refused, problem_of
+from shardq.service.reading import event_stream, fields_of, read_fields
+from shardq.service.rendering import made_templates
+from shardq.service.sessions import COOKIE, Identity, Sessions
+
+__all__ = ["page_routes", "problem_page"]
+
+NAVIGATION = (
+    ("/", "Overview", "o"),
+    ("/queues", "Queues", "q"),
+    ("/dead-letters", "Dead letters", "d"),
+    ("/consumers", "Consumers", "c"),
+    ("/tasks", "Workers and tasks", "t"),
+    ("/workflows", "Workflows", "w"),
+    ("/schedules", "Schedules", "s"),
+    ("/topics", "Topics", "p"),
+    ("/limits", "Limits", "l"),
+    ("/system", "System", "y"),
+)
+"""The path, the title and the key of each page that the navigation names."""
+
+_templates = made_templates()
+
+
+class Behind(Protocol):
+    """The service behind the pages."""
+
+    sessions: Sessions
+
+    @property
+    def store(self) -> StoreReads:
+        """The store."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the store."""
+
+    @property
+    def has_doctor(self) -> bool:
+        """True when queues can be checked."""
+
+    @property
+    def read_only(self) -> bool:
+        """True when nothing can be changed."""
+
+    def desk(self, identity: Identity) -> Desk:
+        """Return what a call of an endpoint works with."""
+
+    def note(self, key: str, action: str, outcome: str) -> None:
+        """Log an action, or a login."""
+
+    async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
+        """Call an endpoint."""
+
+
+def page_routes(service: Behind) -> list[Route | Mount]:
+    """Return the routes of the pages, their events, forms and files."""
+    routes: list[Route | Mount] = [Route(page.path, _showing(service, page)) for page in PAGES]
+    return [
+        *routes,
+        Route("/events", _events(service)),
+        Route("/login", _login(service), methods=["GET", "POST"]),
+        Route("/logout", _logout(service), methods=["POST"]),
+        Route("/do/{action}", _doing(service), methods=["POST"]),
+        Route("/do/{action}/{name:path}", _doing(service), methods=["POST"]),
+        Mount("/static", StaticFiles(packages=[("shardq.service", "static")])),
+    ]
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def _showing(service: Behind, page: Page) -> Answer:
+    async def show(request: Request) -> Response:
+        try:
+            identity = service.sessions.identify(request)
+        except Refused as refused:
+            if refused.status == 401:
+                return back_to(request, f"{_root(request)}/login?{urlencode({'next': _here(request)})}")
+            raise
+        fields = [(name, value) for name, value in fields_of(request.scope["query_string"]) if value]
+        given = read_fields(page.given, fields)
+        desk, name = service.desk(identity), next(iter(request.path_params.values()), "")
+
+        async def ask(call: Any, queue: str = "", given: Any = None) -> Any:
+            endpoint = page.endpoint(call)
+            wanted = endpoint.given() if given is None else given
+            return await service.perform(endpoint, desk, queue, wanted)
+
+        content = await page.load(ask, name, given)
+        content |= {
+            "name": name,
+            "given": given,
+            "fields": _fields(given),
+            "may": desk.may,
+            "title": page.title,
+        }
+        return _page(service, request, page.template, content, identity)
+
+    return show
+
+
+def _fields(given: Any) -> Mapping[str, Any]:
+    """Return the parameters that differ from their defaults, so that links keep them."""
+    plain = type(given)()
+    return {
+        name: value
+        for name in given.__struct_fields__
+        if (value := getattr(given, name)) != getattr(plain, name)
+    }
+
+
+def _page(
+    service: Behind,
+    request: Request,
+    template: str,
+    content: Mapping[str, Any],
+    identity: Identity | None,
+    status: int = 200,
+) -> Response:
+    said = said_before(request.cookies)
+    text = _templates.get_template(f"{template}.html").render(
+        root=_root(request),
+        here=_here(request),
+        path=request.url.path.removeprefix(_root(request)),
+        csrf=None if identity is None else identity.csrf,
+        grant=None if identity is None else identity.grant,
+        has_keys=service.sessions.keys is not None,
+        read_only=service.read_only,
+        has_doctor=service.has_doctor,
+        store=service.kind,
+        navigation=NAVIGATION,
+        said=said,
+        now=datetime.now(UTC),
+        **content,
+    )
+    response = HTMLResponse(text, status)
+    if said is not None and "hx-request" not in request.headers:
+        response.delete_cookie(SAID, path=_root(request) or "/")
+    if identity is not None and identity.fresh_cookie is not None:
+        service.sessions.set_cookie(response, request, identity.fresh_cookie)
+    return response
+
+
+def problem_page(service: Behind, request: Request, problem: Problem) -> Response:
+    """Return a page that says what went wrong. It is read again as others are, so it ends when the problem does."""
+    try:
+        identity = service.sessions.identify(request)
+    except Refused:
+        identity = None
+    content = {"problem": problem, "title": problem.title}
+    return _page(service, request, "problem", content, identity, problem.status)
+
+
+def _events(service: Behind) -> Answer:
+    async def events(request: Request) -> Response:
+        service.sessions.identify(request)
+        return event_stream(service.store.ticks)
+
+    return events
+
+
+def _doing(service: Behind) -> Answer:
+    async def do(request: Request) -> Response:
+        identity = service.sessions.identify(request)
+        fields = await _form(request)
+        service.sessions.check_csrf(identity, dict(fields).get("csrf"))
+        action = request.path_params["action"]
+        if action not in ACTIONS:
+            raise Refused(404, "not_found", "there is no such action")
+        endpoint = ACTIONS[action]
+        try:
+            given = form_given(endpoint.given, fields)
+            answer = await service.perform(
+                endpoint, service.desk(identity), request.path_params.get("name", ""), given
+            )
+            said = told(action, answer)
+        except (ShardqError, Refused) as error:
+            problem = problem_of(error)
+            said = Said("failed", "it failed" if problem is None else problem.detail)
+        return back_to(request, dict(fields).get("back", ""), said)
+
+    return do
+
+
+async def _form(request: Request) -> list[tuple[str, str]]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Refused(415, "content_type", "Content-Type: give application/x-www-form-urlencoded")
+    return fields_of(await request.body())
+
+
+def _login(service: Behind) -> Answer:
+    async def login(request: Request) -> Response:
+        wanted = dict(fields_of(request.scope["query_string"])).get("next", "")
+        if service.sessions.keys is None:
+            return back_to(request, wanted)
+        if request.method == "GET":
+            return _page(service, request, "login", {"title": "Log in", "wrong": False, "next": wanted}, None)
+        fields = dict(await _form(request))
+        known = service.sessions.login(fields.get("key", ""))
+        if known is None:
+            service.note("unknown", "login", "refused")
+            content = {"title": "Log in", "wrong": True, "next": fields.get("next", "")}
+            return _page(service, request, "login", content, None, 401)
+        name, cookie = known
+        service.note(name, "login", "done")
+        response = back_to(request, fields.get("next", ""))
+        service.sessions.set_cookie(response, request, cookie)
+        return response
+
+    return login
+
+
+def _logout(service: Behind) -> Answer:
+    async def logout(request: Request) -> Response:
+        identity = service.sessions.identify(request)
+        service.sessions.check_csrf(identity, dict(await _form(request)).get("csrf"))
+        response = back_to(request, f"{_root(request)}/login")
+        response.delete_cookie(COOKIE, path=_root(request) or "/")
+        return response
+
+    return logout
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _here(request: Request) -> str:
+    """Return the path and query of a request, as a page of this service."""
+    query = request.scope["query_string"].decode("latin-1")
+    path = request.scope.get("raw_path") or request.url.path.encode()
+    shown = path.decode("latin-1").partition("?")[0]
+    if not shown.startswith(f"{_root(request)}/"):
+        shown = _root(request) + shown
+    return f"{shown}?{query}" if query else shown

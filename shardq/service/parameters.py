@@ -1,0 +1,193 @@
+"""Parameters of endpoints: those of a URL, or the JSON of a body. Unknown names are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+__all__ = [
+    "Confirmed",
+    "CreateQueue",
+    "Evict",
+    "Letters",
+    "ListConsumers",
+    "ListQueues",
+    "ListTasks",
+    "ListWorkflows",
+    "MessageFilter",
+    "Nothing",
+    "OneMessage",
+    "Pause",
+    "Redrive",
+    "RemoveMessages",
+    "ScheduleId",
+    "Send",
+    "Settings",
+    "Shards",
+]
+
+MOST_SCANNED = 10_000
+
+Page = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="The page, from 1.")]
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=200, description="Entries of a page.")]
+Scan = Annotated[
+    int, msgspec.Meta(ge=1, le=MOST_SCANNED, description="Messages of the queue that are looked at.")
+]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=9)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+Text = Annotated[str, msgspec.Meta(max_length=500)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=210)]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+Ids = Annotated[list[Id], msgspec.Meta(min_length=1, max_length=MOST_SCANNED)]
+
+
+class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class ListQueues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which queues, and in which order. With ``exact`` the counts of the page are read now, however long that takes."""
+
+    search: Text = ""
+    sort: Literal["name", "ready", "in_flight", "delayed", "dead", "age", "consumers"] = "name"
+    page: Page = 1
+    size: PageSize = 50
+    exact: bool = True
+
+
+class CreateQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new queue, with settings that differ from the defaults."""
+
+    name: Name
+    settings: dict[str, str | int | float | bool | None] = {}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings to change."""
+
+    settings: dict[str, str | int | float | bool | None]
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The name of what is purged or deleted, typed again."""
+
+    confirm: Text
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Deliveries, sends or both."""
+
+    delivery: bool = True
+    sends: bool = False
+
+
+class Shards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By what shards are coloured."""
+
+    by: Literal["depth", "age"] = "depth"
+
+
+class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages. A ``header`` is ``name`` or ``name=value``; ages are since the send. ``bodies`` shows them."""
+
+    state: Literal["", "ready", "delayed", "in_flight"] = ""
+    header: Text = ""
+    group: Text = ""
+    priority: Priority | None = None
+    older: Seconds | None = None
+    younger: Seconds | None = None
+    bodies: bool = False
+    blocked: bool = False
+    page: Page = 1
+    size: PageSize = 50
+    scan: Scan = 1_000
+
+
+class OneMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether the body is shown, and its events."""
+
+    body: bool = False
+    all: bool = False
+    """The whole body, of any size, instead of its first 64 KiB."""
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to send. ``encoding`` says what ``body`` is: text, JSON or base64."""
+
+    body: str = ""
+    encoding: Literal["text", "json", "base64"] = "text"
+    headers: dict[str, str] = {}
+    priority: Priority = 4
+    delay: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    ttl: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    group: Text | None = None
+    dedupe_key: Text | None = None
+    unique_key: Text | None = None
+
+
+class Letters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters of a dead-letter queue."""
+
+    reason: Text = ""
+    source: Text = ""
+    bodies: bool = False
+    page: Page = 1
+    size: PageSize = 50
+    scan: Scan = 1_000
+
+
+class Redrive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters of a dead-letter queue go back: those of ``ids``, else those that match, else all."""
+
+    ids: Ids | None = None
+    reason: Text = ""
+    source: Text = ""
+
+
+class RemoveMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages are removed: those of ``ids``, else the dead letters that match the reason and the source."""
+
+    ids: Ids | None = None
+    reason: Text = ""
+    source: Text = ""
+
+
+class Evict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A consumer, by name or id; with ``force`` even if it may be alive."""
+
+    consumer: Text
+    force: bool = False
+
+
+class ListConsumers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which queues: one, or those whose names contain ``search``."""
+
+    search: Text = ""
+
+
+class ListTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks."""
+
+    queue: Annotated[str, msgspec.Meta(max_length=210)] = ""
+    state: Literal["", "waiting", "running", "failed"] = ""
+    name: Text = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+
+
+class ListWorkflows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workflows."""
+
+    state: Literal["", "running", "done", "failed", "cancelled"] = ""
+    name: Text = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+
+
+class ScheduleId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The id of a schedule."""
+
+    id: Text
+
+
+Given = Any
+"""One of these structs."""

@@ -1,0 +1,292 @@
+"""Endpoints of queues: what they hold, by queue and by shard, who consumes them, and what changes them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from shardq import ConsumerState, ShardState
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.service.desk import Desk
+from shardq.service.parameters import (
+    Confirmed,
+    CreateQueue,
+    Evict,
+    ListConsumers,
+    ListQueues,
+    Nothing,
+    Pause,
+    Settings,
+    Shards,
+)
+from shardq.service.views import (
+    Changed,
+    ConsumersView,
+    ConsumerView,
+    OverviewView,
+    QueueDetail,
+    QueueRow,
+    QueuesView,
+    ShardsView,
+    ShardView,
+)
+
+__all__ = [
+    "alter_queue",
+    "create_queue",
+    "delete_queue",
+    "evict",
+    "list_all_consumers",
+    "list_consumers",
+    "list_queues",
+    "overview",
+    "pause",
+    "purge",
+    "resume",
+    "show_queue",
+    "show_shards",
+    "sweep",
+]
+
+PAINT_SECONDS = 0.1
+"""For which a page waits for counts that are not known yet."""
+
+LATE_SECONDS = 300.0
+_MOST_WITH_CONSUMERS = 200  # queues whose consumers are listed at once
+_BUSIEST = 10
+
+_SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
+    "ready": lambda row: -row.ready,
+    "in_flight": lambda row: -row.in_flight,
+    "delayed": lambda row: -row.delayed,
+    "dead": lambda row: -(row.dead or 0),
+    "age": lambda row: row.oldest or datetime.max.replace(tzinfo=UTC),
+    "consumers": lambda row: -row.consumers,
+}
+
+
+async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
+    """Return all queues together, as far as they are counted yet."""
+    names = desk.seen(await desk.store.names())
+    rows = list((await desk.store.survey.rows(names, PAINT_SECONDS)).values())
+    dead_queues = {row.dead_letter_queue for row in rows}
+    own = [row for row in rows if row.name not in dead_queues]  # whose letters are counted as dead
+    return OverviewView(
+        queues=len(names),
+        counted=len(rows),
+        ready=sum(row.ready for row in own),
+        delayed=sum(row.delayed for row in own),
+        in_flight=sum(row.in_flight for row in own),
+        dead=sum(row.ready + row.delayed + row.in_flight for row in rows if row.name in dead_queues),
+        consumers=sum(row.consumers for row in own),
+        late_seconds=max((row.late_seconds for row in own), default=0.0),
+        busiest=sorted(own, key=lambda row: (-(row.ready + row.in_flight + row.delayed), row.name))[
+            :_BUSIEST
+        ],
+        attention=[text for row in own for text in _attention(row)][:20],
+    )
+
+
+def _attention(row: QueueRow) -> Sequence[str]:
+    found = []
+    if row.error is not None:
+        found.append(f"{row.name} could not be read: {row.error}")
+    if row.delivery_paused:
+        found.append(f"{row.name}: deliveries are paused")
+    if row.sends_paused:
+        found.append(f"{row.name}: sends are paused")
+    if row.dead:
+        found.append(f"{row.name}: {row.dead:,} dead letters")
+    if row.late_seconds > LATE_SECONDS and not row.delivery_paused:
+        found.append(f"{row.name}: a message has been due for {row.late_seconds / 60:,.0f} minutes")
+    return found
+
+
+async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
+    """Return a page of the queues whose names contain a text."""
+    words = given.search.casefold()
+    names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
+    known: Mapping[str, QueueRow] = {}
+    if given.sort != "name" or not given.exact:
+        known = await desk.store.survey.rows(names, PAINT_SECONDS)
+        if given.sort != "name":
+            counted = sorted(known.values(), key=lambda row: (_SORTS[given.sort](row), row.name))
+            names = [*(row.name for row in counted), *(name for name in names if name not in known)]
+    start = (given.page - 1) * given.size
+    page = names[start : start + given.size]
+    if given.exact:
+        found = await asyncio.gather(*map(desk.store.row, page), return_exceptions=True)
+        rows = [row for row in found if not isinstance(row, QueueNotFound)]
+        if errors := [row for row in rows if isinstance(row, BaseException)]:
+            raise errors[0]
+        known = {row.name: row for row in rows if isinstance(row, QueueRow)}
+        page = [name for name in page if name in known]
+    return QueuesView(
+        queues=[known.get(name) or QueueRow(name=name, error="not counted yet") for name in page],
+        total=len(names),
+        page=given.page,
+        pages=max(1, math.ceil(len(names) / given.size)),
+        counted=len(known),
+    )
+
+
+async def show_queue(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
+    """Return a queue with its counts and settings."""
+    row, settings = await asyncio.gather(desk.store.row(name), desk.store.settings(name))
+    return QueueDetail(queue=row, settings=msgspec.to_builtins(settings))
+
+
+async def create_queue(desk: Desk, _name: str, given: CreateQueue) -> QueueDetail:
+    """Create a queue with its dead-letter queue."""
+    desk.check("manage", given.name)
+    await desk.client.create_queue(given.name, **_settings(desk, given.settings))
+    return await _changed(desk, given.name)
+
+
+async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
+    """Change settings of a queue in use."""
+    await (await desk.queue(name)).alter(**_settings(desk, given.settings))
+    return await _changed(desk, name)
+
+
+def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a key may make. Its messages go to no dead-letter queue that it does not see."""
+    dead = given.get("dead_letter_queue")
+    if dead is not None and not isinstance(dead, str):
+        raise InvalidSetting("dead_letter_queue: give the name of a queue")
+    if dead is not None:
+        desk.check("manage", dead)
+    return dict(given)
+
+
+async def _changed(desk: Desk, name: str) -> QueueDetail:
+    desk.store.forget()
+    return await show_queue(desk, name, Nothing())
+
+
+async def delete_queue(desk: Desk, name: str, given: Confirmed) -> Changed:
+    """Delete a queue with all its messages."""
+    _check_confirmed(name, given)
+    await desk.client.delete_queue(name)
+    return Changed(changed=1)
+
+
+async def purge(desk: Desk, name: str, given: Confirmed) -> Changed:
+    """Remove all messages of a queue, those in flight too."""
+    _check_confirmed(name, given)
+    return Changed(changed=await (await desk.queue(name)).purge())
+
+
+def _check_confirmed(name: str, given: Confirmed) -> None:
+    if given.confirm != name:
+        raise InvalidSetting(
+            f"confirm: type the name of the queue, {name}, to confirm that this cannot be undone"
+        )
+
+
+async def pause(desk: Desk, name: str, given: Pause) -> QueueDetail:
+    """Stop deliveries, sends or both."""
+    await (await desk.queue(name)).pause(delivery=given.delivery, sends=given.sends)
+    return await _changed(desk, name)
+
+
+async def resume(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
+    """Allow deliveries and sends again."""
+    await (await desk.queue(name)).resume()
+    return await _changed(desk, name)
+
+
+async def sweep(desk: Desk, name: str, _given: Nothing) -> Changed:
+    """Remove leftovers and what has expired."""
+    return Changed(changed=await (await desk.queue(name)).sweep())
+
+
+async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
+    """Return the shards of a queue that are in use, by depth or age."""
+
+    async def read() -> Sequence[ShardState]:
+        return await (await desk.queue(name)).shard_states()
+
+    settings = await desk.store.settings(name)
+    states = await desk.store.shared.read(("shards", name), read)
+    now = await desk.client.now()
+    weights = [_weight(state, given.by, now) for state in states]
+    largest = max(weights, default=0.0)
+    return ShardsView(
+        queue=name,
+        by=given.by,
+        shards=settings.shards,
+        time_shards=settings.time_shards,
+        time_shard_seconds=settings.time_shard_seconds,
+        written=settings.layout.time_shard(int(now.timestamp() * 1_000_000)),
+        states=[
+            ShardView(
+                time_shard=state.shard.time_shard,
+                shard=state.shard.number,
+                grouped=state.shard.is_grouped,
+                ready=state.counts.ready,
+                delayed=state.counts.delayed,
+                in_flight=state.counts.in_flight,
+                oldest=state.counts.oldest,
+                level=_level(weight, largest),
+            )
+            for state, weight in zip(states, weights, strict=True)
+        ],
+    )
+
+
+def _weight(state: ShardState, by: str, now: datetime) -> float:
+    counts = state.counts
+    if by == "depth":
+        return float(counts.ready + counts.delayed + counts.in_flight)
+    return 0.0 if counts.oldest is None else max(1.0, (now - counts.oldest).total_seconds())
+
+
+def _level(weight: float, largest: float) -> int:
+    """Return 0 for nothing, else 1 to 9: equal factors are equal steps, and the largest is 9."""
+    return 0 if weight <= 0 else 1 + round(8 * math.log1p(weight) / math.log1p(largest))
+
+
+async def list_consumers(desk: Desk, name: str, _given: Nothing) -> ConsumersView:
+    """Return who consumes a queue, and what each of them holds."""
+    found = await desk.store.shared.read(("consumers", name), partial(_consumers_of, desk, name))
+    return ConsumersView(consumers=[_consumer(name, each) for each in found], queues=1, total=1)
+
+
+async def _consumers_of(desk: Desk, name: str) -> Sequence[ConsumerState]:
+    return await (await desk.queue(name)).consumers()
+
+
+async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> ConsumersView:
+    """Return the consumers of the queues whose names contain a text, of the first 200 of them."""
+    words = given.search.casefold()
+    names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
+    read = names[:_MOST_WITH_CONSUMERS]
+    found = await asyncio.gather(
+        *(list_consumers(desk, name, Nothing()) for name in read), return_exceptions=True
+    )
+    if errors := [
+        each for each in found if isinstance(each, BaseException) and not isinstance(each, QueueNotFound)
+    ]:
+        raise errors[0]
+    views = [each for each in found if isinstance(each, ConsumersView)]
+    consumers = sorted(
+        (each for view in views for each in view.consumers),
+        key=lambda each: (-each.held, each.name or each.id),
+    )
+    return ConsumersView(consumers=consumers, queues=len(read), total=len(names))
+
+
+def _consumer(queue: str, state: ConsumerState) -> ConsumerView:
+    return ConsumerView(queue=queue, **msgspec.structs.asdict(state))
+
+
+async def evict(desk: Desk, name: str, given: Evict) -> Changed:
+    """Release the messages that a dead consumer holds."""
+    return Changed(changed=await (await desk.queue(name)).evict(given.consumer, force=given.force))

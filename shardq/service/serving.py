@@ -1,0 +1,195 @@
+"""Running the service with uvicorn, in one process or several."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.supervisors import Multiprocess
+
+from shardq.errors import InvalidSetting
+from shardq.service.access import KeyFile
+from shardq.service.application import Service, ServiceOptions
+from shardq.service.guard import LOOPBACK
+from shardq.settings import check_number
+
+__all__ = ["ServePlan", "serve"]
+
+_PLAN = "SHARDQ_SERVICE_PLAN"
+"""The variable of the environment by which processes are given what they serve."""
+
+END_SECONDS = 10
+MOST_PROCESSES = 64
+_WAITING = 2_048  # connections that are not accepted yet
+
+
+class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A service, its address and its processes. ``mask`` and ``doctor`` are ``module:function``.
+
+    ``prefix`` is the path that a proxy in front removes.
+    """
+
+    url: str
+    host: str = "127.0.0.1"
+    port: int = 8765
+    processes: int = 1
+    prefix: str = ""
+    mask: str | None = None
+    doctor: str | None = None
+    audit_log: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    options: ServiceOptions = ServiceOptions()
+
+    def check(self) -> None:
+        """Raise InvalidSetting for a plan that is not safe, or cannot be carried out."""
+        check_number("processes", self.processes, 1, MOST_PROCESSES, whole=True)
+        check_number("port", self.port, 0, 65_535, whole=True)
+        is_local = self.host in LOOPBACK or self.host.startswith("127.")
+        if not is_local and self.options.keys is None and not self.insecure:
+            raise InvalidSetting(
+                f"host={self.host!r} is reached from other machines, and there are no keys: create one with "
+                "`shardq keys create NAME`, or give --insecure to let everybody do everything"
+            )
+        if self.options.keys is not None and not KeyFile(self.options.keys).keys():
+            raise InvalidSetting(
+                f"keys={self.options.keys!r} has no key: create one with `shardq keys create NAME --role manage`"
+            )
+        if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
+            raise InvalidSetting(
+                f"prefix={self.prefix!r}: give a path such as /queues, without a slash at its end"
+            )
+        _imported("mask", self.mask)
+
+    @property
+    def answering(self) -> ServiceOptions:
+        """The options of the service, with all names by which it is reached."""
+        hosts = {*self.options.hosts, *self.allow_hosts, *LOOPBACK, self.host, socket.gethostname()}
+        return msgspec.structs.replace(self.options, hosts=tuple(sorted(hosts)))
+
+
+def serve(plan: ServePlan, *, on_start: Callable[[str], None] = lambda _: None) -> None:
+    """Serve until SIGTERM or SIGINT; then answer what has begun, for 10 seconds at most. Raises InvalidSetting.
+
+    ``on_start`` is called with the URL when the socket is bound.
+    """
+    plan.check()
+    if plan.options.secret is None:
+        secret = os.environ.get("SHARDQ_SERVICE_SECRET") or secrets.token_hex(32)
+        plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, secret=secret))
+    os.environ[_PLAN] = msgspec.json.encode(plan).decode()
+    config = uvicorn.Config(
+        f"{__name__}:planned",
+        factory=True,
+        host=plan.host,
+        port=plan.port,
+        workers=plan.processes,
+        root_path=plan.prefix,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=END_SECONDS,
+        h11_max_incomplete_event_size=32_768,
+        ssl_certfile=plan.certificate,
+        ssl_keyfile=plan.key,
+        ws="none",
+    )
+    bound = _bound(plan)
+    with bound:
+        host = f"[{plan.host}]" if ":" in plan.host else plan.host
+        scheme = "http" if plan.certificate is None else "https"
+        on_start(f"{scheme}://{host}:{bound.getsockname()[1]}{plan.prefix}/")
+        signal.signal(
+            signal.SIGTERM, lambda *_: None
+        )  # which the server replaces, and raises again at its end
+        with suppress(KeyboardInterrupt):
+            if plan.processes == 1:
+                uvicorn.Server(config).run(sockets=[bound])
+            else:
+                Multiprocess(config, sockets=[bound]).run()
+
+
+def _bound(plan: ServePlan) -> socket.socket:
+    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((plan.host, plan.port))
+        bound.listen(_WAITING)  # so that whoever is told the URL need not try again
+    except OSError as error:
+        bound.close()
+        raise InvalidSetting(
+            f"host={plan.host!r}, port={plan.port}: {error.strerror or error}; choose another with --port"
+        ) from error
+    bound.set_inheritable(True)
+    return bound
+
+
+class _Served(Service):
+    """A service whose streams of events end with the signal that ends its process, so that they do not hold it up."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or the events of the lifespan."""
+        if scope["type"] == "lifespan":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._stop_at(number)
+        await super().__call__(scope, receive, send)
+
+    def _stop_at(self, number: signal.Signals) -> None:
+        before: Any = signal.getsignal(number)
+
+        def stop(*given: Any) -> None:
+            self.stop()
+            if callable(before):
+                before(*given)
+
+        signal.signal(number, stop)
+
+
+def planned() -> Service:
+    """Return the application that the environment describes, in each process."""
+    plan = msgspec.json.decode(os.environ[_PLAN], type=ServePlan)
+    _write_logs(plan.audit_log)
+    return _Served(
+        plan.url, plan.answering, mask=_imported("mask", plan.mask), doctor=_imported("doctor", plan.doctor)
+    )
+
+
+def _write_logs(audit_log: str | None) -> None:
+    """Write the audit log to its file, or to stderr, and warnings to stderr."""
+    audit = logging.getLogger("shardq.service.audit")
+    handler = (
+        logging.StreamHandler() if audit_log is None else logging.FileHandler(audit_log, encoding="utf-8")
+    )
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit.handlers[:] = [handler]
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
+
+
+def _imported(option: str, named: str | None) -> Any:
+    if named is None:
+        return None
+    module, _, attribute = named.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidSetting(
+            f"{option}={named!r} cannot be imported: {error}; give package.module:function"
+        ) from error
+    if not callable(found):
+        raise InvalidSetting(f"{option}={named!r} is no function: give package.module:function")
+    return found

@@ -1,0 +1,119 @@
+"""Reads that viewers share, and the ticks that have their pages read again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+__all__ = ["FRESH_SECONDS", "SharedReads", "Ticks"]
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 1.5
+"""For so long after its end a read is the answer to others. Less than a tick, so each tick reads anew."""
+
+TICK_SECONDS = 2.0
+MOST_READS = 5_000
+MOST_LISTENERS = 200
+
+
+class _Read(msgspec.Struct):
+    task: asyncio.Task[Any]
+    ended: float | None = None
+
+
+class SharedReads:
+    """Makes each read once for all who ask for it at about the same time.
+
+    A read that many wait for is one request to the store, also while the store does not answer. It is a cache of at
+    most 1.5 seconds: an action of this process drops it, and one of another process is seen that much later.
+    """
+
+    def __init__(self, fresh: float = FRESH_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fresh, self._clock = fresh, clock
+        self._reads: dict[Hashable, _Read] = {}
+
+    async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``make`` returns, or what it returned to another caller a moment ago. Errors are shared too."""
+        found = self._reads.get(key)
+        if found is None or (found.ended is not None and self._clock() - found.ended >= self._fresh):
+            self._drop_old()
+            found = self._reads[key] = _Read(asyncio.ensure_future(self._made(make)))
+            found.task.add_done_callback(partial(self._end, found))
+        return cast("T", await asyncio.shield(found.task))  # a viewer that leaves ends no read of others
+
+    def forget(self) -> None:
+        """Have everything read anew, as an action has changed it."""
+        self._reads.clear()
+
+    @staticmethod
+    async def _made(make: Callable[[], Awaitable[T]]) -> T:
+        return await make()
+
+    def _end(self, read: _Read, task: asyncio.Task[Any]) -> None:
+        read.ended = self._clock()
+        if not task.cancelled():
+            task.exception()  # those who waited for it may all have left
+
+    def _drop_old(self) -> None:
+        if len(self._reads) >= MOST_READS:
+            now = self._clock()
+            self._reads = {
+                key: read
+                for key, read in self._reads.items()
+                if read.ended is None or now - read.ended < self._fresh
+            }
+
+
+class Ticks:
+    """Tells all open pages at once that it is time to read again. Without listeners nothing runs."""
+
+    def __init__(self, seconds: float = TICK_SECONDS) -> None:
+        self._seconds = seconds
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    @property
+    def full(self) -> bool:
+        """True when no more listeners are taken."""
+        return self._stopped or len(self._listeners) >= MOST_LISTENERS
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events until the service stops."""
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(2)
+        self._listeners.add(queue)
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.ensure_future(self._tick())
+        try:
+            yield b"retry: 3000\n\n"
+            while not self._stopped and (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(queue)
+
+    def stop(self) -> None:
+        """End all streams of events, so that a server can shut down."""
+        self._stopped = True
+        for queue in self._listeners:
+            _put(queue, None)
+
+    async def _tick(self) -> None:
+        while self._listeners and not self._stopped:
+            await asyncio.sleep(self._seconds)
+            for queue in tuple(self._listeners):
+                _put(queue, b"event: tick\ndata: {}\n\n")
+
+
+def _put(queue: asyncio.Queue[bytes | None], event: bytes | None) -> None:
+    if event is None:
+        while not queue.empty():
+            queue.get_nowait()
+    with suppress(asyncio.QueueFull):  # who reads slowly misses ticks
+        queue.put_nowait(event)

@@ -1,0 +1,111 @@
+"""Whatever is sent, the answer is never that the service has broken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardq.service.endpoints import ENDPOINTS, Endpoint
+
+TRIES = 60
+QUIET = settings(max_examples=TRIES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+names = st.sampled_from(
+    ["orders", "orders.dead", "a/b", "_shardq/x", "~", "é", "orders:0:0:" + "0" * 32 + ":0"]
+) | st.text(max_size=20)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["1", "true", "orders"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _fields(endpoint: Endpoint) -> st.SearchStrategy[dict[str, Any]]:
+    known = st.sampled_from([*endpoint.given.__struct_fields__, "unknown"])
+    return st.dictionaries(known, values, max_size=4)
+
+
+requests = st.sampled_from(ENDPOINTS).flatmap(
+    lambda endpoint: st.tuples(st.just(endpoint), names, _fields(endpoint))
+)
+
+
+@QUIET
+@given(requests)
+def _try(web: Any, request: tuple[Endpoint, str, dict[str, Any]]) -> None:
+    endpoint, name, fields = request
+    path = "/api/v1" + endpoint.path.replace("{queue}", quote(name, safe="")).replace(
+        "{id}", quote(name, safe="")
+    )
+    if endpoint.in_query:
+        answer = web.request(endpoint.method, path, params={key: str(value) for key, value in fields.items()})
+    else:
+        content = json.dumps(fields).encode()
+        answer = web.request(
+            endpoint.method, path, content=content, headers={"content-type": "application/json"}
+        )
+    assert answer.status_code < 500, (endpoint.name, name, fields, answer.text)
+    assert answer.status_code != 200 or msgspec.json.decode(answer.content) is not None
+
+
+def test_no_parameters_of_any_endpoint_break_it(web, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b'{"n": 1}'] * 3, group="ada")
+    _try(web)
+
+
+@QUIET
+@given(
+    st.binary(max_size=40),
+    st.sampled_from(["", "application/json", "application/x-www-form-urlencoded", "text/plain; charset=x"]),
+    st.sampled_from(
+        ["/api/v1/messages/orders", "/do/send/orders", "/login", "/logout", "/do/redrive/orders.dead"]
+    ),
+)
+def _try_bytes(web: Any, body: bytes, kind: str, path: str) -> None:
+    assert web.post(path, content=body, headers={"content-type": kind}).status_code < 500
+
+
+def test_no_bytes_of_a_body_break_it(serve, orders) -> None:
+    _try_bytes(serve(ui=True))
+
+
+@QUIET
+@given(
+    st.sampled_from(
+        [
+            "/",
+            "/queues",
+            "/queues/orders",
+            "/messages/orders",
+            "/dead-letters/orders.dead",
+            "/tasks",
+            "/login",
+        ]
+    ),
+    st.text(max_size=30),
+    st.sampled_from(
+        ["cookie", "origin", "authorization", "host", "sec-fetch-site", "content-length", "accept"]
+    ),
+    st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=30),
+)
+def _try_pages(web: Any, path: str, query: str, header: str, value: str) -> None:
+    answer = web.get(f"{path}?{quote(query, safe='=&%')}", headers={header: value.encode("latin-1")})
+    assert answer.status_code < 500
+
+
+def test_no_query_and_no_header_of_a_page_breaks_it(serve, orders) -> None:
+    _try_pages(serve(ui=True))

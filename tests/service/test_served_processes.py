@@ -1,0 +1,54 @@
+"""The service as processes: how they begin and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def _serving(url: str, folder, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a service, and yield its process and its address, when it answers."""
+    command = [sys.executable, "-m", "shardq", "--url", url, *options, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        try:
+            line = process.stderr.readline()
+            address = next(word for word in line.split() if word.startswith("http://"))
+            yield process, address.rstrip("/")
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def _get(address: str) -> str:
+    with urllib.request.urlopen(
+        address, timeout=30
+    ) as answer:  # the socket is bound: it waits for the process
+        return answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    "options", [("serve", "--ui"), ("serve", "--ui", "--processes", "2"), ("ui", "--no-browser")]
+)
+def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tmp_path, options) -> None:
+    with _serving(url, tmp_path, *options) as (process, address):
+        assert _get(f"{address}/readyz") == "ok\n"
+        with urllib.request.urlopen(f"{address}/events", timeout=30) as events:
+            assert events.readline() == b"retry: 3000\n"
+            os.kill(process.pid, signal.SIGTERM)
+            assert events.read().count(b"event") <= 5
+        assert process.wait(30) == 0
+
+
+def test_a_service_that_would_be_open_to_all_does_not_start(url, tmp_path) -> None:
+    command = [sys.executable, "-m", "shardq", "--url", url, "serve", "--host", "0.0.0.0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "--insecure" in done.stderr

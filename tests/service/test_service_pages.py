@@ -1,0 +1,314 @@
+"""The pages of the dashboard, as a browser gets them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from html import unescape
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+import shardq
+from shardq.cli.commands.doctor import examine
+from shardq.service import Service, ServiceOptions
+
+NAMES = (
+    "queues",
+    "dead-letters",
+    "consumers",
+    "tasks",
+    "workflows",
+    "schedules",
+    "topics",
+    "limits",
+    "system",
+)
+PAGES = ["/", *(f"/{name}" for name in NAMES)]
+
+
+@pytest.fixture
+def ui(serve) -> TestClient:
+    return serve(ui=True)
+
+
+def _token(page: str) -> str:
+    return re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+
+
+def _do(ui, page: str, action: str, **fields: object):
+    """Send a form of a page, and return the page that it leads to."""
+    token = _token(ui.get(page).text)
+    return ui.post(f"/do/{action}", data={"csrf": token, "back": page, **fields})
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_of_a_fresh_store_says_what_to_do_next(ui, path: str) -> None:
+    page = ui.get(path)
+    assert page.status_code == 200
+    assert 'class="empty"' in page.text or path == "/system"
+
+
+def test_pages_show_exact_numbers_and_absolute_times(ui, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b"1"] * 12_345)
+    text = ui.get("/queues/orders").text
+    assert "12,345" in text
+    assert re.search(
+        r'<time datetime="[^"]+" title="\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ UTC">[^<]+ ago</time>', text
+    )
+    assert text.count('class="heat-9"') >= 1
+
+
+def test_bodies_are_shown_only_when_they_are_asked_for(ui, orders) -> None:
+    with orders.producer() as producer:
+        identity = producer.send(b'{"card": ["4711"]}')
+    assert "4711" not in ui.get("/messages/orders").text
+    assert "4711" not in ui.get(f"/message/{identity}").text
+    assert "4711" in ui.get("/messages/orders?bodies=true").text
+    assert "<b>card</b>" in ui.get(f"/message/{identity}?body=true").text
+
+
+def test_nothing_that_is_shown_becomes_markup(ui, orders) -> None:
+    evil = "<script>alert(1)</script>\"'&"
+    with orders.producer() as producer:
+        identity = producer.send(
+            f'{{"{evil[:8]}": "{evil[:25]}"}}'.encode(), headers={evil: evil}, group=evil
+        )
+        producer.send(evil.encode())
+    with orders.consumer(name="mallory") as consumer:
+        consumer.receive(1, wait=5).dead_letter(evil)
+    for path in (
+        f"/message/{identity}?body=true",
+        "/messages/orders?bodies=true",
+        "/messages/orders?header=<script>alert(1)</script>",
+        "/dead-letters/orders.dead?bodies=true",
+        "/queues?search=<script>alert(1)</script>",
+        "/queues/<script>alert(1)</script>",
+    ):
+        assert "<script>alert" not in ui.get(path).text, path
+
+
+def test_pages_have_no_inline_code_or_style_and_name_no_other_host(ui, orders) -> None:
+    with orders.producer() as producer:
+        producer.send(b"1")
+    for path in [*PAGES, "/queues/orders", "/messages/orders", "/login"]:
+        text = ui.get(path).text
+        assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=|javascript:", text), path
+        assert not re.search(r'(?:src|href|action)="(?:https?:)?//', text), path
+
+
+def test_files_of_other_projects_come_with_their_licences(ui) -> None:
+    for name in (
+        "htmx-2.0.11.min.js",
+        "uplot-1.6.32.min.js",
+        "LICENSE.htmx",
+        "LICENSE.uplot",
+        "NOTICE",
+        "dashboard.js",
+    ):
+        assert ui.get(f"/static/{name}").status_code == 200
+
+
+def test_a_message_is_sent_from_a_form(ui, orders) -> None:
+    fields = {
+        "body": "hällo",
+        "encoding": "text",
+        "headers": "kind: new\nn: 1",
+        "priority": "2",
+        "group": "",
+        "ttl": "",
+    }
+    page = _do(ui, "/queues/orders", "send/orders", **fields)
+    assert "sent orders:" in page.text
+    (message,) = orders.peek(5)
+    assert (message.body.decode(), message.headers, message.priority) == (
+        "hällo",
+        {"kind": "new", "n": "1"},
+        2,
+    )
+    assert "sent orders:" not in ui.get("/queues/orders").text
+
+
+def test_a_queue_is_created_paused_altered_and_purged_by_forms(ui, url) -> None:
+    page = _do(
+        ui, "/queues", "create_queue", name="a/b", **{"setting.shards": "3", "setting.max_deliveries": ""}
+    )
+    assert "a/b" in page.text
+    with shardq.connect(url) as client:
+        queue = client.queue("a/b")
+        assert queue.settings.shards == 3
+        _do(ui, "/queues/a%2Fb", "pause/a%2Fb", delivery="true", sends="false")
+        assert "deliveries paused" in ui.get("/queues/a%2Fb").text
+        _do(ui, "/queues/a%2Fb", "resume/a%2Fb")
+        _do(ui, "/queues/a%2Fb", "alter_queue/a%2Fb", setting_name="retention", setting_value="60")
+        assert client.queue("a/b").counts().ready == 0
+        queue.producer().send_many([b"1"] * 3)
+        wrong = _do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a")
+        assert "type the name of the queue" in unescape(wrong.text)
+        assert queue.counts().ready == 3
+        assert "3 changed" in _do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a/b").text
+    with shardq.connect(url) as client:
+        assert client.queue("a/b").settings.retention == 60
+
+
+def test_dead_letters_are_redriven_and_removed_by_forms(ui, orders, dead, make_letters) -> None:
+    first, second, *_ = make_letters(4, "the bank is closed")
+    page = ui.get("/dead-letters/orders.dead").text
+    assert "the bank is closed" in page
+    path = "/dead-letters/orders.dead"
+    assert "1 changed" in _do(ui, path, "redrive/orders.dead", ids=first).text
+    assert "1 changed" in _do(ui, path, "remove_messages/orders.dead", ids=second).text
+    assert "2 changed" in _do(ui, path, "redrive/orders.dead", reason="the bank is closed", source="").text
+    assert (orders.counts().ready, dead.counts().ready) == (3, 0)
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, None])
+def test_a_form_without_the_token_of_its_session_does_nothing(ui, orders, token: str | None) -> None:
+    ui.get("/queues/orders")
+    fields = {"body": "1"} if token is None else {"body": "1", "csrf": token}
+    assert ui.post("/do/send/orders", data=fields).status_code == 403
+    assert orders.counts().ready == 0
+
+
+def test_a_token_of_another_session_does_nothing(ui, serve, orders) -> None:
+    token = _token(ui.get("/queues/orders").text)
+    ui.cookies.clear()
+    ui.get("/queues/orders")
+    assert ui.post("/do/send/orders", data={"body": "1", "csrf": token}).status_code == 403
+    assert orders.counts().ready == 0
+
+
+@pytest.mark.parametrize(
+    "back", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x", "", "/\r\nx"]
+)
+def test_an_action_leads_back_to_pages_of_the_service_only(ui, orders, back: str) -> None:
+    token = _token(ui.get("/queues/orders").text)
+    fields = {"csrf": token, "body": "1", "back": back}
+    answer = ui.post("/do/send/orders", data=fields, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+def test_a_login_turns_a_key_into_a_cookie_and_a_logout_ends_it(serve, keys, orders) -> None:
+    key = keys.create("ops", "act")
+    ui = serve(ui=True, keys=str(keys.path))
+    asked = ui.get("/queues/orders?by=age", follow_redirects=False)
+    assert asked.headers["location"] == "/login?next=%2Fqueues%2Forders%3Fby%3Dage"
+    assert ui.post("/login", data={"key": key + "x"}).status_code == 401
+    answer = ui.post("/login", data={"key": key, "next": "/queues/orders"}, follow_redirects=False)
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert key.split("_")[2] not in cookie
+    page = ui.get("/queues/orders").text
+    assert "ops (act)" in page
+    assert "Send a message" in page
+    assert "Purge" not in page
+    assert "sent orders:" in _do(ui, "/queues/orders", "send/orders", body="1").text
+    assert "needs one with manage" in unescape(_do(ui, "/queues/orders", "pause/orders").text)
+    ui.post("/logout", data={"csrf": _token(page)})
+    assert ui.get("/queues/orders", follow_redirects=False).status_code == 303
+
+
+def test_logins_are_logged_without_the_key(serve, keys, caplog) -> None:
+    key = keys.create("ops", "read")
+    ui = serve(ui=True, keys=str(keys.path))
+    with caplog.at_level(logging.INFO, "shardq.service.audit"):
+        ui.post("/login", data={"key": key + "x"})
+        ui.post("/login", data={"key": key})
+    logged = [
+        json.loads(record.message) for record in caplog.records if record.name == "shardq.service.audit"
+    ]
+    assert [(each["key"], each["outcome"]) for each in logged] == [("unknown", "refused"), ("ops", "done")]
+    assert key.split("_")[2] not in caplog.text
+
+
+def test_a_session_ends_with_its_key_and_is_of_no_other_service(serve, keys, orders) -> None:
+    key = keys.create("ops", "read")
+    ui, other = serve(ui=True, keys=str(keys.path)), serve(ui=True, keys=str(keys.path))
+    ui.post("/login", data={"key": key})
+    assert ui.get("/api/v1/queues").status_code == 200
+    other.cookies = ui.cookies
+    assert other.get("/api/v1/queues").status_code == 401
+    keys.revoke(keys.find(key).id)
+    assert ui.get("/api/v1/queues").status_code == 401
+
+
+def test_an_action_of_the_api_by_cookie_needs_the_token(serve, keys, orders) -> None:
+    ui = serve(ui=True, keys=str(keys.path))
+    key = keys.create("ops", "act")
+    ui.post("/login", data={"key": key})
+    assert ui.post("/api/v1/messages/orders", json={"body": "1"}).status_code == 403
+    token = _token(ui.get("/queues/orders").text)
+    answer = ui.post("/api/v1/messages/orders", json={"body": "1"}, headers={"x-csrf-token": token})
+    assert answer.status_code == 200
+
+
+def test_a_service_that_only_reads_shows_no_forms_that_change(serve, orders) -> None:
+    ui = serve(ui=True, read_only=True)
+    page = ui.get("/queues/orders").text
+    assert "read only" in page
+    assert "/do/" not in page
+
+
+def test_a_store_that_cannot_be_read_is_shown_and_the_page_goes_on_later(serve, tmp_path) -> None:
+    file = tmp_path / "queue.db"
+    file.write_bytes(b"no database" * 1_000)
+    ui = serve(ui=True, at=f"sqlite:///{file}")
+    page = ui.get("/queues")
+    assert page.status_code == 503
+    assert 'id="live"' in page.text
+    file.unlink()
+    ui.post("/api/v1/queues", json={"name": "orders"})
+    assert "orders" in ui.get("/queues").text
+
+
+def test_the_checks_of_doctor_are_shown_for_the_queues_that_a_key_sees(
+    serve, keys, orders, make_letters
+) -> None:
+    make_letters(1, "x")
+    make_key = keys.create("all", "read"), keys.create("none", "read", ["other"])
+    ui = serve(ui=True, keys=str(keys.path), doctor=examine)
+    answers = [
+        ui.get("/api/v1/checks", headers={"authorization": f"Bearer {key}"}).json() for key in make_key
+    ]
+    wrong = [
+        {each["subject"] for each in answer["findings"] if each["state"] == "wrong"} for answer in answers
+    ]
+    assert "orders" in wrong[0]
+    assert {each["subject"] for each in answers[1]["findings"]} == {"store"}
+    ui.post("/login", data={"key": make_key[0]})
+    assert "Check all queues too" in ui.get("/system").text
+    assert "1 in orders.dead" in ui.get("/checks").text
+
+
+def test_pages_under_a_prefix_link_below_it(url) -> None:
+    app = Starlette(routes=[Mount("/queue-pages", app=Service(url, ServiceOptions(ui=True)))])
+    with TestClient(app, base_url="http://localhost") as web:
+        text = web.get("/queue-pages/").text
+        links = re.findall(r'(?:src|href|action)="(/[^"]*)"', text)
+        assert links
+        assert all(link.startswith("/queue-pages/") for link in links)
+        assert web.get("/queue-pages/static/dashboard.css").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queues?page=0",
+        "/queues?unknown=1",
+        "/queues/%00",
+        "/message/x",
+        "/messages/orders?priority=x",
+        "/do/nothing",
+        "/workflows/x",
+        "/dead-letters/~",
+        "/static/../../pyproject.toml",
+        "/static/%2e%2e/pages.py",
+    ],
+)
+def test_wrong_addresses_are_pages_that_say_so(ui, orders, path: str) -> None:
+    assert ui.get(path).status_code in (400, 404, 405)
