@@ -46,7 +46,7 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, Observer
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.producer import Producer, SendArguments
@@ -92,6 +92,7 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageTooLarge",
+    "Observer",
     "OnConflict",
     "OnDeadLetter",
     "Outcome",

@@ -1,8 +1,8 @@
-"""Hooks: an application is called before and after sends and acks."""
+"""Hooks, called before and after sends and acks; and observers, which are notified of counts and durations alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import OutgoingMessage
@@ -10,7 +10,7 @@ from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 
-__all__ = ["Hooks", "check_hooks"]
+__all__ = ["Hooks", "Observer", "check_hooks", "check_observer"]
 
 
 class Hooks:
@@ -38,6 +38,29 @@ class Hooks:
         """Called when messages were acked. Those that were lost are left out."""
 
 
+class Observer:
+    """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
+
+    An observer measures: it is given numbers, and no message. Its methods are called in the thread of the caller, and
+    of several threads at once. They MUST return at once and raise nothing. :class:`shardq.metrics.Metrics` is one.
+    """
+
+    def opened(self, counters: Callable[[], Mapping[str, object]], client: object) -> None:
+        """Called when a client is opened, with what reads its :class:`shardq.Counts` by queue; "" are of no queue."""
+
+    def requested(self, store: str, operation: str, seconds: float, error: BaseException | None) -> None:
+        """Called when a request to the store has ended. ``store`` is the scheme of its URL."""
+
+    def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
+        """Called when messages were received for the first time: for how many microseconds they were due, how many."""
+
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: float) -> None:
+        """Called when a handler has ended, with its messages by outcome: worked, failed, snoozed, discarded."""
+
+    def ran(self, task: str, outcome: str, seconds: float | None) -> None:
+        """Called when an attempt at a task has ended, with how long its function ran if it was called."""
+
+
 def check_hooks(hooks: object) -> None:
     """Raise InvalidSetting for what is neither None nor hooks that can be called."""
     if hooks is None:
@@ -48,3 +71,12 @@ def check_hooks(hooks: object) -> None:
         )
     for name in ("before_send", "after_send", "before_ack", "after_ack"):
         check_runs("hook", getattr(hooks, name))
+
+
+def check_observer(observer: object) -> None:
+    """Raise InvalidSetting for what is neither None nor an observer."""
+    if observer is not None and not isinstance(observer, Observer):
+        raise InvalidSetting(
+            f"observer={shown(observer)}: give an instance of a class that is derived from shardq.Observer, such as "
+            "shardq.metrics.Metrics()"
+        )

@@ -25,6 +25,7 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
+from shardq.hooks import Observer
 from shardq.message import Message, StoredMessage
 from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
@@ -36,6 +37,8 @@ __all__ = [
     "count_deliveries",
     "found_in",
     "holders_of",
+    "live_consumers",
+    "observer_of",
     "one_by_one",
     "placed",
     "receive_uncounted",
@@ -214,6 +217,18 @@ def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
     retry, names = queue._context.retry, (queue.name,)
     waiter = Waiter(queue._context.store, lambda: retry.closed)
     return lambda seconds: retry(waiter.wait, names, seconds)
+
+
+def observer_of(queue: Queue) -> Observer | None:
+    """Return the observer of the queue's client."""
+    return queue._context.observer
+
+
+def live_consumers(queue: Queue) -> int:
+    """Count the live consumers of a queue. Unlike :meth:`Queue.consumers` it does not read what they hold."""
+    context = queue._context
+    now = context.store.now()
+    return sum(now < seen.until for seen in context.retry(context.store.seen_consumers, context.name))
 
 
 def use(queue: Queue) -> None:

@@ -15,7 +15,7 @@ from shardq.base.clock import Clock
 from shardq.codec import BYTES, Codec
 from shardq.core.context.counters import Counts
 from shardq.core.context.retry import RETRY_SECONDS
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, Observer
 from shardq.settings import QueueSettingsArguments, check_number
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def connect(
     url: str,
     *,
     hooks: Hooks | None = None,
+    observer: Observer | None = None,
     retry_seconds: float = RETRY_SECONDS,
     clock: Clock | None = None,
     threads: int = MOST_THREADS,
@@ -39,7 +40,9 @@ def connect(
     InvalidSetting.
     """
     check_number("threads", threads, 1, MOST_THREADS, whole=True)
-    sync = shardq.client.connect(url, hooks=hooks, retry_seconds=retry_seconds, clock=clock)
+    sync = shardq.client.connect(
+        url, hooks=hooks, observer=observer, retry_seconds=retry_seconds, clock=clock
+    )
     return Client(sync, threads=threads)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 
@@ -15,6 +16,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.queue_internals import observer_of
 from shardq.settings import check_number
 
 __all__ = ["Handler", "work"]
@@ -28,6 +30,7 @@ _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store
 _LOOK = 3_600.0  # seconds of one receive
 _LONGEST_REASON = 500  # characters
+_KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
 
 async def work(
@@ -88,6 +91,7 @@ class _Work:
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
         self._changed = asyncio.Event()
+        self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancelled = False
 
@@ -195,7 +199,15 @@ class _Work:
         return await self._settle(message, ending) and done
 
     async def _outcome(self, message: Message) -> Outcome | None:
-        """Run the handler; returns what is to become of the message, None if it is finished."""
+        """Run the handler; returns what is to become of the message, None if it is finished. Notifies the observer."""
+        began = time.perf_counter()
+        outcome = await self._handled(message)
+        if self._observer is not None:
+            kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
+            self._observer.handled(self._queue.name, {kind: 1}, time.perf_counter() - began)
+        return outcome
+
+    async def _handled(self, message: Message) -> Outcome | None:
         try:
             returned = await self._handler(message)
         except Outcome as outcome:

@@ -106,6 +106,7 @@ class PipelinePool(WorkerPool):
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        measured: bool = False,
         **options: Unpack[PipelineKeywords],
     ) -> None:
         if not isinstance(pipeline, str):
@@ -118,6 +119,7 @@ class PipelinePool(WorkerPool):
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
             on_progress=on_progress,
+            measured=measured,
         )
 
 

@@ -192,6 +192,7 @@ class TaskPool(WorkerPool):
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        measured: bool = False,
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
@@ -216,6 +217,7 @@ class TaskPool(WorkerPool):
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
             on_progress=on_progress,
+            measured=measured,
         )
 
 

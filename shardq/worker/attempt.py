@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -73,6 +75,7 @@ class Attempt:
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started = 0
+        self.outcomes: dict[str, int] = {}  # of the messages of the last call of the handler
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -112,6 +115,10 @@ class Attempt:
             self._stopped.add(message.lane)
         return True
 
+    def ended(self, outcome: str, messages: Sequence[Message]) -> None:
+        """Note what the handler has made of messages, for an observer."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(messages)
+
     @property
     def running(self) -> list[Message]:
         """The messages that the handler works on now."""
@@ -143,6 +150,7 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
+        call = self._call if tally.observer is None else partial(_observed, self._call)
         for message in attempt.batch:
             with gate() as is_open:
                 if not is_open:
@@ -150,7 +158,7 @@ class EachMessage(msgspec.Struct, frozen=True):
                 left_out = attempt.leaves_out(message)
                 attempt.started += 1
                 if not left_out:
-                    self._call(attempt, tally, message)
+                    call(attempt, tally, message)
 
     def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:
         try:
@@ -178,7 +186,8 @@ class WholeBatch(msgspec.Struct, frozen=True):
         """Call the handler once, with all messages."""
         with gate() as is_open:
             if is_open and not any(message.lost for message in attempt.batch):
-                self._call(attempt, tally)
+                call = self._call if tally.observer is None else partial(_observed, self._call)
+                call(attempt, tally)
 
     def _call(self, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
@@ -190,6 +199,17 @@ class WholeBatch(msgspec.Struct, frozen=True):
                 raise
         else:
             _finish(attempt, tally, messages, self.handler, result)
+
+
+def _observed(call: Callable[..., None], attempt: Attempt, tally: Tally, *message: Message) -> None:
+    """Call the handler, and notify the observer of how long that took."""
+    assert tally.observer is not None
+    attempt.outcomes = {}
+    began = time.perf_counter()
+    try:
+        call(attempt, tally, *message)
+    finally:
+        tally.observer.handled(attempt.batch.queue or "", attempt.outcomes, time.perf_counter() - began)
 
 
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
@@ -204,6 +224,7 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
         return
     worked = attempt.take(messages, leave=True)
     attempt.finished += worked
+    attempt.ended("worked", worked)
     tally.add(worked=len(worked))
 
 
@@ -256,11 +277,14 @@ def _end(
     match outcome:
         case Discard():
             attempt.finished += messages
+            attempt.ended("discarded", messages)
             tally.add(discarded=len(messages))
             return
         case Snooze():
+            attempt.ended("snoozed", messages)
             tally.add(snoozed=len(messages))
         case _:
+            attempt.ended("failed", messages)
             tally.fail(reason, len(messages))
     attempt.endings += [Ending(message, outcome, reason) for message in messages]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -25,6 +25,9 @@ from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.scaling import LOOK_SECONDS, Backlog, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
+
+if TYPE_CHECKING:
+    from shardq.metrics.recorder import Measures
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
@@ -50,7 +53,8 @@ class WorkerPool:
     The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
     all queues, if there are several; then the handler may be a mapping of one for each. The options of the workers are
     :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for so
-    long, whatever is delayed. ``on_progress`` is called with the report several times a second.
+    long, whatever is delayed. ``on_progress`` is called with the report several times a second. With ``measured`` the
+    processes measure what they do: see :meth:`measures`.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
@@ -72,7 +76,7 @@ class WorkerPool:
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
     A process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
-    WorkersFailing. Otherwise it ends only when it is told to, or by ``idle_exit``: a handler that raises SystemExit
+    WorkersFailing. While the store is unreachable no end counts: the pool waits for it. Otherwise it ends only when it is told to, or by ``idle_exit``: a handler that raises SystemExit
     fails, and its process goes on.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
@@ -88,6 +92,7 @@ class WorkerPool:
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        measured: bool = False,
         **options: Unpack[WorkerKeywords],
     ) -> None:
         chosen = WorkerOptions(**options)
@@ -103,6 +108,7 @@ class WorkerPool:
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
             on_progress=on_progress,
+            measured=measured,
         )
 
     def _begin(
@@ -113,6 +119,7 @@ class WorkerPool:
         handler_timeout: float | None,
         max_restarts: int,
         on_progress: Callable[[PoolReport], None],
+        measured: bool = False,
     ) -> None:
         """Take the plan of each process, and how many there are. Nothing runs yet."""
         least, most = bounds(processes)
@@ -120,7 +127,7 @@ class WorkerPool:
         check_runs("on_progress", on_progress)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
-        plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout)
+        plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout, measured=measured)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)
         self._slots = [
@@ -145,6 +152,15 @@ class WorkerPool:
             left_in_flight=sum(slot.left_in_flight for slot in self._slots),
             stops=self._stops,
         )
+
+    def measures(self) -> Measures:
+        """Return what the processes have measured, with those that have ended; nothing unless it is ``measured``.
+
+        A process that is killed has sent what it had measured up to 0.2 seconds before. For any thread.
+        """
+        from shardq.metrics.recorder import Measures  # noqa: PLC0415 - loaded where it is asked for
+
+        return sum((each for slot in self._slots if (each := slot.measures)), Measures())
 
     def run(self) -> PoolReport:
         """Work until told to stop, or until all processes are idle.

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +33,9 @@ from shardq.worker.signals import (
     print_stacks,
 )
 from shardq.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from shardq.metrics.recorder import Metrics
 
 __all__ = [
     "REPORT_SECONDS",
@@ -56,6 +60,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
     handler_timeout: float | None = None
+    measured: bool = False  # it sends its measures with its reports
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -89,6 +94,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     print_stacks()
     here = forks.count
     worker: Worker | None = None
+    metrics: Metrics | None = None
     error: ShardqError | None = None
     crash, told = "", False
 
@@ -99,20 +105,29 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             worker.stop()
 
     try:
-        with connect(plan.url) as client, ExitStack() as stack:
+        metrics = _metrics() if plan.measured else None
+        with connect(plan.url, observer=metrics) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)
             stack.enter_context(call_unless_handled({signal.SIGHUP: stop}))
             if any(isinstance(handler, ShellCommand) for handler in plan.handlers.values()):
                 stack.enter_context(guarded_group())
-            crash = _run(plan, worker, channel)
+            crash = _run(plan, worker, channel, metrics)
     except ShardqError as raised:
         error = raised
     if forks.count != here:  # a child that a handler has forked, and that came back here
         return
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
+        if metrics is not None:
+            channel.send(metrics.measures())
         channel.send(Ended(report, sendable(error), crash, told))
+
+
+def _metrics() -> Metrics:
+    from shardq.metrics.recorder import Metrics  # noqa: PLC0415 - loaded where it is asked for
+
+    return Metrics()
 
 
 def load_handler(handler: str | Handler) -> Handler:
@@ -120,11 +135,11 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
+def _run(plan: WorkerPlan, worker: Worker, channel: Connection, metrics: Metrics | None) -> str:
     """Work until the end; returns why the worker crashed, or ""."""
     here = forks.count
     try:
-        with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS):
+        with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS, metrics):
             worker.run()
     except SystemExit as exit_:
         if forks.count != here:  # of a child that a handler has forked
@@ -134,8 +149,10 @@ def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
 
 
 @contextmanager
-def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS) -> Iterator[None]:
-    """Report on a worker, from a thread, while the block runs.
+def reporting(
+    worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS, metrics: Metrics | None = None
+) -> Iterator[None]:
+    """Report on a worker, and what it has measured, from a thread, while the block runs.
 
     When the parent is gone the worker is told to stop, as nobody is left to do so. If its handler has not ended after
     ``patience`` seconds, it releases its messages, and its process group is killed. An error of the thread stops the
@@ -148,6 +165,8 @@ def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECO
         try:
             while not done.wait(REPORT_SECONDS):
                 channel.send(worker.report)
+                if metrics is not None:
+                    channel.send(metrics.measures())
                 enable_loggers(_log)
         except OSError:  # the parent is gone
             worker.stop()

@@ -18,7 +18,7 @@ from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.queue import Queue
-from shardq.queue_internals import at_last_delivery, consumer_of, unless
+from shardq.queue_internals import at_last_delivery, consumer_of, observer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import (
@@ -115,7 +115,7 @@ class Worker:
         self._calls = {
             name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()
         }
-        self._tally = Tally()
+        self._tally = Tally(observer_of(queues[0]))
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
         self._runs_in = forks.count

@@ -14,9 +14,11 @@ import click
 from click.core import ParameterSource
 
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
+from shardq.cli.monitoring import beating, monitor_options, taken_from
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
+from shardq.metrics.monitor import Monitor
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
@@ -142,6 +144,7 @@ def _weight(given: str) -> tuple[str, float]:
     help="Extend leases while the handler runs.",
 )
 @codec_option
+@monitor_options
 @json_option
 @click.pass_obj
 def work(
@@ -167,32 +170,41 @@ def work(
     A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
     number of its deliveries, this one included, in SHARDQ_DELIVERIES.
 
+    /livez answers while the loop of the pool runs, and never asks the store. /readyz answers when the store does, too.
+    /metrics and both show names and counts to anybody who reaches their ports, and no body of a message.
+
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
     """
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
+    monitoring = taken_from(options)
+    options["measured"] = monitoring.metrics_port is not None
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
-        with work_progress(tasks) as progress:
+        url = _url_of(session, tasks)
+        with work_progress(tasks) as progress, Monitor(url, monitoring) as monitor:
             pool: WorkerPool = TaskPool(
-                _url_of(session, tasks),
+                url,
                 tasks,
                 queues=queues,
                 threads=threads or 1,
-                on_progress=progress,
+                on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
+            monitor.measures = pool.measures
             report = run_pool(pool)
     else:
         _check_queues(queues, threads)
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues)) as progress:
-            report = run_pool(WorkerPool(session.url, queues, task, on_progress=progress, **options))
+        with work_progress(", ".join(queues)) as progress, Monitor(session.url, monitoring) as monitor:
+            pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
+            monitor.measures = pool.measures
+            report = run_pool(pool)
     if as_json:
         print_json(report)
     else:

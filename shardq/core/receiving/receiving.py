@@ -53,7 +53,8 @@ class Receiving:
         scheduler: QueueScheduler | None = None,
     ) -> None:
         first = contexts[0]  # all are of one client
-        self._store, self._retry, self._counters = first.store, first.retry, first.counters
+        self._store, self._retry, self._observer = first.store, first.retry, first.observer
+        self._counters = {context.name: context.counters for context in contexts}
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
         self.queues = {
@@ -325,7 +326,7 @@ class Receiving:
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
         if not held:
-            self._counters.add(empty_reads=1)
+            self._counters[self.names[0]].add(empty_reads=1)
             return
         received = redelivered = acked = 0
         for piece in held:
@@ -334,4 +335,19 @@ class Receiving:
                 redelivered += piece.count
             if piece.finished:
                 acked += piece.count
-        self._counters.add(received=received, redelivered=redelivered, acked=acked)
+        queue = held[0].shard.queue  # all are of it
+        self._counters[queue].add(received=received, redelivered=redelivered, acked=acked)
+        if self._observer is not None and redelivered < received:
+            self._observer.received(queue, self._waits(held))
+
+    def _waits(self, held: Sequence[HeldSlice]) -> list[tuple[int, int]]:
+        """Return for how long messages were due that come for the first time, and how many they are."""
+        try:
+            now = self._store.now()
+        except StoreUnavailable:  # the clock is in doubt
+            return []
+        return [
+            (now - max(piece.bundle.due, piece.bundle.enqueued_at), piece.count)
+            for piece in held
+            if piece.deliveries <= 1
+        ]

@@ -1,0 +1,62 @@
+"""The options of commands that run a pool and show its health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
+from shardq.worker import PoolReport
+
+__all__ = ["beating", "monitor_options", "taken_from"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="Serve /metrics for Prometheus: one page for all processes.",
+    ),
+    click.option("--health-port", type=int, metavar="PORT", help="Serve /livez and /readyz for probes."),
+    click.option(
+        "--bind",
+        "host",
+        metavar="ADDRESS",
+        default=MonitorOptions().host,
+        show_default=True,
+        help="The address of these ports; 0.0.0.0 for other machines, too.",
+    ),
+    click.option(
+        "--heartbeat-file",
+        metavar="FILE",
+        help="Touch this file every second while the loop of the pool runs.",
+    ),
+)
+
+
+def monitor_options(command: F) -> F:
+    """Give a command the options of a :class:`MonitorOptions`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def taken_from(options: dict[str, Any]) -> MonitorOptions:
+    """Take them out of the options of a command. Raises InvalidSetting."""
+    return MonitorOptions(**{name: options.pop(name) for name in MonitorOptions.__struct_fields__})
+
+
+def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callable[[PoolReport], None]:
+    """Return what a pool calls in each turn of its loop: the monitor, and what shows the progress."""
+
+    def turned(report: PoolReport) -> None:
+        monitor.beat(
+            PoolState(report.processes, report.restarts, report.total.in_flight, stopping=report.stops > 0)
+        )
+        progress(report)
+
+    return turned

@@ -1,0 +1,204 @@
+"""What is measured in one process: counts and durations, as values that can be added up and sent to another process."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import msgspec
+
+from shardq.core.context.counters import Counts
+from shardq.errors import ShardqError
+from shardq.hooks import Observer
+from shardq.storage.per_process import OwnLock
+
+__all__ = ["BOUNDS", "Durations", "Measures", "Metrics"]
+
+Key: TypeAlias = tuple[str, ...]
+"""What is measured, and the values of its labels."""
+
+BOUNDS: Mapping[str, tuple[float, ...]] = {
+    "wait": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400),
+    "processing": (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
+    "operation": (
+        0.0001,
+        0.00025,
+        0.0005,
+        0.001,
+        0.0025,
+        0.005,
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.25,
+        0.5,
+        1,
+        2.5,
+        5,
+        10,
+    ),
+}
+"""Upper bounds of the buckets of durations, in seconds. They never change: the processes of a pool are added up."""
+
+OTHERS = "_others"
+OUTCOMES = ("worked", "failed", "snoozed", "discarded")
+
+_MOST = 4096  # combinations of labels: whoever sends may have written anything into the name of a task
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """How many things took how long: a count for each bucket, and one above them; and all seconds together."""
+
+    counts: tuple[int, ...]
+    seconds: float
+
+    def __add__(self, other: Durations) -> Durations:
+        pairs = zip(self.counts, other.counts, strict=True)
+        return Durations(tuple(one + another for one, another in pairs), self.seconds + other.seconds)
+
+
+class Measures(msgspec.Struct, frozen=True):
+    """What one process or several have measured, by what it is and its labels. It can be pickled."""
+
+    numbers: dict[Key, int] = {}
+    durations: dict[Key, Durations] = {}
+
+    def __add__(self, other: Measures) -> Measures:
+        return Measures(_added(self.numbers, other.numbers), _added(self.durations, other.durations))
+
+
+class _Histogram:
+    """Durations that are being recorded."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds, self.counts, self.seconds = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def read(self) -> Durations:
+        return Durations(tuple(self.counts), self.seconds)
+
+
+class Metrics(Observer):
+    """Measures what the clients of this process do, for Prometheus. Safe for threads.
+
+    It is a collector of ``prometheus_client``, which ``shardq[metrics]`` installs. One may serve several clients, those
+    of asyncio too. What it has counted stays when a client is closed. Counters never go down.
+
+    >>> import prometheus_client, shardq.metrics
+    >>> registry = prometheus_client.CollectorRegistry()
+    >>> metrics = shardq.metrics.Metrics()
+    >>> registry.register(metrics)
+    >>> client = shardq.connect(url, observer=metrics)
+    >>> id = client.create_queue("letters").producer().send(b"dear")
+    >>> registry.get_sample_value("shardq_messages_sent_total", {"queue": "letters"})
+    1.0
+    """
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._clients: dict[int, Callable[[], Mapping[str, Any]]] = {}
+        self._ids = count()
+        self._gone: list[int] = []
+        self._past: dict[str, Counts] = {}  # of clients that are gone, by queue
+        self._numbers: dict[Key, int] = {}
+        self._durations: dict[Key, _Histogram] = {}
+
+    def measures(self) -> Measures:
+        """Return what was measured so far."""
+        with self._lock.plain:
+            self._forget_gone()
+            numbers = dict(self._numbers)
+            durations = {key: histogram.read() for key, histogram in self._durations.items()}
+            for read in (*self._clients.values(), lambda: self._past):
+                for queue, counts in read().items():
+                    for name in counts.__struct_fields__:
+                        key = (name, queue)
+                        numbers[key] = numbers.get(key, 0) + getattr(counts, name)
+        return Measures(numbers, durations)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics of this process, as a registry of ``prometheus_client`` asks for them."""
+        from shardq.metrics.families import families  # noqa: PLC0415 - measuring needs no prometheus_client
+
+        return families(self.measures())
+
+    def opened(self, counters: Callable[[], Mapping[str, Any]], client: object) -> None:
+        """Count what a client does, for as long as there is something of it, and keep that."""
+        with self._lock.plain:
+            self._forget_gone()
+            number = next(self._ids)
+            self._clients[number] = counters
+        weakref.finalize(client, self._gone.append, number).atexit = False
+
+    def _forget_gone(self) -> None:
+        """Keep the counts of clients that are gone. Not when they go: that may be within any line of this."""
+        while self._gone:
+            for queue, counts in self._clients.pop(self._gone.pop())().items():
+                self._past[queue] = self._past.get(queue, Counts()) + counts
+
+    def requested(self, store: str, operation: str, seconds: float, error: BaseException | None) -> None:
+        """Record the duration of a request to a store, and its error."""
+        key = ("operation", store, operation)
+        with self._lock.plain:
+            histogram = self._durations.get(key) or self._histogram(key)
+            histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
+            histogram.seconds += seconds
+            if error is not None:
+                reason = error.code if isinstance(error, ShardqError) else type(error).__name__
+                self._count(("errors", store, operation, reason), 1)
+
+    def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
+        """Record for how long messages were due until they were received."""
+        key = ("wait", queue)
+        with self._lock.plain:
+            histogram = self._durations.get(key) or self._histogram(key)
+            bounds, counts, total = histogram.bounds, histogram.counts, 0.0
+            for microseconds, messages in waits:
+                seconds = microseconds / 1e6 if microseconds > 0 else 0.0  # a clock may be a little behind
+                counts[bisect_left(bounds, seconds)] += messages
+                total += seconds * messages
+            histogram.seconds += total
+
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: float) -> None:
+        """Record how long a handler ran, and what became of its messages."""
+        with self._lock.plain:
+            if ("processing", queue) not in self._durations:
+                for outcome in OUTCOMES:  # a rate needs the 0 before the first one
+                    self._count((outcome, queue), 0)
+            self._observe(("processing", queue), seconds)
+            for outcome, messages in outcomes.items():
+                self._count((outcome, queue), messages)
+
+    def ran(self, task: str, outcome: str, seconds: float | None) -> None:
+        """Count an attempt at a task, and record how long it ran."""
+        with self._lock.plain:
+            self._count(("tasks", task, outcome), 1)
+            if seconds is not None:
+                self._observe(("task", task), seconds)
+
+    def _observe(self, key: Key, seconds: float) -> None:
+        histogram = self._durations.get(key) or self._histogram(key)
+        histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
+        histogram.seconds += seconds
+
+    def _histogram(self, key: Key) -> _Histogram:
+        """Return a new histogram, or beyond the bound that of all further labels."""
+        if len(self._durations) >= _MOST:
+            key = _others(key)
+        return self._durations.setdefault(key, _Histogram(BOUNDS.get(key[0], BOUNDS["processing"])))
+
+    def _count(self, key: Key, amount: int) -> None:
+        if key not in self._numbers and len(self._numbers) >= _MOST:
+            key = _others(key)
+        self._numbers[key] = self._numbers.get(key, 0) + amount
+
+
+def _others(key: Key) -> Key:
+    return (key[0], *(OTHERS for _ in key[1:]))
+
+
+def _added(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> dict[Key, Any]:
+    return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}
