@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -79,6 +78,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
+    request_queue_size = 2 * _MOST_AT_ONCE
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -116,13 +116,13 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "shardq", ""
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        page = self.pages.get(url.path)
+        path, _, query = self.path.partition("?")
+        page = self.pages.get(path)
         if page is None:
             there = " ".join(sorted(self.pages))
             answer = Answer(404, f"there is no such page: ask for one of {there}\n".encode())
         else:
-            answer = page(url.query, self.headers.get("Accept", ""))
+            answer = page(query, self.headers.get("Accept", ""))
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))

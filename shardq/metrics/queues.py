@@ -72,7 +72,8 @@ class QueueMetrics(Closing):
         self._samples: dict[str, Sample] = {}
         self._schedules: dict[str, Schedules] = {}
         self._up = False
-        self._pause = interval
+        self.pause = interval
+        """Seconds until the next sampling."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -106,14 +107,14 @@ class QueueMetrics(Closing):
             self._up = True
         finally:
             took = self._timer() - began
-            self._pause = max(self._interval, (SHARE_OF_TIME - 1) * took)
+            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * took)
 
     def collect(self) -> Iterator[Any]:
         """Yield the gauges."""
         from shardq.metrics.families import gauge, info  # noqa: PLC0415 - needs prometheus_client
 
         now = self._timer()
-        kept = max(KEPT_SECONDS, 3 * self._pause)
+        kept = max(KEPT_SECONDS, 3 * self.pause)
         shown = {name: each for name, each in list(self._samples.items()) if now - each.at <= kept}
 
         def by_queue(value: Callable[[Sample], float]) -> dict[tuple[str, ...], float]:
@@ -182,7 +183,7 @@ class QueueMetrics(Closing):
                 self.sample()
             except ShardqError as error:
                 _log.warning("queues were not sampled, trying again: %s", error)
-            self._ended.wait(self._pause)
+            self._ended.wait(self.pause)
 
     def _names(self) -> Sequence[str]:
         """Return the queues that are worked on, and the logs of topics."""

@@ -76,8 +76,8 @@ class WorkerPool:
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
     A process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
-    WorkersFailing. While the store is unreachable no end counts: the pool waits for it. Otherwise it ends only when it is told to, or by ``idle_exit``: a handler that raises SystemExit
-    fails, and its process goes on.
+    WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
+    it is told to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process goes on.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
