@@ -147,11 +147,13 @@ class QueueMetrics(Closing):
             ("queue",),
             by_queue(lambda each: now - each.at),
         )
-        yield gauge("topic_lag_messages", "Published messages that are not relayed yet.", ("topic",), {
-            (topic,): _waiting(each.counts)
-            for name, each in shown.items()
-            if (topic := topic_in(name)) is not None
-        })  # fmt: skip
+        topics = {topic: each for name, each in shown.items() if (topic := topic_in(name)) is not None}
+        yield gauge(
+            "topic_lag_seconds",
+            "For how long the first published message that is not relayed has waited.",
+            ("topic",),
+            {(topic,): each.late for topic, each in topics.items()},
+        )
         yield gauge(
             "subscription_lag_messages",
             "Messages of a subscription that are not acked yet.",
