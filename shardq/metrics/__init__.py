@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from shardq.metrics.measures import Measures
 from shardq.metrics.queues import QueueMetrics
-from shardq.metrics.recorder import Measures, Metrics
+from shardq.metrics.recorder import Metrics
 
 __all__ = ["Measures", "Metrics", "QueueMetrics"]

@@ -14,7 +14,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from shardq.metrics.recorder import BOUNDS, Durations, Measures
+from shardq.metrics.measures import BOUNDS, Durations, Measures
 
 __all__ = ["counter", "families", "gauge", "info"]
 

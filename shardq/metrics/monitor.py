@@ -16,8 +16,8 @@ import msgspec
 
 from shardq.client import Client, connect
 from shardq.errors import InvalidSetting, ShardqError
+from shardq.metrics.measures import Measures
 from shardq.metrics.pages import Answer, Page, PageServer, check_port, metrics_page
-from shardq.metrics.recorder import Measures
 
 __all__ = ["Monitor", "MonitorOptions"]
 

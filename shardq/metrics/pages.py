@@ -18,8 +18,8 @@ from shardq.settings import check_number
 
 __all__ = ["Answer", "Page", "PageServer", "check_port", "metrics_page"]
 
-_MOST_AT_ONCE = 32  # connections; others are closed at once
-_SECONDS = 10.0  # for a whole request of a slow client, and for writing the answer
+MOST_AT_ONCE = 32  # connections; others are closed at once
+REQUEST_SECONDS = 10.0  # for a whole request of a slow client, and for writing the answer
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -78,11 +78,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
-    request_queue_size = 2 * _MOST_AT_ONCE
+    request_queue_size = 2 * MOST_AT_ONCE
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
@@ -92,7 +92,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         # One that sends a byte now and then would keep a connection for ever.
-        end = threading.Timer(_SECONDS, _break_off, (request,))
+        end = threading.Timer(REQUEST_SECONDS, _break_off, (request,))
         end.daemon = True
         end.start()
         try:
@@ -112,7 +112,7 @@ def _break_off(connection: socket.socket) -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     pages: Mapping[str, Page]
-    timeout = _SECONDS
+    timeout = REQUEST_SECONDS
     server_version, sys_version = "shardq", ""
 
     def do_GET(self) -> None:

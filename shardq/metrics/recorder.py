@@ -1,4 +1,4 @@
-"""What is measured in one process: counts and durations, as values that can be added up and sent to another process."""
+"""What is measured in one process."""
 
 from __future__ import annotations
 
@@ -6,69 +6,20 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeAlias
-
-import msgspec
+from typing import Any
 
 from shardq.core.context.counters import Counts
 from shardq.errors import ShardqError
 from shardq.hooks import Observer
+from shardq.metrics.measures import BOUNDS, Durations, Key, Measures
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["BOUNDS", "Durations", "Measures", "Metrics"]
-
-Key: TypeAlias = tuple[str, ...]
-"""What is measured, and the values of its labels."""
-
-BOUNDS: Mapping[str, tuple[float, ...]] = {
-    "wait": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400),
-    "processing": (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
-    "operation": (
-        0.0001,
-        0.00025,
-        0.0005,
-        0.001,
-        0.0025,
-        0.005,
-        0.01,
-        0.025,
-        0.05,
-        0.1,
-        0.25,
-        0.5,
-        1,
-        2.5,
-        5,
-        10,
-    ),
-}
-"""Upper bounds of the buckets of durations, in seconds. They never change: the processes of a pool are added up."""
+__all__ = ["MOST_LABELS", "OUTCOMES", "Metrics"]
 
 OTHERS = "_others"
 OUTCOMES = ("worked", "failed", "snoozed", "discarded")
 
-_MOST = 4096  # combinations of labels: whoever sends may have written anything into the name of a task
-
-
-class Durations(msgspec.Struct, frozen=True):
-    """How many things took how long: a count for each bucket, and one above them; and all seconds together."""
-
-    counts: tuple[int, ...]
-    seconds: float
-
-    def __add__(self, other: Durations) -> Durations:
-        pairs = zip(self.counts, other.counts, strict=True)
-        return Durations(tuple(one + another for one, another in pairs), self.seconds + other.seconds)
-
-
-class Measures(msgspec.Struct, frozen=True):
-    """What one process or several have measured, by what it is and its labels. It can be pickled."""
-
-    numbers: dict[Key, int] = {}
-    durations: dict[Key, Durations] = {}
-
-    def __add__(self, other: Measures) -> Measures:
-        return Measures(_added(self.numbers, other.numbers), _added(self.durations, other.durations))
+MOST_LABELS = 4096  # combinations of labels: whoever sends may have written anything into the name of a task
 
 
 class _Histogram:
@@ -94,7 +45,7 @@ class Metrics(Observer):
     >>> client = shardq.connect(url, observer=metrics)
     >>> id = client.create_queue("letters").producer().send(b"dear")
     >>> registry.get_sample_value("shardq_messages_sent_total", {"queue": "letters"})
-    1.0
+    1
     """
 
     def __init__(self) -> None:
@@ -186,19 +137,15 @@ class Metrics(Observer):
 
     def _histogram(self, key: Key) -> _Histogram:
         """Return a new histogram, or beyond the bound that of all further labels."""
-        if len(self._durations) >= _MOST:
+        if len(self._durations) >= MOST_LABELS:
             key = _others(key)
         return self._durations.setdefault(key, _Histogram(BOUNDS.get(key[0], BOUNDS["processing"])))
 
     def _count(self, key: Key, amount: int) -> None:
-        if key not in self._numbers and len(self._numbers) >= _MOST:
+        if key not in self._numbers and len(self._numbers) >= MOST_LABELS:
             key = _others(key)
         self._numbers[key] = self._numbers.get(key, 0) + amount
 
 
 def _others(key: Key) -> Key:
     return (key[0], *(OTHERS for _ in key[1:]))
-
-
-def _added(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> dict[Key, Any]:
-    return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}

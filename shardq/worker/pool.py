@@ -27,7 +27,7 @@ from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
 if TYPE_CHECKING:
-    from shardq.metrics.recorder import Measures
+    from shardq.metrics.measures import Measures
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
@@ -158,7 +158,7 @@ class WorkerPool:
 
         A process that is killed has sent what it had measured up to 0.2 seconds before. For any thread.
         """
-        from shardq.metrics.recorder import Measures  # noqa: PLC0415 - loaded where it is asked for
+        from shardq.metrics.measures import Measures  # noqa: PLC0415 - loaded where it is asked for
 
         return sum((each for slot in self._slots if (each := slot.measures)), Measures())
 

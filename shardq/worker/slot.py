@@ -19,7 +19,7 @@ from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts
 
 if TYPE_CHECKING:
-    from shardq.metrics.recorder import Measures
+    from shardq.metrics.measures import Measures
 
 __all__ = ["Child", "Slot", "WorkersFailing"]
 

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-coming-from comparison concepts faq index large-bodies operations pipelines scaling schedules spark tasks testing
+coming-from comparison concepts faq index large-bodies metrics operations pipelines scaling schedules spark tasks testing
 topics tutorial
 """
 REWRITTEN = [

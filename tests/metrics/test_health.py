@@ -136,7 +136,7 @@ def test_systemd_is_notified_that_the_pool_is_ready_runs_and_ends(
 
 
 def test_a_slow_client_is_broken_off_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardq.metrics.pages._SECONDS", 0.5)
+    monkeypatch.setattr("shardq.metrics.pages.REQUEST_SECONDS", 0.5)
     with (
         PageServer("127.0.0.1", 0, {"/livez": lambda *_: Answer(200, b"ok\n")}) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow,

@@ -213,7 +213,7 @@ def test_a_client_adds_up_the_counters_of_its_queues(client: shardq.Client, queu
 
 
 def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardq.core.context.counters._MOST", 2)
+    monkeypatch.setattr("shardq.core.context.counters.MOST_QUEUES", 2)
     metrics = Metrics()
     with shardq.connect("memory://", observer=metrics) as client:
         for name in ("one", "two", "three", "four"):
@@ -225,7 +225,7 @@ def test_queues_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monkey
 
 
 def test_what_a_forged_name_of_a_task_can_make_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardq.metrics.recorder._MOST", 3)
+    monkeypatch.setattr("shardq.metrics.recorder.MOST_LABELS", 3)
     metrics = Metrics()
     for number in range(100):
         metrics.ran(f"task {number}", "done", 0.1)

@@ -14,7 +14,7 @@ __all__ = ["ClientCounters", "Counters", "Counts"]
 OTHERS = "_others"
 """The name under which further queues are counted together: no queue has it."""
 
-_MOST = 4096  # queues that are counted one by one
+MOST_QUEUES = 4096  # queues that are counted one by one
 _TOPICS = f"{INTERNAL}topics/"
 
 
@@ -86,7 +86,7 @@ class ClientCounters:
         with self._lock.plain:
             known = self._queues.get(queue)
             if known is None:
-                name = queue if len(self._queues) < _MOST else OTHERS
+                name = queue if len(self._queues) < MOST_QUEUES else OTHERS
                 known = self._queues.setdefault(name, Counters())
             return known
 

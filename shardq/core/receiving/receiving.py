@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, S
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, count_of
+from shardq.held import COUNT, HeldSlice, count_of
 from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
@@ -338,16 +338,7 @@ class Receiving:
         queue = held[0].shard.queue  # all are of it
         self._counters[queue].add(received=received, redelivered=redelivered, acked=acked)
         if self._observer is not None and redelivered < received:
-            self._observer.received(queue, self._waits(held))
-
-    def _waits(self, held: Sequence[HeldSlice]) -> list[tuple[int, int]]:
-        """Return for how long messages were due that come for the first time, and how many they are."""
-        try:
-            now = self._store.now()
-        except StoreUnavailable:  # the clock is in doubt
-            return []
-        return [
-            (now - max(piece.bundle.due, piece.bundle.enqueued_at), piece.count)
-            for piece in held
-            if piece.deliveries <= 1
-        ]
+            with suppress(StoreUnavailable):  # its clock is in doubt
+                now, firsts = self._store.now(), [piece for piece in held if piece.deliveries <= 1]
+                waits = [now - max(piece.bundle.due, piece.bundle.enqueued_at) for piece in firsts]
+                self._observer.received(queue, list(zip(waits, map(COUNT, firsts), strict=True)))
