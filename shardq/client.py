@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
@@ -77,7 +76,7 @@ def connect(
     check_observer(observer)
     store = open_store(url, clock or SystemClock(), retry_seconds=retry_seconds)
     if observer is not None:
-        store = ObservedStore(store, partial(observer.requested, url.partition(":")[0]))
+        store = ObservedStore(store, url.partition(":")[0], observer)
     return Client(store, hooks=hooks, observer=observer, retry_seconds=retry_seconds)
 
 

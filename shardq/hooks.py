@@ -48,14 +48,21 @@ class Observer:
     def opened(self, counters: Callable[[], Mapping[str, object]], client: object) -> None:
         """Called when a client is opened, with what reads its :class:`shardq.Counts` by queue; "" are of no queue."""
 
-    def requested(self, store: str, operation: str, seconds: float, error: BaseException | None) -> None:
-        """Called when a request to the store has ended. ``store`` is the scheme of its URL."""
+    def requests(self, store: str, operation: str) -> Callable[[float], None]:  # noqa: ARG002
+        """Return what is called with the seconds of each request of a kind. ``store`` is the scheme of its URL."""
+        return lambda _: None
+
+    def refused(self, store: str, operation: str, error: BaseException) -> None:
+        """Called when a request to the store has raised an error."""
 
     def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
         """Called when messages were received for the first time: for how many microseconds they were due, how many."""
 
-    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: float) -> None:
-        """Called when a handler has ended, with its messages by outcome: worked, failed, snoozed, discarded."""
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: Sequence[float]) -> None:
+        """Called when a handler was called, maybe some times: with the seconds of each call, and messages by outcome.
+
+        The outcomes are worked, failed, snoozed and discarded.
+        """
 
     def ran(self, task: str, outcome: str, seconds: float | None) -> None:
         """Called when an attempt at a task has ended, with how long its function ran if it was called."""

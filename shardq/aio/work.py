@@ -204,7 +204,7 @@ class _Work:
         outcome = await self._handled(message)
         if self._observer is not None:
             kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
-            self._observer.handled(self._queue.name, {kind: 1}, time.perf_counter() - began)
+            self._observer.handled(self._queue.name, {kind: 1}, [time.perf_counter() - began])
         return outcome
 
     async def _handled(self, message: Message) -> Outcome | None:

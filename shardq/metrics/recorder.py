@@ -62,7 +62,7 @@ class Metrics(Observer):
         with self._lock.plain:
             self._forget_gone()
             numbers = dict(self._numbers)
-            durations = {key: histogram.read() for key, histogram in self._durations.items()}
+            durations = {key: each.read() for key, each in self._durations.items() if any(each.counts)}
             for read in (*self._clients.values(), lambda: self._past):
                 for queue, counts in read().items():
                     for name in counts.__struct_fields__:
@@ -90,22 +90,32 @@ class Metrics(Observer):
             for queue, counts in self._clients.pop(self._gone.pop())().items():
                 self._past[queue] = self._past.get(queue, Counts()) + counts
 
-    def requested(self, store: str, operation: str, seconds: float, error: BaseException | None) -> None:
-        """Record the duration of a request to a store, and its error."""
-        key = ("operation", store, operation)
+    def requests(self, store: str, operation: str) -> Callable[[float], None]:
+        """Return what records the seconds of a request. It is called for each, so it looks for nothing."""
+        own = self._lock
+        with own.plain:
+            histogram = self._histogram(("operation", store, operation))
+        bounds, counts = histogram.bounds, histogram.counts
+
+        def record(seconds: float) -> None:
+            place = bisect_left(bounds, seconds)
+            with own.plain:
+                counts[place] += 1
+                histogram.seconds += seconds
+
+        return record
+
+    def refused(self, store: str, operation: str, error: BaseException) -> None:
+        """Count an error of the store by its code."""
+        reason = error.code if isinstance(error, ShardqError) else type(error).__name__
         with self._lock.plain:
-            histogram = self._durations.get(key) or self._histogram(key)
-            histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
-            histogram.seconds += seconds
-            if error is not None:
-                reason = error.code if isinstance(error, ShardqError) else type(error).__name__
-                self._count(("errors", store, operation, reason), 1)
+            self._count(("errors", store, operation, reason), 1)
 
     def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
         """Record for how long messages were due until they were received."""
         key = ("wait", queue)
         with self._lock.plain:
-            histogram = self._durations.get(key) or self._histogram(key)
+            histogram = self._histogram(key)
             bounds, counts, total = histogram.bounds, histogram.counts, 0.0
             for microseconds, messages in waits:
                 seconds = microseconds / 1e6 if microseconds > 0 else 0.0  # a clock may be a little behind
@@ -113,8 +123,8 @@ class Metrics(Observer):
                 total += seconds * messages
             histogram.seconds += total
 
-    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: float) -> None:
-        """Record how long a handler ran, and what became of its messages."""
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: Sequence[float]) -> None:
+        """Record how long a handler ran, each time, and what became of its messages."""
         with self._lock.plain:
             if ("processing", queue) not in self._durations:
                 for outcome in OUTCOMES:  # a rate needs the 0 before the first one
@@ -128,15 +138,19 @@ class Metrics(Observer):
         with self._lock.plain:
             self._count(("tasks", task, outcome), 1)
             if seconds is not None:
-                self._observe(("task", task), seconds)
+                self._observe(("task", task), [seconds])
 
-    def _observe(self, key: Key, seconds: float) -> None:
-        histogram = self._durations.get(key) or self._histogram(key)
-        histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
-        histogram.seconds += seconds
+    def _observe(self, key: Key, seconds: Sequence[float]) -> None:
+        histogram = self._histogram(key)
+        bounds, counts = histogram.bounds, histogram.counts
+        for each in seconds:
+            counts[bisect_left(bounds, each)] += 1
+        histogram.seconds += sum(seconds)
 
     def _histogram(self, key: Key) -> _Histogram:
-        """Return a new histogram, or beyond the bound that of all further labels."""
+        """Return the histogram of some labels, or beyond the bound that of all further ones."""
+        if (known := self._durations.get(key)) is not None:
+            return known
         if len(self._durations) >= MOST_LABELS:
             key = _others(key)
         return self._durations.setdefault(key, _Histogram(BOUNDS.get(key[0], BOUNDS["processing"])))

@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from time import perf_counter
+from typing import Any, Protocol, cast
 
 from shardq.storage.abilities import TransactionalStore
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["ObservedStore", "Requested"]
-
-Requested: TypeAlias = Callable[[str, float, "BaseException | None"], None]
-"""Notified when a request has ended: the method, the seconds that it took, and the error that it raised."""
+__all__ = ["ObservedStore", "ObservesRequests"]
 
 _LOCAL = {"call", "capabilities", "close", "inner", "listen", "now", "within"}
 """What asks the store nothing."""
 
 
+class ObservesRequests(Protocol):
+    """What is notified of requests: see :class:`shardq.Observer`."""
+
+    def requests(self, store: str, operation: str) -> Callable[[float], None]:
+        """Return what is called with the seconds of each request of a kind."""
+        ...
+
+    def refused(self, store: str, operation: str, error: BaseException) -> None:
+        """Note an error."""
+        ...
+
+
 class ObservedStore(WrappedStore):
-    """Does what the inner store does, and notifies of each request that has ended.
+    """Does what the inner store does, and notifies of each request that has ended. ``name`` is that of the store.
 
     Each method is one function around that of the inner store: a second call for each request would be noticed.
     """
 
-    def __init__(self, inner: Store, requested: Requested) -> None:
+    def __init__(self, inner: Store, name: str, observer: ObservesRequests) -> None:
         super().__init__(inner)
-        self._requested = requested
+        self._name, self._observer = name, observer
         for method in vars(WrappedStore).keys() - _LOCAL:
             if not method.startswith("_") and (do := getattr(inner, method, None)) is not None:
-                setattr(self, method, _observed(method, do, requested))
+                setattr(self, method, _observed(do, name, method, observer))
 
     def within(self, connection: object) -> Store:
         """Return the store within a transaction of the application, observed as this one."""
         inner = cast("TransactionalStore", self.inner).within(connection)
-        return ObservedStore(inner, self._requested)
+        return ObservedStore(inner, self._name, self._observer)
 
 
-def _observed(method: str, do: Callable[..., Any], requested: Requested) -> Callable[..., Any]:
+def _observed(
+    do: Callable[..., Any], name: str, method: str, observer: ObservesRequests
+) -> Callable[..., Any]:
+    record = observer.requests(name, method)
+
     def observed(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
+        began = perf_counter()
         try:
-            result = do(*args, **kwargs)
+            return do(*args, **kwargs)
         except BaseException as error:
-            requested(method, time.perf_counter() - began, error)
+            observer.refused(name, method, error)
             raise
-        requested(method, time.perf_counter() - began, None)
-        return result
+        finally:
+            record(perf_counter() - began)
 
     return observed

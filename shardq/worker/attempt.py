@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
@@ -14,10 +13,12 @@ import msgspec
 from shardq.base.callables import check_has_run
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
+from shardq.hooks import Observer
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
+from shardq.worker.observed import observed
 from shardq.worker.policy import (
     ErrorFunction,
     as_failure,
@@ -68,14 +69,14 @@ class Attempt:
     """
 
     def __init__(self, batch: Batch, called: Callable[[Message], str] = _by_id) -> None:
-        self.batch, self.called = batch, called
+        self.batch, self.called, self.queue = batch, called, batch.queue or ""
         self.finished: list[Message] = []  # worked, or discarded
         self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started = 0
-        self.outcomes: dict[str, int] = {}  # of the messages of the last call of the handler
+        self.discarded = 0  # of those finished
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -115,9 +116,16 @@ class Attempt:
             self._stopped.add(message.lane)
         return True
 
-    def ended(self, outcome: str, messages: Sequence[Message]) -> None:
-        """Note what the handler has made of messages, for an observer."""
-        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(messages)
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many messages the handler has worked, failed, snoozed and discarded so far."""
+        snoozed = sum(isinstance(each.outcome, Snooze) for each in self.endings)
+        return {
+            "worked": len(self.finished) - self.discarded,
+            "failed": len(self.endings) - snoozed,
+            "snoozed": snoozed,
+            "discarded": self.discarded,
+        }
 
     @property
     def running(self) -> list[Message]:
@@ -150,19 +158,19 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
-        call = self._call if tally.observer is None else partial(_observed, self._call)
-        for message in attempt.batch:
-            with gate() as is_open:
-                if not is_open:
-                    return
-                left_out = attempt.leaves_out(message)
-                attempt.started += 1
-                if not left_out:
-                    call(attempt, tally, message)
+        with _observed(self.handler, attempt, tally.observer) as handler:
+            for message in attempt.batch:
+                with gate() as is_open:
+                    if not is_open:
+                        return
+                    left_out = attempt.leaves_out(message)
+                    attempt.started += 1
+                    if not left_out:
+                        self._call(handler, attempt, tally, message)
 
-    def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:
+    def _call(self, handler: MessageHandler, attempt: Attempt, tally: Tally, message: Message) -> None:
         try:
-            result = self.handler(message)
+            result = handler(message)
         except BaseException as error:
             if not _fail(attempt, tally, [message], error, self.policy):
                 raise
@@ -186,14 +194,14 @@ class WholeBatch(msgspec.Struct, frozen=True):
         """Call the handler once, with all messages."""
         with gate() as is_open:
             if is_open and not any(message.lost for message in attempt.batch):
-                call = self._call if tally.observer is None else partial(_observed, self._call)
-                call(attempt, tally)
+                with _observed(self.handler, attempt, tally.observer) as handler:
+                    self._call(handler, attempt, tally)
 
-    def _call(self, attempt: Attempt, tally: Tally) -> None:
+    def _call(self, handler: BatchHandler, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
         attempt.started = len(messages)
         try:
-            result = self.handler(without_next_claim(attempt.batch))
+            result = handler(without_next_claim(attempt.batch))
         except BaseException as error:
             if not _fail(attempt, tally, messages, error, self.policy):
                 raise
@@ -201,15 +209,10 @@ class WholeBatch(msgspec.Struct, frozen=True):
             _finish(attempt, tally, messages, self.handler, result)
 
 
-def _observed(call: Callable[..., None], attempt: Attempt, tally: Tally, *message: Message) -> None:
-    """Call the handler, and notify the observer of how long that took."""
-    assert tally.observer is not None
-    attempt.outcomes = {}
-    began = time.perf_counter()
-    try:
-        call(attempt, tally, *message)
-    finally:
-        tally.observer.handled(attempt.batch.queue or "", attempt.outcomes, time.perf_counter() - began)
+def _observed(
+    handler: Handler, attempt: Attempt, observer: Observer | None
+) -> AbstractContextManager[Handler]:
+    return nullcontext(handler) if observer is None else observed(handler, attempt, observer)
 
 
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
@@ -224,7 +227,6 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
         return
     worked = attempt.take(messages, leave=True)
     attempt.finished += worked
-    attempt.ended("worked", worked)
     tally.add(worked=len(worked))
 
 
@@ -277,14 +279,12 @@ def _end(
     match outcome:
         case Discard():
             attempt.finished += messages
-            attempt.ended("discarded", messages)
+            attempt.discarded += len(messages)
             tally.add(discarded=len(messages))
             return
         case Snooze():
-            attempt.ended("snoozed", messages)
             tally.add(snoozed=len(messages))
         case _:
-            attempt.ended("failed", messages)
             tally.fail(reason, len(messages))
     attempt.endings += [Ending(message, outcome, reason) for message in messages]
 

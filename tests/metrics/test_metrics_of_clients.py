@@ -83,7 +83,7 @@ def test_requests_to_the_store_are_measured_and_errors_are_counted_by_their_code
 ) -> None:
     plan = FaultPlan(faults=(Fault("append", 1, FaultKind.LOST_RESPONSE),))
     store = FaultyStore(open_store(url, SystemClock()), plan)
-    observed = ObservedStore(store, lambda *told: metrics.requested("sqlite", *told))
+    observed = ObservedStore(store, "sqlite", metrics)
     with shardq.Client(observed, observer=metrics) as client:
         client.create_queue("orders").producer().send(b"one")
     labels = {"store": "sqlite", "operation": "append"}

@@ -55,7 +55,7 @@ class Scene:
         # The third append fails; so does what the sampling asks for, when a test says so.
         plan = FaultPlan(faults=(Fault("append", 3, FaultKind.UNAVAILABLE),))
         store = FaultyStore(open_store(url, self.clock), plan)
-        observed = ObservedStore(store, lambda *told: self.metrics.requested("sqlite", *told))
+        observed = ObservedStore(store, "sqlite", self.metrics)
         self.client = shardq.Client(observed, observer=self.metrics)
         self.queues = QueueMetrics(self.client)
         self.monitor = Monitor(url, MonitorOptions())
@@ -236,10 +236,13 @@ def test_an_unreachable_store_and_missing_metrics_fire_alerts(url: str) -> None:
 def test_errors_and_slow_requests_fire_alerts() -> None:
     metrics, registry = Metrics(), CollectorRegistry()
     registry.register(metrics)
-    metrics.requested("sqlite", "append", 0.001, shardq.StoreUnavailable("away"))
+    record = metrics.requests("sqlite", "append")
+    record(0.001)
+    metrics.refused("sqlite", "append", shardq.StoreUnavailable("away"))
     before = scrape(registry)
     assert not fires("ShardqStoreErrors", before, before)
-    metrics.requested("sqlite", "append", 2.0, shardq.StoreUnavailable("away"))
+    record(2.0)
+    metrics.refused("sqlite", "append", shardq.StoreUnavailable("away"))
     assert fires("ShardqStoreErrors", before, scrape(registry))
     assert fires("ShardqStoreSlow", before, scrape(registry))
 

@@ -1,0 +1,138 @@
+"""What metrics cost: the processor time of the same work with an observer and without one, in pairs.
+
+    python -m tools.bench.metrics_cost --pairs 30
+
+Each pair is one run of each, in alternating order, on a new queue of an SQLite file. The run with an observer also adds
+up its measures five times a second, as a process of a pool does for its parent. The figures are medians over the pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import shardq
+from shardq.metrics import Metrics
+from shardq.worker import Worker
+
+BODY = bytes(512)
+REPORT_SECONDS = 0.2
+BOUND = 0.03
+
+Work = Callable[[shardq.Queue, int, Callable[[], None]], None]
+
+
+def in_bulk(queue: shardq.Queue, messages: int, report: Callable[[], None]) -> None:
+    with queue.producer() as producer, queue.consumer() as consumer:
+        for _ in range(messages // 500):
+            producer.send_many([BODY] * 500)
+            report()
+        while batch := consumer.receive(500):
+            batch.ack()
+            report()
+
+
+def one_by_one(queue: shardq.Queue, messages: int, report: Callable[[], None]) -> None:
+    with queue.producer() as producer, queue.consumer() as consumer:
+        for _ in range(messages):
+            producer.send(BODY)
+            report()
+        while batch := consumer.receive(1):
+            batch.ack()
+            report()
+
+
+def singles_in_bulk(queue: shardq.Queue, messages: int, report: Callable[[], None]) -> None:
+    """Sent one by one, received and acked together."""
+    with queue.producer() as producer, queue.consumer() as consumer:
+        for _ in range(messages):
+            producer.send(BODY)
+            report()
+        while batch := consumer.receive(500):
+            batch.ack()
+            report()
+
+
+def by_worker(queue: shardq.Queue, messages: int, report: Callable[[], None]) -> None:
+    with queue.producer() as producer:
+        producer.send_many([BODY] * messages)
+    Worker(queue, lambda _: report(), idle_exit=0).run()
+
+
+WORKS: Mapping[str, tuple[Work, int]] = {
+    "in bulk": (in_bulk, 40_000),
+    "one by one": (one_by_one, 1_500),
+    "sent alone, received in bulk": (singles_in_bulk, 2_500),
+    "a worker, message by message": (by_worker, 10_000),
+}
+"""Each with its messages: a run takes about half a second."""
+
+
+def seconds(work: Work, messages: int, url: str, metrics: Metrics | None) -> float:
+    """Return the processor time of a run."""
+    due = time.monotonic() + REPORT_SECONDS
+
+    def report() -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due += REPORT_SECONDS
+            if metrics is not None:
+                pickle.dumps(metrics.measures())
+
+    with shardq.connect(url, observer=metrics) as client:
+        queue = client.create_queue(
+            f"cost-{os.urandom(4).hex()}", shards=2, time_shards=4, max_deliveries=None
+        )
+        began = time.process_time()
+        work(queue, messages, report)
+        took = time.process_time() - began
+        client.delete_queue(queue.name)
+    return took
+
+
+def pairs(work: Work, messages: int, count: int, folder: str) -> list[tuple[float, float]]:
+    """Return the seconds of each pair: without an observer, and with one."""
+    url = f"sqlite:///{folder}/cost.db?synchronous=normal"
+    run = partial(seconds, work, messages, url)
+    run(None)
+    found = []
+    for number in range(count):
+        metrics = Metrics()
+        if number % 2:
+            observed, plain = run(metrics), run(None)
+        else:
+            plain, observed = run(None), run(metrics)
+        found.append((plain, observed))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--share", type=float, default=1.0, help="of the messages of a run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (work, whole) in WORKS.items():
+            messages = max(500, int(whole * options.share))
+            found = pairs(work, messages, options.pairs, folder)
+            ratios = sorted(observed / plain - 1 for plain, observed in found)
+            quarter = len(ratios) // 4
+            cost = statistics.median(ratios)
+            micros = statistics.median(plain for plain, _ in found) / messages * 1e6
+            print(
+                f"{name}: {cost:+.1%} (middle half {ratios[quarter]:+.1%} to {ratios[-1 - quarter]:+.1%}) of "
+                f"{micros:.1f} us per message, {len(found)} pairs{'' if cost <= BOUND else '  ABOVE 3 %'}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
