@@ -21,6 +21,7 @@ else:
     _PACKAGES = {
         "aio",
         "broadcast",
+        "metrics",
         "pipelines",
         "planning",
         "schedules",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
+import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
@@ -27,7 +28,7 @@ from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
 if TYPE_CHECKING:
-    from shardq.metrics.measures import Measures
+    import shardq.metrics
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
@@ -153,7 +154,7 @@ class WorkerPool:
             stops=self._stops,
         )
 
-    def measures(self) -> Measures:
+    def measures(self) -> shardq.metrics.Measures:
         """Return what the processes have measured, with those that have ended; nothing unless it is ``measured``.
 
         A process that is killed has sent what it had measured up to 0.2 seconds before. For any thread.

@@ -38,9 +38,9 @@ PORT = 9_464
 @click.option("--once", is_flag=True, help="Print the metrics once, and end.")
 @click.pass_obj
 def metrics(session: Session, port: int, host: str, interval: float, prefix: str, once: bool) -> None:
-    """Serve the state of all queues for Prometheus: depth, age, consumers, lag, late schedules.
+    """Serve the state of all queues, for Prometheus.
 
-    The queues are counted in the background, so a scrape asks the store nothing. /metrics shows their names to anybody
+    It shows their depth, the age of messages, consumers, the lag of topics and late schedules. The queues are counted in the background, so a scrape asks the store nothing. /metrics shows their names to anybody
     who reaches the port, and /livez answers while the command runs. One such process is enough for a store. What
     workers do is shown by `shardq work --metrics-port`.
     """

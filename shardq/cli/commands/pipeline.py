@@ -18,8 +18,10 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
+from shardq.cli.monitoring import beating, monitor_options, taken_from
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
+from shardq.metrics.monitor import Monitor
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.throughput import LinkReport, PipelineReport
@@ -60,16 +62,22 @@ def pipeline() -> None:
     type=duration,
     help="Kill and replace a process that finishes no message for this time.",
 )
+@monitor_options
 @json_option
 @click.pass_obj
 def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> None:
     """Run all links of a pipeline, in several processes.
 
-    The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`.
+    The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`. So
+    do the options for metrics and health what they do there.
     """
     _loaded(pipeline).check_queues(session.client)
-    with work_progress(pipeline) as progress:
-        report = run_pool(PipelinePool(session.url, pipeline, on_progress=progress, **options))
+    monitoring = taken_from(options)
+    options["measured"] = monitoring.metrics_port is not None
+    with work_progress(pipeline) as progress, Monitor(session.url, monitoring) as monitor:
+        pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), **options)
+        monitor.measures = pool.measures
+        report = run_pool(pool)
     if as_json:
         print_json(report)
     else:
