@@ -18,7 +18,6 @@ from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
-from shardq.worker.observed import observed
 from shardq.worker.policy import (
     ErrorFunction,
     as_failure,
@@ -30,6 +29,7 @@ from shardq.worker.policy import (
 )
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
+from shardq.worker.timed import timed_calls
 
 __all__ = [
     "Attempt",
@@ -158,7 +158,7 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
-        with _observed(self.handler, attempt, tally.observer) as handler:
+        with _timed(self.handler, attempt, tally.observer) as handler:
             for message in attempt.batch:
                 with gate() as is_open:
                     if not is_open:
@@ -194,7 +194,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
         """Call the handler once, with all messages."""
         with gate() as is_open:
             if is_open and not any(message.lost for message in attempt.batch):
-                with _observed(self.handler, attempt, tally.observer) as handler:
+                with _timed(self.handler, attempt, tally.observer) as handler:
                     self._call(handler, attempt, tally)
 
     def _call(self, handler: BatchHandler, attempt: Attempt, tally: Tally) -> None:
@@ -209,10 +209,8 @@ class WholeBatch(msgspec.Struct, frozen=True):
             _finish(attempt, tally, messages, self.handler, result)
 
 
-def _observed(
-    handler: Handler, attempt: Attempt, observer: Observer | None
-) -> AbstractContextManager[Handler]:
-    return nullcontext(handler) if observer is None else observed(handler, attempt, observer)
+def _timed(handler: Handler, attempt: Attempt, observer: Observer | None) -> AbstractContextManager[Handler]:
+    return nullcontext(handler) if observer is None else timed_calls(handler, attempt, observer)
 
 
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:

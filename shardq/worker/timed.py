@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from shardq.hooks import Observer
 
-__all__ = ["observed"]
+__all__ = ["timed_calls"]
 
 TOGETHER_SECONDS = 0.2  # for which calls are kept, so that a quick handler costs one notification for many
 
@@ -24,7 +24,7 @@ class _Work(Protocol):
 
 
 @contextmanager
-def observed(
+def timed_calls(
     handler: Callable[[Any], object], work: _Work, observer: Observer
 ) -> Iterator[Callable[[Any], object]]:
     """Notify the observer of the calls of a handler in the block, and of what becomes of the messages."""
