@@ -29,7 +29,7 @@ _COUNTERS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "released": ("messages_released", "Messages that were released before their lease ended.", ("queue",)),
     "forwarded": ("messages_forwarded", "Messages that were moved to another queue.", ("queue",)),
     "dead_lettered": ("messages_dead_lettered", "Messages that became dead letters.", ("queue",)),
-    "redriven": ("messages_redriven", "Dead letters that were sent back to their queue.", ("queue",)),
+    "redriven": ("messages_redriven", "Dead letters that were sent back to this queue.", ("queue",)),
     "expired": ("messages_expired", "Messages dropped because their ttl or retention ended.", ("queue",)),
     "dropped": ("messages_dropped", "The oldest messages of a full queue, dropped for others.", ("queue",)),
     "worked": ("messages_worked", "Messages whose handler returned.", ("queue",)),

@@ -40,9 +40,11 @@ PORT = 9_464
 def metrics(session: Session, port: int, host: str, interval: float, prefix: str, once: bool) -> None:
     """Serve the state of all queues, for Prometheus.
 
-    It shows their depth, the age of messages, consumers, the lag of topics and late schedules. The queues are counted in the background, so a scrape asks the store nothing. /metrics shows their names to anybody
-    who reaches the port, and /livez answers while the command runs. One such process is enough for a store. What
-    workers do is shown by `shardq work --metrics-port`.
+    It shows their depth, the age of messages, consumers, the lag of topics and late schedules. The queues are counted
+    in the background, so a scrape asks the store nothing. One such process is enough for a store. What workers do is
+    shown by `shardq work --metrics-port`.
+
+    /metrics shows the names of queues to anybody who reaches the port. /livez answers while the command runs.
     """
     check_port("port", port)
     collector = QueueMetrics(session.client, interval=interval, prefix=prefix)

@@ -88,9 +88,7 @@ FORWARD = SettleOperation(
     "forwarded", "forwarded", _FINISHED,
     keeps=True, unanswered_explains_gone=True, policy=appending.FORWARD, event="forwarded",
 )  # fmt: skip
-REDRIVE = msgspec.structs.replace(
-    FORWARD, counter="redriven", keeps=False, policy=appending.REDRIVE, event="redriven"
-)
+REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, policy=appending.REDRIVE, event="redriven")
 DEAD_LETTER = SettleOperation(
     "dead-lettered", "dead_lettered", _FINISHED,
     unanswered_explains_gone=True, policy=appending.DEAD_LETTER, event="dead_lettered",
@@ -106,4 +104,4 @@ REPLACE = SettleOperation(
     "released", "released", _RELEASED,
     unanswered_explains_gone=True, policy=appending.REPLACE, in_place=True, event="replaced",
 )  # fmt: skip
-UNBLOCK = msgspec.structs.replace(REPLACE, counter="redriven", policy=appending.UNBLOCK, event="redriven")
+UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", policy=appending.UNBLOCK, event="redriven")
