@@ -1,4 +1,4 @@
-"""Handlers that the processes of a pool import."""
+"""What the processes of a pool import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import shardq
 from shardq import Message
 from shardq.errors import StoreUnavailable
+from shardq.pipelines import Pipeline
 from shardq.worker import Worker
 from shardq.worker.process import WorkerPlan
 
@@ -19,6 +20,9 @@ def die_at_the_end(message: Message) -> None:
     if message.body == b"die" and message.deliveries == 1:
         time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+pipeline = Pipeline("cleaning").link("raw", "clean", lambda message: message.body).output("clean")
 
 
 class UnreachablePlan(WorkerPlan, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import shardq
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
+from shardq.pipelines import PipelinePool
 from shardq.tasks import TaskPool
 from shardq.worker import PoolReport, WorkerPool
 
@@ -92,6 +93,15 @@ def test_a_pool_of_tasks_counts_them_by_name(url: str, client: shardq.Client) ->
     pool = TaskPool(url, "apps_for_tests", idle_exit=0.5, measured=True)
     pool.run()
     assert pool.measures().numbers["tasks", "add", "done"] == 1
+
+
+def test_a_pool_of_a_pipeline_measures_its_links(url: str, client: shardq.Client) -> None:
+    client.create_queue("raw").producer().send(b"x")
+    client.create_queue("clean")
+    pool = PipelinePool(url, "handlers_that_die:pipeline", idle_exit=0.5, measured=True)
+    pool.run()
+    numbers = pool.measures().numbers
+    assert (numbers["worked", "raw"], numbers["forwarded", "raw"]) == (1, 1)
 
 
 def test_a_pool_that_is_not_measured_measures_nothing(url: str, queue: shardq.Queue) -> None:
