@@ -43,10 +43,6 @@ class MonitorOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("metrics_port", "health_port"):
             if (port := getattr(self, name)) is not None:
                 check_port(name, port)
-        if self.heartbeat_file is not None and not Path(self.heartbeat_file).absolute().parent.is_dir():
-            raise InvalidSetting(
-                f"heartbeat_file={self.heartbeat_file!r}: its folder does not exist: make it, or give another path"
-            )
 
 
 class PoolState(msgspec.Struct, frozen=True):
@@ -83,8 +79,13 @@ class Monitor:
         try:
             for port, pages in self._pages().items():
                 self._servers.append(PageServer(self._options.host, port, pages))
-            if self._options.heartbeat_file is not None:
-                self._touch()
+            if (file := self._options.heartbeat_file) is not None:
+                try:
+                    self._touch()
+                except OSError as error:
+                    raise InvalidSetting(
+                        f"heartbeat_file={file!r} cannot be written ({error.strerror}): give another path"
+                    ) from error
         except BaseException:
             self._close()
             raise
@@ -107,7 +108,8 @@ class Monitor:
             self._told_at = now
             _notify("WATCHDOG=1")
             if self._options.heartbeat_file is not None:
-                self._touch()
+                with suppress(OSError):  # a full disk ends no worker: whoever reads the file sees its age
+                    self._touch()
 
     @property
     def ports(self) -> list[int]:
@@ -164,9 +166,7 @@ class Monitor:
         return pages
 
     def _touch(self) -> None:
-        path = Path(str(self._options.heartbeat_file))
-        with suppress(OSError):  # a full disk ends no worker: whoever reads the file sees its age
-            path.write_text(f"{os.getpid()}\n")
+        Path(str(self._options.heartbeat_file)).write_text(f"{os.getpid()}\n")
 
     def _close(self) -> None:
         for server in self._servers:

@@ -53,10 +53,11 @@ class PageServer(Closing):
             ][0]
             server = type("Server", (_Server,), {"address_family": family})
             self._server = server((host, port), handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
             raise InvalidSetting(
-                f"address {shown(host)}, port {port} cannot be used ({error.strerror or error}): give an address of "
-                "this machine and a port that is free"
+                f"address {shown(host)}, port {port} cannot be used ({why}): give an address of this machine, and a "
+                "port that is free"
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name=f"shardq-pages-{port}", daemon=True

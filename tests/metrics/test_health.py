@@ -184,13 +184,19 @@ def test_no_request_fails_the_server(url: str) -> None:
     [
         ({"health_port": 70_000}, "health_port=70000 is out of range: give 0 to 65535"),
         ({"metrics_port": "http"}, "metrics_port='http' is a str: give a whole number"),
-        ({"heartbeat_file": "/missing/alive"}, "heartbeat_file='/missing/alive': its folder does not exist"),
+        (
+            {"heartbeat_file": "/missing/alive"},
+            "heartbeat_file='/missing/alive' cannot be written (No such file",
+        ),
+        ({"heartbeat_file": "/"}, "heartbeat_file='/' cannot be written (Is a directory): give another path"),
+        ({"host": "nowhere.invalid", "health_port": 0}, "address 'nowhere.invalid', port 0 cannot be used"),
+        ({"host": "a" * 90 + ".b", "health_port": 0}, "cannot be used (encoding with 'idna' codec failed"),
     ],
-    ids=["port", "type", "folder"],
+    ids=["port", "type", "folder", "directory", "host", "label"],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], error: str) -> None:
-    with pytest.raises(shardq.InvalidSetting) as raised:
-        MonitorOptions(**options)  # type: ignore[arg-type]
+    with pytest.raises(shardq.InvalidSetting) as raised, Monitor("memory://", MonitorOptions(**options)):  # type: ignore[arg-type]
+        pass
     assert error in str(raised.value)
 
 
