@@ -115,7 +115,7 @@ class Metrics(Observer):
         """Record for how long messages were due until they were received."""
         key = ("wait", queue)
         with self._lock.plain:
-            histogram = self._histogram(key)
+            histogram = self._durations.get(key) or self._histogram(key)
             bounds, counts, total = histogram.bounds, histogram.counts, 0.0
             for microseconds, messages in waits:
                 seconds = microseconds / 1e6 if microseconds > 0 else 0.0  # a clock may be a little behind

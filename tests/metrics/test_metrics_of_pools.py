@@ -43,7 +43,7 @@ def is_growing(values: Sequence[float]) -> bool:
 def test_one_page_shows_all_processes_and_counters_never_go_down_when_one_is_killed(
     url: str, client: shardq.Client
 ) -> None:
-    with client.create_queue("orders", visibility_timeout=3).producer() as producer:
+    with client.create_queue("orders", visibility_timeout=1).producer() as producer:
         producer.send_many([b"x"] * 40)
         producer.send(b"die")
         producer.send_many([b"x"] * 40)
