@@ -157,7 +157,7 @@ class WorkerPool:
     def measures(self) -> shardq.metrics.Measures:
         """Return what the processes have measured, with those that have ended; nothing unless it is ``measured``.
 
-        A process that is killed has sent what it had measured up to 0.2 seconds before. For any thread.
+        A process that is killed has sent what it had measured up to a second before. For any thread.
         """
         from shardq.metrics.measures import Measures  # noqa: PLC0415 - loaded where it is asked for
 

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.2
+MEASURED_EVERY = 5  # reports: what was measured is larger
 ORPHAN_SECONDS = 60.0  # for a handler without a timeout, once the parent was killed
 
 
@@ -163,9 +165,11 @@ def reporting(
 
     def report() -> None:
         try:
-            while not done.wait(REPORT_SECONDS):
+            for turn in count():
+                if done.wait(REPORT_SECONDS):
+                    break
                 channel.send(worker.report)
-                if metrics is not None:
+                if metrics is not None and turn % MEASURED_EVERY == 0:
                     channel.send(metrics.measures())
                 enable_loggers(_log)
         except OSError:  # the parent is gone

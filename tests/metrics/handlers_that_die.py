@@ -18,7 +18,7 @@ from shardq.worker.process import WorkerPlan
 def die_at_the_end(message: Message) -> None:
     """Work messages; kill the process at the one that says so, once its reports have come."""
     if message.body == b"die" and message.deliveries == 1:
-        time.sleep(1)
+        time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -3,7 +3,7 @@
     python -m tools.bench.metrics_cost --pairs 30
 
 Each pair is one run of each, in alternating order, on a new queue of an SQLite file. The run with an observer also adds
-up its measures five times a second, as a process of a pool does for its parent. The figures are medians over the pairs.
+up its measures every second, as a process of a pool does for its parent. The figures are medians over the pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardq.metrics import Metrics
 from shardq.worker import Worker
 
 BODY = bytes(512)
-REPORT_SECONDS = 0.2
+REPORT_SECONDS = 1.0
 BOUND = 0.03
 
 Work = Callable[[shardq.Queue, int, Callable[[], None]], None]
