@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-coming-from comparison concepts faq index large-bodies metrics operations pipelines scaling schedules spark tasks testing
-topics tutorial
+coming-from comparison concepts faq index large-bodies metrics operations pipelines scaling schedules spark tasks
+testing topics tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",
