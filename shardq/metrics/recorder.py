@@ -63,8 +63,8 @@ class Metrics(Observer):
             self._forget_gone()
             numbers = dict(self._numbers)
             durations = {key: each.read() for key, each in self._durations.items() if any(each.counts)}
-            for read in (*self._clients.values(), lambda: self._past):
-                for queue, counts in read().items():
+            for clients in (self._past, *(read() for read in self._clients.values())):
+                for queue, counts in clients.items():
                     for name in counts.__struct_fields__:
                         key = (name, queue)
                         numbers[key] = numbers.get(key, 0) + getattr(counts, name)

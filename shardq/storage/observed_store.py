@@ -12,8 +12,10 @@ from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["ObservedStore", "ObservesRequests"]
 
-_LOCAL = {"call", "capabilities", "close", "inner", "listen", "now", "within"}
-"""What asks the store nothing."""
+_PLAIN = {"close", "listen", "now"}
+"""What asks the store nothing, or waits for news: it is called as it is."""
+
+_OWN = {"call", "capabilities", "inner", "within"}
 
 
 class ObservesRequests(Protocol):
@@ -37,9 +39,9 @@ class ObservedStore(WrappedStore):
     def __init__(self, inner: Store, name: str, observer: ObservesRequests) -> None:
         super().__init__(inner)
         self._name, self._observer = name, observer
-        for method in vars(WrappedStore).keys() - _LOCAL:
+        for method in vars(WrappedStore).keys() - _OWN:
             if not method.startswith("_") and (do := getattr(inner, method, None)) is not None:
-                setattr(self, method, _observed(do, name, method, observer))
+                setattr(self, method, do if method in _PLAIN else _observed(do, name, method, observer))
 
     def within(self, connection: object) -> Store:
         """Return the store within a transaction of the application, observed as this one."""

@@ -11,6 +11,7 @@ import pytest
 
 import shardq
 import shardq.aio
+import shardq.tasks
 from shardq.base.clock import SystemClock
 from shardq.metrics import Metrics
 from shardq.storage.observed_store import ObservedStore

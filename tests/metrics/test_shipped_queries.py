@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 import shardq
+import shardq.tasks
 from shardq.base.clock import SystemClock
 from shardq.metrics import Metrics, QueueMetrics
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState

@@ -1,9 +1,10 @@
 """What metrics cost: the processor time of the same work with an observer and without one, in pairs.
 
-    python -m tools.bench.metrics_cost --pairs 30
+    python -m tools.bench.metrics_cost --pairs 200
 
-Each pair is one run of each, in alternating order, on a new queue of an SQLite file. The run with an observer also adds
-up its measures every second, as a process of a pool does for its parent. The figures are medians over the pairs.
+Two clients work on an SQLite file each, one of them with an observer. A pair is a short run of each, in alternating
+order, so that both meet the same machine. The observed client also adds up its measures every second, as a process of a
+pool does for its parent. The figures are medians over the pairs.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import pickle
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Generator, Mapping
 
 import shardq
 from shardq.metrics import Metrics
@@ -66,16 +66,16 @@ def by_worker(queue: shardq.Queue, messages: int, report: Callable[[], None]) ->
 
 
 WORKS: Mapping[str, tuple[Work, int]] = {
-    "in bulk": (in_bulk, 40_000),
-    "one by one": (one_by_one, 1_500),
-    "sent alone, received in bulk": (singles_in_bulk, 2_500),
-    "a worker, message by message": (by_worker, 10_000),
+    "in bulk": (in_bulk, 5_000),
+    "one by one": (one_by_one, 100),
+    "sent alone, received in bulk": (singles_in_bulk, 200),
+    "a worker, message by message": (by_worker, 1_000),
 }
-"""Each with its messages: a run takes about half a second."""
+"""Each with the messages of a run."""
 
 
-def seconds(work: Work, messages: int, url: str, metrics: Metrics | None) -> float:
-    """Return the processor time of a run."""
+def runs(work: Work, messages: int, folder: str, metrics: Metrics | None) -> Generator[float, None, None]:
+    """Yield the processor time of run after run."""
     due = time.monotonic() + REPORT_SECONDS
 
     def report() -> None:
@@ -85,43 +85,40 @@ def seconds(work: Work, messages: int, url: str, metrics: Metrics | None) -> flo
             if metrics is not None:
                 pickle.dumps(metrics.measures())
 
-    with shardq.connect(url, observer=metrics) as client:
+    name = "plain" if metrics is None else "observed"
+    with shardq.connect(f"sqlite:///{folder}/{name}.db?synchronous=normal", observer=metrics) as client:
         queue = client.create_queue(
             f"cost-{os.urandom(4).hex()}", shards=2, time_shards=4, max_deliveries=None
         )
-        began = time.process_time()
-        work(queue, messages, report)
-        took = time.process_time() - began
-        client.delete_queue(queue.name)
-    return took
+        while True:
+            began = time.process_time()
+            work(queue, messages, report)
+            yield time.process_time() - began
 
 
 def pairs(work: Work, messages: int, count: int, folder: str) -> list[tuple[float, float]]:
     """Return the seconds of each pair: without an observer, and with one."""
-    url = f"sqlite:///{folder}/cost.db?synchronous=normal"
-    run = partial(seconds, work, messages, url)
-    run(None)
+    plain, observed = runs(work, messages, folder, None), runs(work, messages, folder, Metrics())
     found = []
-    for number in range(count):
-        metrics = Metrics()
+    for number in range(count + 2):
         if number % 2:
-            observed, plain = run(metrics), run(None)
+            second, first = next(observed), next(plain)
         else:
-            plain, observed = run(None), run(metrics)
-        found.append((plain, observed))
-    return found
+            first, second = next(plain), next(observed)
+        found.append((first, second))
+    plain.close()
+    observed.close()
+    return found[2:]  # connections and caches are made in the first ones
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--share", type=float, default=1.0, help="of the messages of a run")
+    parser.add_argument("--pairs", type=int, default=200)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for name, (work, whole) in WORKS.items():
-            messages = max(500, int(whole * options.share))
+        for name, (work, messages) in WORKS.items():
             found = pairs(work, messages, options.pairs, folder)
             ratios = sorted(observed / plain - 1 for plain, observed in found)
             quarter = len(ratios) // 4

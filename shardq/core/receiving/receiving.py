@@ -23,7 +23,8 @@ from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, S
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import COUNT, HeldSlice, count_of
+from shardq.held import HeldSlice, count_of
+from shardq.hooks import Observer
 from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
@@ -337,8 +338,12 @@ class Receiving:
                 acked += piece.count
         queue = held[0].shard.queue  # all are of it
         self._counters[queue].add(received=received, redelivered=redelivered, acked=acked)
-        if self._observer is not None and redelivered < received:
-            with suppress(StoreUnavailable):  # its clock is in doubt
-                now, firsts = self._store.now(), [piece for piece in held if piece.deliveries <= 1]
-                waits = [now - max(piece.bundle.due, piece.bundle.enqueued_at) for piece in firsts]
-                self._observer.received(queue, list(zip(waits, map(COUNT, firsts), strict=True)))
+        if self._observer is not None:
+            self._observe(self._observer, queue, [piece for piece in held if piece.deliveries <= 1])
+
+    def _observe(self, observer: Observer, queue: str, firsts: Sequence[HeldSlice]) -> None:
+        """Notify an observer of how long messages were due that come for the first time."""
+        with suppress(StoreUnavailable):  # its clock is in doubt
+            now = self._store.now()
+            waits = [(now - max(each.bundle.due, each.bundle.enqueued_at), each.count) for each in firsts]
+            observer.received(queue, waits)
