@@ -65,8 +65,8 @@ def connect(
     ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
     ``memory://`` is of this client alone, and ``memory://name`` of this process: both end with their clients. Calls
     that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. One attempt to
-    connect takes at most half of that, but no less than 2 and no more than 10 seconds, unless the URL has timeouts.
-    ``observer`` is notified of each request's duration. ``clock`` is for tests. Raises InvalidSetting.
+    connect takes at most half of that, within 2 to 10 seconds. Timeouts in the URL override this. ``observer`` is
+    notified of the duration of each request. ``clock`` is for tests. Raises InvalidSetting.
     """
     check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
     if clock is not None and not callable(getattr(clock, "now", None)):
@@ -118,15 +118,15 @@ class Client(Closing):
     ) -> Queue:
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
 
-        The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
-        returned as it is, with its own settings, and a warning is logged for each that was given and differs; if it
-        expires, that counts as a use. Raises InvalidName, InvalidSetting or QueueExists, with nothing created, and
+        The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is returned with
+        its own settings, and that call counts as a use of a queue that expires. A warning is logged for each given
+        setting that differs. Raises InvalidName, InvalidSetting or QueueExists, with nothing created, and
         OutcomeUnknown when the store fails after the queue itself was created: call it again with ``exist_ok``.
         """
         return Queue(create_queue(self._contexts, name, settings, exist_ok=exist_ok))
 
     def queue(self, name: str) -> Queue:
-        """An existing queue. Raises InvalidName or QueueNotFound."""
+        """Open an existing queue. Raises InvalidName or QueueNotFound."""
         return Queue(self._contexts.of(name))
 
     def consumer(
@@ -146,11 +146,11 @@ class Client(Closing):
         Each batch is of one queue: :attr:`shardq.Batch.queue`. With ``order="fair"`` the queues that have messages
         share the receiving by their ``weights``, counted in messages; without one a queue has 1. With
         ``order="strict"`` a queue is received from only while those before it in the list have nothing. While there is
-        work, what comes into another queue is noticed within half a second. The settings of each queue hold for its
+        work, messages in another queue are noticed within half a second. The settings of each queue hold for its
         messages. Up to ``prefetch`` messages of each are claimed ahead. The other options are those of
         :meth:`shardq.Queue.consumer`.
 
-        A queue that is paused, deleted or cannot be read is left out, and the others go on. A receive that finds
+        A queue that is paused, deleted or cannot be read is left out, and the others continue. A receive that finds
         nothing raises then, unless the queue is only paused. Raises InvalidName, InvalidSetting or QueueNotFound.
 
         >>> client = shardq.connect(url)
@@ -175,14 +175,14 @@ class Client(Closing):
         )
 
     def queues(self, prefix: str = "") -> tuple[str, ...]:
-        """The names of all queues that start with the prefix, sorted.
+        """Return the names of all queues that start with the prefix, sorted.
 
         Names of queues that shardq makes for itself begin with ``_shardq/``. They are shown for a prefix that does too.
         """
         return listed(self._contexts.names(prefix), prefix)
 
     def exists(self, name: str) -> bool:
-        """True when there is a queue of that name. Raises InvalidName."""
+        """Return whether a queue of that name exists. Raises InvalidName."""
         return self._contexts.exists(name)
 
     def delete_queue(self, name: str) -> None:
@@ -190,7 +190,7 @@ class Client(Closing):
 
         Its dead-letter queue is another queue, and stays.
 
-        Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too. Raises
+        Raises QueueNotFound; then, too, it removes the rest of such a queue that a failed call has left. Raises
         OutcomeUnknown when the store fails after the queue was deleted.
         """
         delete_queue(self._contexts, name)
@@ -205,12 +205,12 @@ class Client(Closing):
         return delete_unused(self._contexts.of, self._contexts.names(prefix), self._contexts.forget)
 
     def semaphore(self, name: str, *, permits: int | None = None, lease: float | None = None) -> Semaphore:
-        """A semaphore: at most so many holders at a time, in all processes that use the store.
+        """Return a semaphore, which has a limited number of holders at a time in all processes that use the store.
 
-        With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, with a
-        warning if it has others, and :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes
-        back after ``lease`` seconds, 0.05 to 600; a new semaphore has 30 without it. Its permits are in the queue
-        ``_shardq/permits/<name>``; to delete that queue deletes the semaphore.
+        With ``permits`` (1 to 1,024) a missing semaphore is created. An existing one is returned unchanged, with a
+        warning if its number of permits differs; :meth:`shardq.Semaphore.alter` changes it. The permit of a holder
+        that dies comes back after ``lease`` seconds, 0.05 to 600; a new semaphore has 30 without it. Its permits are
+        in the queue ``_shardq/permits/<name>``; to delete that queue deletes the semaphore.
 
         Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
         """
@@ -232,7 +232,7 @@ class Client(Closing):
     def create_topic(
         self, name: str, *, retention: float | None = None, exist_ok: bool = False, codec: Codec = BYTES
     ) -> shardq.topics.Topic:
-        """Create a topic: what is published to it goes to each of its subscriptions.
+        """Create a topic: each published message goes to each of its subscriptions.
 
         Messages that were relayed are kept for ``retention`` seconds, a day without it, for subscriptions that start
         earlier or are rewound. With ``exist_ok`` one that exists is returned as it is, with a warning if another
@@ -244,13 +244,13 @@ class Client(Closing):
         return create_topic(self._contexts, name, retention=retention, exist_ok=exist_ok, codec=codec)
 
     def topic(self, name: str, *, codec: Codec = BYTES) -> shardq.topics.Topic:
-        """An existing topic, to which values are published with a codec. Raises InvalidName or TopicNotFound."""
+        """Open an existing topic, to which values are published with a codec. Raises InvalidName or TopicNotFound."""
         from shardq.topics.topic import Topic  # noqa: PLC0415 - an application may need none of it
 
         return Topic(self._contexts, name, codec=codec)
 
     def topics(self) -> tuple[str, ...]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         from shardq.topics.topics import topics  # noqa: PLC0415 - an application may need none of it
 
         return topics(self._contexts)
@@ -263,28 +263,28 @@ class Client(Closing):
 
     @property
     def schedules(self) -> shardq.schedules.Schedules:
-        """The schedules of all queues: messages that are sent by themselves, at moments or again and again."""
+        """The schedules of all queues: messages that are sent automatically, at moments or again and again."""
         from shardq.schedules import Schedules  # noqa: PLC0415 - as above
 
         return Schedules(self._contexts)
 
     def transaction(self, *, connection: object) -> Client:
-        """A client whose every request is part of the application's own transaction, on the application's connection.
+        """Return a client whose requests are part of the application's own transaction, on its connection.
 
-        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
-        has begun; on PostgreSQL the :class:`psycopg.Connection`, or that of SQLAlchemy or Django above it; on a MongoDB
-        replica set the pymongo ``ClientSession`` on which it was started. What is sent, acked
-        or moved by the answer is done when the application commits, and never when it rolls back. Messages that another
-        client has received are acked and released by their receipts. The block does not end the transaction. It is used
-        by one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
-        stored any more: who else has done the work may have acked it.
+        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues, and on PostgreSQL the
+        :class:`psycopg.Connection`. A Session or connection of SQLAlchemy or Django leads to the driver's own. On a
+        MongoDB replica set it is the pymongo ``ClientSession`` on which the transaction was started. A driver that
+        begins transactions itself has one begun. Messages are sent, acked or moved when the application commits, and
+        never when it rolls back. Messages that another client has received are acked and released by their receipts.
+        The block does not end the transaction. It is used by one thread; after the transaction it raises Closed. An ack
+        raises LeaseLost also for a message that is not stored any more, because another consumer may have done the work
+        and acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
-        No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
+        Its operations are not recorded as events. Raises UnsupportedByStore on other stores, InvalidSetting when the
         connection has no transaction or is to another storage, and SchemaMismatch. On MongoDB it raises
-        UnsupportedByStore for keys, groups, large bodies and receiving too; and errors after which all is to be done
-        again carry the driver's labels, so that ``with_transaction()`` does it again. On PostgreSQL
-        receiving is refused.
+        UnsupportedByStore for large bodies and receiving too. Errors after which the transaction must be repeated carry
+        the driver's labels, so that ``with_transaction()`` repeats it. On PostgreSQL receiving is refused.
 
         >>> import sqlite3
         >>> client = shardq.connect(url)
@@ -304,7 +304,8 @@ class Client(Closing):
             raise UnsupportedByStore(
                 f"connection={shown(connection)}: this store takes no part in transactions of the application: send "
                 "with a dedupe_key after the commit, and again after a crash; or keep the queues on SQLite, "
-                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data"
+                "PostgreSQL, or a MongoDB replica set (of one member at least), beside the application's own data "
+                "(in tests an SQLite file in place of memory://)"
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, observer=self._observer, retry_seconds=0.0)
@@ -313,11 +314,11 @@ class Client(Closing):
         return within
 
     def create_schema(self) -> None:
-        """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""
+        """Bring the store's schema to this version of shardq. :meth:`create_queue` calls it automatically."""
         self._retry(self._store.create_schema)
 
     def now(self) -> datetime:
-        """The time of the store's clock, by which messages become due and leases expire."""
+        """Read the time of the store's clock, by which messages become due and leases expire."""
         return to_datetime(self._retry(self._store.now))
 
     def ping(self, *, timeout: float = 5.0) -> None:
@@ -331,7 +332,7 @@ class Client(Closing):
         ping(self._store, timeout)
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the health of the store, with a remedy for each that is not in order."""
+        """Return facts about the health of the store, with a remedy for each that is not in order."""
         self._retry.check_open()
         return self._store.diagnose()
 
@@ -344,14 +345,14 @@ class Client(Closing):
         """Close the connections, and with them the client's queues, producers and consumers. May be repeated.
 
         Messages that were sent are stored. Messages that are still held are redelivered when their leases expire.
-        Whatever is called on any of them afterwards raises Closed. A thread that relays a topic ends what it is at
-        first; it is waited for for 3 seconds at most.
+        Every later call on any of them raises Closed. A thread that relays a topic completes its round first, for 3
+        seconds at most.
         """
         self._contexts.close()
 
 
 def check_client(client: object) -> None:
-    """Raise InvalidSetting for what is no client."""
+    """Raise InvalidSetting unless it is a client."""
     if not isinstance(client, Client):
         raise InvalidSetting(
             f"client={shown(client)} is {kind_of(client)}: give what shardq.connect() returns"
@@ -370,7 +371,7 @@ def _attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
 
 
 def _dismiss(contexts: QueueContexts, job: str) -> None:
-    """Remove what a background job of a queue that is gone stands for: a schedule."""
+    """Remove the schedule of a background job whose queue is gone."""
     if not job.startswith(_TOPICS):
         from shardq.schedules import forget  # noqa: PLC0415 - as above
 

@@ -18,11 +18,11 @@ class Codec(Protocol):
     """Turns values into bodies and back. Each producer and each consumer has its own."""
 
     def encode(self, value: Any) -> bytes:
-        """The body of a value. Raises InvalidMessage if the codec cannot write the value."""
+        """Encode a value as a body. Raises InvalidMessage if the codec cannot write the value."""
         ...
 
     def decode(self, body: bytes) -> Any:
-        """The value of a body. Raises InvalidMessage if the codec cannot read the body."""
+        """Decode the value of a body. Raises InvalidMessage if the codec cannot read the body."""
         ...
 
 
@@ -109,7 +109,10 @@ def check_codec(codec: Codec) -> Codec:
 
 
 def codec_named(name: str) -> Codec:
-    """The codec with the name ``bytes``, ``text``, ``json`` or ``msgpack``. Raises InvalidSetting for another name."""
+    """Return the codec with the name ``bytes``, ``text``, ``json`` or ``msgpack``.
+
+    Raises InvalidSetting for another name.
+    """
     try:
         return _BY_NAME[name]
     except KeyError:

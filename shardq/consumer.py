@@ -39,9 +39,9 @@ class Consumer(Closing):
 
     Made by :meth:`shardq.Queue.consumer`, or for several queues by :meth:`shardq.Client.consumer`.
 
-    A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked
-    child needs a consumer of its own. The consumers of a queue share its messages: each message is delivered to one
-    consumer, and redelivered, maybe to another, when it is not acked within the visibility timeout.
+    A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked child
+    needs another consumer. The consumers of a queue share its messages: each message is delivered to one consumer. It
+    is redelivered, maybe to another one, if it is not acked within the visibility timeout.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> with queue.producer() as producer:
@@ -150,9 +150,9 @@ class Consumer(Closing):
     def pop_many(self, limit: int, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages of one shard and ack them before they are returned, as :meth:`pop` does.
 
-        They are received and acked in one step where the store can do that: on SQLite, and on MongoDB what is the whole
-        rest of a bundle; else in two. The batch is empty when none is due within ``wait`` seconds. Call it again for
-        those of other shards.
+        Stores that can do so receive and ack in one step: SQLite always, MongoDB for the whole rest of a bundle.
+        Others need two steps. The batch is empty when none is due within ``wait`` seconds. Call it again for those of
+        other shards.
 
         Each message is delivered at most once: if the caller fails, all of them are lost. After StoreUnavailable they
         are not acked, after OutcomeUnknown they may be. Those that are acked the next ``pop`` or ``pop_many`` within
@@ -161,7 +161,10 @@ class Consumer(Closing):
         return self._acked(self._receive_to_pop(limit, wait))
 
     def _receive_to_pop(self, limit: int, wait: float) -> Sequence[HeldSlice]:
-        """Messages to be acked, or acked by their claim: up to so many. First what a pop that failed may have acked."""
+        """Take up to ``limit`` messages to ack, or messages that their claim acked.
+
+        Messages that a failed pop may have acked come first.
+        """
         if self._unacked:
             check_number("limit", limit, 1, MAX_BATCH, whole=True)
             self._check_open()
@@ -221,7 +224,7 @@ class Consumer(Closing):
         return held
 
     def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] | None = None) -> Batch:
-        """What was received as a batch; all of it is of one queue."""
+        """Return the received messages, which are all of one queue, as a batch."""
         queue = held[0].shard.queue if held else self._context.name
         return Batch(held, self._engines[queue], acking)
 
@@ -236,7 +239,7 @@ class Consumer(Closing):
         self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None] | None:
-        """What an ack of the batch begins: only a full one says that more is due."""
+        """Return the claim that an ack of the batch begins; only a full batch means that more messages are due."""
         full = sum(map(COUNT, held)) >= limit
         if not full or self._prefetcher or not self._context.store.capabilities.claims_beside_acks:
             return None
@@ -262,7 +265,7 @@ class Consumer(Closing):
                 news = self._idling.sleep(left)
 
     def _acked(self, held: Sequence[HeldSlice]) -> Batch:
-        """Ack messages that are popped; returns those that nobody else can have had."""
+        """Ack messages that are popped; returns those that no other consumer can have had."""
         lost = frozenset[Message]()
         if all(map(_IS_FINISHED, held)):  # by their claim
             return self._batch(held)
@@ -285,7 +288,10 @@ class Consumer(Closing):
                 piece.large = None
 
     def _first(self, held: Sequence[HeldSlice], limit: int) -> list[HeldSlice]:
-        """Up to so many of the messages; the others are for the next call. Only what is acked can be more."""
+        """Return the first ``limit`` messages, and leave the others for the next call.
+
+        Only acked messages can be more.
+        """
         first, self._left = first_of(held, limit)
         return first
 

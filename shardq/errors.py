@@ -136,8 +136,8 @@ class QueuePaused(ShardqError):
 class QueueFull(ShardqError):
     """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
 
-    Nothing of what the error is about was stored. ``messages`` and ``size``, in bytes, are what waits in the queue, as
-    this client knew it. Send again when some of it was received.
+    No message that the error is about was stored. ``messages`` and ``size``, in bytes, are those of the pending
+    messages, as this client knew them. Send again when some of it was received.
     """
 
     retryable = True
@@ -174,7 +174,7 @@ class MessageTooLarge(InvalidMessage):
 class BodyNotFound(ShardqError):
     """Raised when a part of a large body is not stored: its message has left the queue, or the body was never complete.
 
-    What was read before is not all of the body.
+    The parts that were read before are not the whole body.
     """
 
 
@@ -219,16 +219,17 @@ class ConsumerNotFound(ShardqError):
 
 
 class ConsumerAlive(ShardqError):
-    """Raised when messages are to be given back of a consumer that was seen not long ago, or may be at work.
+    """Raised when a consumer whose messages are to be released was seen not long ago, or may be at work.
 
-    Nothing was given back. Do it again later; or with ``force``, if you know that it is dead.
+    No message was released. Do it again later; or with ``force``, if you know that it is dead.
     """
 
 
 class PermitLost(ShardqError):
-    """Raised when a permit of a semaphore is no longer held: its lease was over, or it was removed.
+    """Raised when a permit of a semaphore is no longer held: its lease has expired, or it was removed.
 
-    Somebody else may have it. Drop the work that it stood for, or make sure that doing it at the same time is harmless.
+    Another holder may have it. Drop the work that it stood for, or make sure that doing it at the same time is
+    harmless.
     """
 
 
@@ -305,7 +306,7 @@ class StoreUnavailable(ShardqError):
 class OutcomeUnknown(ShardqError):
     """Raised when the store did not answer in time: it may have made the change or not.
 
-    Also when it failed in the middle of a call, such as a purge: the text says what was done.
+    Also when it failed in the middle of a call, such as a purge: the text says how much was done.
 
     The library has already repeated the operation for a while. Acks, releases and extensions can be repeated as they
     are. To repeat a send, send the message in ``unsent``: it has the id under which it may be stored. A new send of the

@@ -1,4 +1,4 @@
-"""What a consumer holds: slices of bundles, the state of each message, and selections of messages."""
+"""The messages that a consumer holds: slices of bundles, the state of each message, and selections of messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class SettleState(IntEnum):
-    """What this process knows of a message that it claimed."""
+    """The state of a claimed message, as far as this process knows it."""
 
     OPEN = 0  # held, as far as this process knows
     FINISHED = 1  # acked, or moved elsewhere
@@ -50,13 +50,13 @@ COUNT = attrgetter("count")
 
 
 class LimitLease(Protocol):
-    """What has to be held for as long as messages are in flight: permits of a limit."""
+    """A lease on the permits of a limit, which must be held for as long as their messages are in flight."""
 
     counting: threading.Lock
     """Held while messages are marked and counted, so that two threads do not count one message twice."""
 
     def settled(self, messages: int) -> None:
-        """So many messages more are held no longer."""
+        """Note that the given number of messages more is held no longer."""
         ...
 
     def hold(self, lease: int) -> bool:
@@ -64,14 +64,14 @@ class LimitLease(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Give back what no message needs any more."""
+        """Return the permits that no message needs any more."""
         ...
 
 
 class HeldSlice:
     """Messages of one bundle under one claim. Positions are those within the slice, from 0."""
 
-    failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
+    failed: frozenset[int] = frozenset()  # positions whose settling failed, as was reported to the caller
     grant: LimitLease | None = None  # None: the queue has no limit
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
@@ -103,7 +103,7 @@ class HeldSlice:
 
     @property
     def damage(self) -> InvalidMessage | None:
-        """Why the bundle cannot be read, if it is damaged in the store: it is left there for a person to look at."""
+        """The error of a bundle that is damaged in the store, where it is left for a person to inspect."""
         try:
             self.messages  # noqa: B018 - it is kept
         except InvalidMessage as error:
@@ -111,7 +111,7 @@ class HeldSlice:
         return None
 
     def bodies(self, positions: Sequence[int]) -> Sequence[bytes]:
-        """The bodies of messages, by position."""
+        """Return the bodies of messages, by position."""
         bodies = self.messages.bodies
         return bodies if len(positions) == self.count else [bodies[position] for position in positions]
 
@@ -151,11 +151,11 @@ class HeldSlice:
             self._states[position] = state
 
     def until(self, position: int) -> int:
-        """When the lease of one of the messages ends, as far as is known."""
+        """Return when the lease of one of the messages ends, as far as is known."""
         return self._untils.get(position, self.lease_until)
 
     def is_lost(self, position: int, now: int) -> bool:
-        """True when one of the messages is held no longer, as far as is known, or when its lease is over by now."""
+        """Return whether one of the messages is held no longer, as far as is known, or its lease has expired."""
         state = self._states[position]
         return now >= self.until(position) if state == SettleState.OPEN else state == SettleState.LOST
 
@@ -170,7 +170,7 @@ class HeldSlice:
             untils[position] = until if shortens else max(until, self.until(position))
 
     def note_unanswered(self, what: str, positions: Iterable[int]) -> None:
-        """Note what was tried, and may have been done to some of the messages."""
+        """Note an operation that was tried, and may have been done to some of the messages."""
         tried: dict[str, set[int]] = self.__dict__.setdefault("unanswered", {})
         tried.setdefault(what, set()).update(positions)
 
@@ -179,17 +179,17 @@ class HeldSlice:
         return Selection(self, self.positions(SettleState.OPEN) if positions is None else positions)
 
     def positions(self, *states: SettleState) -> Sequence[int]:
-        """The messages with one of these states, in order."""
+        """Return the positions of messages with one of these states, in order."""
         return self.in_states(range(self.count), states)
 
     def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> Sequence[int]:
-        """Those of the messages, by position, that have one of these states."""
+        """Select the positions whose messages have one of these states."""
         if self.untouched:
             return positions if SettleState.OPEN in states else ()
         return [position for position in positions if self._states[position] in states]
 
     def spans(self, positions: Sequence[int]) -> tuple[Span, ...]:
-        """The spans of messages that a request names; positions are in order."""
+        """Return the spans of messages that a request names; positions are in order."""
         if len(positions) == self.count:
             return (self.span,)
         runs: list[tuple[int, int]] = []
@@ -201,22 +201,22 @@ class HeldSlice:
         return tuple(Span(self.bundle.id, self.first + start, count, self.token) for start, count in runs)
 
     def covered(self, span: Span) -> set[int]:
-        """The messages of this slice that a span names."""
+        """Return the positions in this slice that a span names."""
         if span.bundle_id != self.bundle.id or span.token != self.token:
             return set()
         start, end = span.first - self.first, span.first + span.count - self.first
         return set(range(max(0, start), min(self.count, end)))
 
     def message_id(self, position: int) -> MessageId:
-        """The id of one of the messages."""
+        """Return the id of one of the messages."""
         return MessageId(self.shard, self.bundle.id, self.first + position)
 
     def split(self, count: int) -> tuple[HeldSlice, HeldSlice]:
-        """The first messages and the rest, as slices of their own, before anything of it is settled."""
+        """Split off the first messages, before any message of the slice is settled."""
         return self.part(0, count), self.part(count, self.count - count)
 
     def part(self, offset: int, count: int) -> HeldSlice:
-        """Some neighbouring messages as a slice of their own, before anything of it is settled."""
+        """Cut out neighbouring messages as another slice, before any of them is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries, self.finished)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
@@ -245,7 +245,7 @@ class Named:
             self._spans.setdefault((span.bundle_id, span.token), []).append(span)
 
     def of(self, held: HeldSlice) -> Sequence[Span]:
-        """The spans of its bundle and claim."""
+        """Return the spans of a slice's bundle and claim."""
         return self._spans.get((held.bundle.id, held.token), ())
 
 
@@ -256,7 +256,7 @@ class Selection(msgspec.Struct, frozen=True):
     positions: Sequence[int]
 
     def in_states(self, *states: SettleState) -> Selection:
-        """Those of them that had one of these states."""
+        """Select the messages that had one of these states."""
         return Selection(self.held, self.held.in_states(self.positions, states))
 
     @property
@@ -266,13 +266,13 @@ class Selection(msgspec.Struct, frozen=True):
         return min(map(self.held.until, held or self.positions), default=None)
 
     def over(self, now: int) -> Selection:
-        """Those of them whose leases are over."""
+        """Select the messages whose leases have expired."""
         return Selection(
             self.held, [position for position in self.positions if now > self.held.until(position)]
         )
 
     def within(self, named: Named) -> Selection:
-        """Those of them that spans name."""
+        """Select the messages that spans name."""
         positions: set[int] = set().union(*(self.held.covered(span) for span in named.of(self.held)))
         return Selection(self.held, [position for position in self.positions if position in positions])
 
@@ -284,11 +284,11 @@ class Selection(msgspec.Struct, frozen=True):
         return [Selection(held, list(range(start, start + count))) for start, count in starts]
 
     def joined(self, other: Selection) -> Selection:
-        """These and those of another selection of the same slice."""
+        """Add the messages of another selection of the same slice."""
         return Selection(self.held, sorted({*self.positions, *other.positions}))
 
     def without(self, other: Selection) -> Selection:
-        """Those of them that are not in the other selection of the same slice."""
+        """Leave out the messages of another selection of the same slice."""
         if not other.positions:
             return self
         left_out = set(other.positions)
@@ -296,20 +296,27 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:
-    """Those of the messages that have one of these states, in selections that are what they were where all have."""
+    """Select the messages that have one of these states; selections in which all have it are unchanged."""
     if SettleState.OPEN in states:
         return [each if each.held.untouched else each.in_states(*states) for each in selections]
     return [each.in_states(*states) for each in selections]
 
 
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:
-    """A slice of which only the place and the claim are known."""
+    """Make a slice of which only the place and the claim are known."""
     claimed = ClaimedSlice(Bundle(span.bundle_id, 0, 0, 0, 0, b""), span.first, span.count, 0)
     return HeldSlice(shard, claimed, span.token, 0)
 
 
+def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
+    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
+    assert piece.token is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
+
+
 def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
-    """How many messages are in slices."""
+    """Count the messages in slices."""
     return sum(map(COUNT, slices))
 
 

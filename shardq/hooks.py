@@ -17,8 +17,8 @@ class Hooks:
     """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
 
     If a ``before`` hook raises, nothing is stored or acked, and the caller gets the error. Hooks run in the thread of
-    the caller. When sends of several threads are stored together, they run in the thread that stores them; if
-    ``before_send`` raises then, it is called again for each message alone, so that it refuses that of no other thread.
+    the caller. When sends of several threads are stored together, hooks run in the thread that stores them. If
+    ``before_send`` raises then, it is called again for each message alone, so that other threads' messages are stored.
 
     Hooks are called for ``send``, ``send_many`` and acks. They are not called for messages that are moved, redriven,
     replayed or copied, nor for Spark. For an ack by receipt each message is read from the store first, which costs one
@@ -26,16 +26,16 @@ class Hooks:
     """
 
     def before_send(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:
-        """Called when messages are about to be stored together."""
+        """Act before messages are stored together."""
 
     def after_send(self, queue: str, messages: Sequence[OutgoingMessage], ids: Sequence[str]) -> None:
-        """Called when messages were stored, with their ids."""
+        """Act after messages were stored, with their ids."""
 
     def before_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """Called when messages are about to be acked."""
+        """Act before messages are acked."""
 
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """Called when messages were acked. Those that were lost are left out."""
+        """Act after messages were acked. Lost messages are left out."""
 
 
 class Observer:
@@ -46,30 +46,30 @@ class Observer:
     """
 
     def opened(self, counters: Callable[[], Mapping[str, object]], client: object) -> None:
-        """Called when a client is opened, with what reads its :class:`shardq.Counts` by queue; "" are of no queue."""
+        """Take what reads the :class:`shardq.Counts` of a client that was opened, by queue; "" are of no queue."""
 
     def requests(self, store: str, operation: str) -> Callable[[float], None]:  # noqa: ARG002
         """Return what is called with the seconds of each request of a kind. ``store`` is the scheme of its URL."""
         return lambda _: None
 
     def refused(self, store: str, operation: str, error: BaseException) -> None:
-        """Called when a request to the store has raised an error."""
+        """Note that a request to the store has raised an error."""
 
     def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
-        """Called when messages were received for the first time: for how many microseconds they were due, how many."""
+        """Note for how many microseconds messages were due when they were received for the first time, and how many."""
 
     def handled(self, queue: str, outcomes: Mapping[str, int], seconds: Sequence[float]) -> None:
-        """Called when a handler was called, maybe some times: with the seconds of each call, and messages by outcome.
+        """Note the seconds of each call of a handler, of one or several, and the number of its messages by outcome.
 
         The outcomes are worked, failed, snoozed and discarded.
         """
 
     def ran(self, task: str, outcome: str, seconds: float | None) -> None:
-        """Called when an attempt at a task has ended, with how long its function ran if it was called."""
+        """Note that an attempt at a task has ended, and how long its function ran if it was called."""
 
 
 def check_hooks(hooks: object) -> None:
-    """Raise InvalidSetting for what is neither None nor hooks that can be called."""
+    """Raise InvalidSetting unless these are None, or hooks that can be called."""
     if hooks is None:
         return
     if not isinstance(hooks, Hooks):

@@ -49,19 +49,19 @@ class Settler(Protocol):
         """Finish messages, single ones of them with a result."""
 
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
-        """Release messages, deliverable again after so many seconds; those delivered too often are dead letters."""
+        """Release messages, deliverable again after ``delay`` seconds; those delivered too often are dead letters."""
 
     def give_back(self, selections: Sequence[Selection], delay: float) -> None:
-        """Release messages without counting this delivery, deliverable again after so many seconds."""
+        """Release messages without counting this delivery, deliverable again after ``delay`` seconds."""
 
     def is_last(self, held: HeldSlice) -> bool:
-        """True when its messages become dead letters if they are released."""
+        """Return whether its messages become dead letters if they are released."""
 
     def is_lost(self, held: HeldSlice, position: int) -> bool:
-        """True when one of its messages is held no longer, or its lease is over."""
+        """Return whether one of its messages is held no longer, or its lease has expired."""
 
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
-        """Hold messages for so many seconds from now on."""
+        """Hold messages for ``seconds`` from now."""
 
     def forward(
         self,
@@ -74,7 +74,10 @@ class Settler(Protocol):
         priority: int | None = None,
         atomic: bool,
     ) -> None:
-        """Move messages to another queue of the same client. What is None stays as it is."""
+        """Move messages to another queue of the same client.
+
+        Arguments that are None leave their part of the message unchanged.
+        """
 
     def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
         """Move messages to the dead-letter queue."""
@@ -83,16 +86,16 @@ class Settler(Protocol):
         """Exchange messages for new ones with another body, which may keep their due time."""
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
-        """Tell of messages in the log of their queue's events."""
+        """Record a note about messages in the log of their queue's events."""
 
     def messages(self, selection: Selection) -> list[Message]:
-        """The selected messages as an application sees them."""
+        """Return the selected messages as an application sees them."""
 
     def bodies(self, selection: Selection) -> list[Any]:
-        """The selected messages' bodies."""
+        """Return the selected messages' bodies."""
 
     def open(self, held: HeldSlice) -> io.BufferedReader:
-        """The large body of the only message of a slice, as a file."""
+        """Open the large body of the only message of a slice, as a file."""
 
 
 class Message:
@@ -139,7 +142,7 @@ class Message:
 
     @property
     def large(self) -> LargeBody | None:
-        """What is known of a body that is stored in parts, and is read with :meth:`open`; None for another one."""
+        """The description of a body that is stored in parts and read with :meth:`open`; None for any other body."""
         return self._held.messages.large
 
     @property
@@ -191,7 +194,7 @@ class Message:
     def expires_at(self) -> datetime | None:
         """From when on the message is not delivered again; None if it was sent without ``ttl``.
 
-        It can still be acked then by whoever holds it.
+        Its holder can still ack it then.
         """
         moment = self._held.bundle.expires_at
         return None if moment is None else to_datetime(moment)
@@ -226,9 +229,10 @@ class Message:
 
     @property
     def lost(self) -> bool:
-        """True when its lease is over, or was taken away as far as is known here: somebody else may have the message.
+        """True when its lease has expired, or was taken away as far as is known here.
 
-        Raises StoreUnavailable when the store's time has to be asked for, and no server answers.
+        Then another consumer may have the message. Raises StoreUnavailable when the store's time has to be asked for,
+        and no server answers.
         """
         return self._settler.is_lost(self._held, self._position)
 
@@ -252,9 +256,9 @@ class Message:
         If this was its :attr:`last_delivery`, it goes to the dead-letter queue instead, with the ``reason``, or else
         "delivered too often". With ``count=False`` this delivery is not counted, as when the work has not begun.
 
-        With a ``body`` a new message takes its place in one atomic step, with the same headers, priority and place in
-        its group; its deliveries count from 0. The later messages of its group that were received with it are released
-        uncounted. Raises LeaseLost, and InvalidMessage or MessageTooLarge for the body.
+        With a ``body`` a new message takes its place in one atomic step. It has the same headers, priority and place
+        in its group, and its deliveries count from 0. The later messages of its group that were received with it are
+        released uncounted. Raises LeaseLost, and InvalidMessage or MessageTooLarge for the body.
         """
         if not count:
             check_uncounted(body=body, reason=reason)
@@ -268,9 +272,9 @@ class Message:
         """Open a :attr:`large` body as a file of bytes, to be read, iterated over or sought in.
 
         Its parts are read from the store when they are needed, a megabyte at a time. Reading raises BodyNotFound when
-        one is not there, as after an ack; and InvalidMessage when what was read from begin to end is not what was sent.
-        Extend the lease while you read, or receive with ``keep_leases``. Raises InvalidMessage for a body that is not
-        large.
+        a part is not stored, as after an ack. It raises InvalidMessage when the whole body was read and differs from
+        the one that was sent. Extend the lease while you read, or receive with ``keep_leases``. Raises InvalidMessage
+        for a body that is not large.
         """
         return self._settler.open(self._held)
 
@@ -290,15 +294,15 @@ class Message:
     ) -> None:
         """Move the message to another queue of the same client: ack it here and send it there, in one atomic step.
 
-        It is there what it is here, but for the ``body``, ``headers`` (all of them) and ``priority`` that are given. It
-        is delivered there after ``delay`` seconds. A time at which it expires stays.
+        It is unchanged there, but for the ``body``, ``headers`` (all of them) and ``priority`` that are given. It is
+        delivered there after ``delay`` seconds. A time at which it expires stays.
 
         Where the store cannot do that, UnsupportedByStore is raised. With ``atomic=False`` the message is sent first
-        and then acked: after a crash in between, or OutcomeUnknown, it may be in both queues, and moving it again
-        within 7 days completes the move; what the first attempt has sent stays as it was sent.
+        and then acked. After a crash in between, or OutcomeUnknown, it may be in both queues; moving it again within 7
+        days completes the move. The message that the first attempt has sent stays as it was sent.
 
         Raises LeaseLost, with nothing sent, when the message is no longer held. Raises QueueNotFound, QueuePaused or
-        MessageTooLarge when the other queue does not take it, and InvalidMessage for what cannot be sent.
+        MessageTooLarge when the other queue does not take it, and InvalidMessage for arguments that cannot be sent.
         """
         self._settler.forward(
             [self._selection],
@@ -315,11 +319,11 @@ class Message:
         self._settler.dead_letter([self._selection], reason)
 
     def note(self, text: str, *, failed: bool = False) -> None:
-        """Note something about the message, for whoever asks what became of it: see :meth:`shardq.Queue.trace`.
+        """Note something about the message, to be read with :meth:`shardq.Queue.trace`.
 
-        With ``failed`` it is told as the error of this delivery; workers do so. It returns at once, and does nothing in
-        a queue that keeps no events. Of a longer text the first 500 characters are kept. Raises InvalidSetting when it
-        is no str.
+        With ``failed`` it is recorded as the error of this delivery; workers do so. It returns at once, and does
+        nothing in a queue that keeps no events. Of a longer text the first 500 characters are kept. Raises
+        InvalidSetting when it is no str.
         """
         self._settler.note(self._selection, text, failed=failed)
 

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler has not just worked it: an outcome that the handler raises or returns."""
+"""Outcomes of messages, which their handler raises or returns unless it has just worked them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_DOUBLINGS = 60
 class Backoff(msgspec.Struct, frozen=True):
     """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out.
 
-    Raises InvalidSetting for what is no number from 0 to a week.
+    Raises InvalidSetting for a value that is no number from 0 to a week.
 
     >>> Backoff(10, 600).delay(3) <= 40
     True
@@ -34,13 +34,13 @@ class Backoff(msgspec.Struct, frozen=True):
         check_number("longest", self.longest, 0.0, LONGEST_DELAY)
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait after the attempt of this number, counted from 1."""
+        """Return the seconds to wait after the attempt of this number, counted from 1."""
         doublings = min(max(attempt - 1, 0), _MAX_DOUBLINGS)
         return min(self.longest, self.first * 2.0**doublings) * random.uniform(0.5, 1.0)
 
 
 class Outcome(Exception):
-    """What is to become of a message: :class:`Retry`, :class:`Snooze`, :class:`Discard` or :class:`DeadLetter`.
+    """An outcome for a message: :class:`Retry`, :class:`Snooze`, :class:`Discard` or :class:`DeadLetter`.
 
     The handler of a worker raises or returns one. With ``by_batch`` it stands for all messages of the batch that the
     handler has not settled. Outcomes can be pickled, and are equal when they say the same. Arguments that make no sense
@@ -86,7 +86,7 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Deliver the message again in so many seconds, up to a week. This delivery does not count.
+    """Deliver the message again after a number of seconds, up to a week. This delivery does not count.
 
     For work that cannot be done yet, and has not failed. A message that is always snoozed never becomes a dead letter.
     """

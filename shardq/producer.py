@@ -99,11 +99,11 @@ class Producer(Closing):
         that message is returned. The messages of a ``group`` are delivered in the order of their sends, one after the
         other.
 
-        A message with a ``unique_key`` is stored only while no other message with that key waits or is in flight in the
-        queue. If there is one, ``on_conflict`` decides: with "keep" nothing is stored and the id of the other one is
-        returned; with "raise" UniqueKeyTaken is raised; with "replace" the message takes the place of the other one,
-        which is removed, unless that one is in flight: then UniqueKeyTaken is raised. The key is free again as soon as
-        its message has left the queue, whatever way.
+        A message with a ``unique_key`` is stored only while no other message with that key waits or is in flight in
+        the queue. If there is one, ``on_conflict`` decides. With "keep" nothing is stored and the id of the other
+        message is returned. With "raise" UniqueKeyTaken is raised. With "replace" the message takes the place of the
+        other one, which is removed; if that one is in flight, UniqueKeyTaken is raised. The key is free again as soon
+        as its message has left the queue.
 
         Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound, UnsupportedByStore or StoreUnavailable;
         nothing is stored then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the
@@ -141,7 +141,7 @@ class Producer(Closing):
         """Store a message whose body is the content of a file, of any size, and return its id.
 
         The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read, and
-        InvalidMessage for what is no path.
+        InvalidMessage for a value that is no path.
         """
         with _opened(path) as stream:
             return self.send_stream(stream, **options)
@@ -194,9 +194,9 @@ class Producer(Closing):
         hold for every body; an :class:`~shardq.OutgoingMessage` among the bodies has its own. Several bundles are
         in flight at a time where the store takes them, each to another shard.
 
-        When a bundle cannot be stored, or a message is refused, it stops, waits for the bundles in flight, and raises
-        PartialSend, which names the messages that are stored and those that are not. If ``bodies`` is a sequence and
-        nothing is stored for certain, it raises the error itself, as :meth:`send` does.
+        When a bundle cannot be stored, or a message is refused, it stops and waits for the bundles in flight. Then it
+        raises PartialSend, which names the messages that are stored and those that are not. If ``bodies`` is a
+        sequence and nothing is stored for certain, it raises the error itself, as :meth:`send` does.
         """
         self._check_open()
         shared = OutgoingMessage(
@@ -216,7 +216,7 @@ class Producer(Closing):
 
 
 def _opened(path: str | PathLike[str]) -> BinaryIO:
-    """The file of a path. Raises InvalidMessage for what is none."""
+    """Open the file of a path. Raises InvalidMessage for a value that is no path."""
     try:
         return Path(path).open("rb")
     except (TypeError, ValueError) as error:

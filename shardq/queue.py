@@ -73,9 +73,9 @@ class Queue:
     ) -> Producer:
         """Return a producer, which sends messages.
 
-        With ``linger`` a ``send`` waits for so many seconds for sends of other threads, and is stored in one bundle
-        with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it holds
-        ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
+        With ``linger`` a ``send`` waits for that number of seconds for sends of other threads, and is stored in one
+        bundle with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it
+        holds ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
         return Producer(
             self._context,
@@ -97,9 +97,9 @@ class Queue:
         """Return a consumer, which receives messages.
 
         ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
-        extends the lease of each received message until the message is settled. It also stops when nothing refers to
-        the message or its batch any more, when settling failed and you received again, and when the consumer is
-        closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
+        extends the lease of each received message until the message is settled. The thread also stops extending when
+        nothing refers to the message or its batch any more, when settling failed and you received again, and when the
+        consumer is closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
         InvalidSetting.
         """
         return Consumer(
@@ -112,7 +112,7 @@ class Queue:
         )
 
     def semaphore(self, name: str) -> Semaphore:
-        """An existing semaphore of the queue's store; see :meth:`shardq.Client.semaphore`. Raises QueueNotFound."""
+        """Open an existing semaphore (:meth:`shardq.Client.semaphore`) of the queue's store. Raises QueueNotFound."""
         return open_semaphore(self._context.sibling, name)
 
     # -- what is in it ------------------------------------------------------------------------------------------
@@ -130,14 +130,15 @@ class Queue:
         return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))
 
     def consumers(self) -> tuple[ConsumerState, ...]:
-        """Who receives from the queue, and how many messages each of them has in flight.
+        """List the consumers of the queue, with the number of messages that each has in flight.
 
-        Also who was seen within the last 12 hours and was not closed, and whoever else holds anything. Sorted by name.
+        Listed are live consumers, those that were seen within the last 12 hours and not closed, and all others that
+        hold messages. Sorted by name.
         """
         return consumer_states(self._context)
 
     def peek(self, limit: int = 10, *, codec: Codec = BYTES, blocked: bool = False) -> list[StoredMessage]:
-        """Look at up to ``limit`` messages in any state, without changing them.
+        """Read up to ``limit`` messages in any state, without changing them.
 
         They come shard by shard, those of a shard in delivery order. With ``blocked`` only those that were given up
         and hold up their groups.
@@ -149,7 +150,7 @@ class Queue:
     def get(
         self, message_id: str | None = None, *, unique_key: str | None = None, codec: Codec = BYTES
     ) -> StoredMessage | None:
-        """Look at one message in any state, also a processed one; None when it is not stored. Raises InvalidReceipt.
+        """Read one message in any state, also a processed one; None when it is not stored. Raises InvalidReceipt.
 
         With a ``unique_key`` instead of an id: the message that has it, which waits or is in flight.
         """
@@ -159,11 +160,11 @@ class Queue:
         return found and next(with_results(self._context, codec, [found]))
 
     def trace(self, message_id: str) -> list[Event]:
-        """What became of a message, as far as its queue has kept it: the events, in order. Raises InvalidReceipt.
+        """Return the events of a message, in order, as far as its queue has kept them. Raises InvalidReceipt.
 
-        The queue keeps them for the time of its setting ``events``. Events of before and after a move are one trace,
-        by whichever id it is asked for. They are written a moment after what they tell of, which this waits for only if
-        it was done by the same client. What a process had not written when it died is missing.
+        The queue keeps them for the time of its setting ``events``. Events before and after a move are one trace,
+        which either id finds. They are written a moment after the action that they record. This call waits for the
+        events of the same client only. Events that a process had not written when it died are missing.
         """
         return trace(self._context, MessageId.parse(message_id, self.name))
 
@@ -194,7 +195,7 @@ class Queue:
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.
 
-        What an unanswered attempt has removed is not counted. Raises OutcomeUnknown when it fails after some of them.
+        Messages that an unanswered attempt removed are not counted. Raises OutcomeUnknown if it fails midway.
         """
         context, purged, unanswered = self._context, 0, False
 
@@ -288,25 +289,25 @@ class Queue:
         return redrive(self._context, limit if limit is not None else MANY)
 
     def sweep(self) -> int:
-        """Remove leftovers, and messages whose ``ttl`` or ``retention`` is over; returns how many things were removed.
+        """Remove leftovers, and messages whose ``ttl`` or ``retention`` has ended.
 
-        It looks at everything that is stored, so it also finds messages that a wrong hint hides. About once a minute
-        one of the live consumers removes leftovers by itself. It leaves messages that have expired: those go
-        when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there. Parts of
-        large bodies that no message of the store has go too, when they are two hours old.
+        Returns how many things were removed. It reads everything that is stored, so it also finds messages that a
+        wrong hint hides. About once a minute a live consumer removes leftovers automatically, but leaves expired
+        messages until they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
+        Parts of large bodies that no message of the store has go too, when they are two hours old.
         """
         removed = sum(sweep_steps(self._context)) + expire(self._context)
         removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
         return removed + collect_bodies(self._context)
 
     def evict(self, consumer: str, *, force: bool = False) -> int:
-        """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.
+        """Release at once the messages that a dead consumer holds, by its name or id.
 
-        Their deliveries count, as at the end of their leases. Of several consumers with this name, those that are alive
-        keep what they hold, unless ``force``. If one comes back after all, its ack raises LeaseLost.
+        Returns how many messages that were. Their deliveries count, as at the end of their leases. Live consumers of
+        this name keep their messages, unless ``force``. If one comes back after all, its ack raises LeaseLost.
 
-        Raises ConsumerNotFound; ConsumerAlive, with nothing given back, when it was seen less than 16 seconds ago or
-        its leases are younger than half of its visibility timeout: it may be at work.
+        Raises ConsumerNotFound. Raises ConsumerAlive, with nothing released, when the consumer may be at work: it was
+        seen less than 16 seconds ago, or its leases are younger than half of its visibility timeout.
         """
         return evict(self._context, consumer, force=force)
 
@@ -335,7 +336,7 @@ class Queue:
         extend_receipts(self._context, receipts, seconds)
 
     def _identity(self, message_id: str | None, unique_key: str | None) -> MessageId | None:
-        """The id that was given, or that of the message that has a unique key; None when no message has it."""
+        """Return the given id, or that of the message that has a unique key; None when no message has it."""
         if (message_id is None) == (unique_key is None):
             raise InvalidReceipt(
                 f"message_id={shown(message_id)} and unique_key={shown(unique_key)}: give one of them"

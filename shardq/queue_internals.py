@@ -1,4 +1,4 @@
-"""What is built on queues asks of them beyond their public methods."""
+"""Operations on queues for the packages that are built on them, beyond the public methods."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def consumer_of(
     keep_leases: bool,
     prefetch: int = 0,
 ) -> Consumer:
-    """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
+    """Make a consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
     contexts = [queue._context for queue in queues]
     scheduler = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
     scheduler()  # which checks them
@@ -91,35 +91,35 @@ def consumer_of(
 
 
 def replace_body(message: Message, body: bytes) -> None:
-    """Exchange a message that is held for one with another body, due as it was, whatever the clock says now.
+    """Exchange a message that is held for one with another body, with the same due time.
 
-    Raises LeaseLost, with nothing changed, when somebody else has it.
+    Raises LeaseLost, with nothing changed, when another client has it.
     """
     message._settler.replace(message._selection, body, 0.0, keeps_due=True)
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
+    """Raise StoreUnavailable from this thread's requests to the queue's store in the block, once ``over()`` is true."""
     return queue._context.retry.unless(over)
 
 
 def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
-    """Whose the unique keys of a queue are, in one request: None where no message was entered for a key.
+    """Return which message holds each unique key of a queue, in one request.
 
-    An id may be that of a message that has left the queue. "" tells that somebody is changing the entry: ask with
-    :meth:`Queue.get`.
+    None where no message was entered for a key. An id may be that of a message that has left the queue. "" means that
+    the entry is being changed: ask with :meth:`Queue.get`.
     """
     found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
     return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
 
 
 def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:
-    """Those of these messages that are stored, in any state, by their ids: one request for each shard that has any."""
+    """Find the stored ones of these messages, in any state, by their ids, with one request for each shard."""
     return find_many(queue._context, BYTES, ids)
 
 
 def one_by_one(batch: Batch) -> list[Batch]:
-    """Each message of a batch as a batch of its own, as :meth:`shardq.Batch.part` makes it, many at a time."""
+    """Split a batch into batches of one message, as :meth:`shardq.Batch.part` makes them, many at a time."""
     places = [(selection.held, place) for selection in batch._selections for place in selection.positions]
     return [_alone(batch, held, place, message) for (held, place), message in zip(places, batch, strict=True)]
 
@@ -147,7 +147,7 @@ def at_last_delivery(batch: Batch) -> Message | None:
 
 
 def without_next_claim(batch: Batch) -> Batch:
-    """The same messages. An ack of them all does not begin to claim the next ones."""
+    """Return the batch with the same messages, whose ack does not begin to claim the next ones."""
     same = Batch((), batch._settler)
     same._selections, same._length = batch._selections, batch._length
     return same
@@ -171,9 +171,10 @@ def count_deliveries(consumer: Consumer, batch: Batch) -> None:
 
 
 def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:
-    """The messages, of bytes and without keys, with the ids and due times under which they can be sent, once or often.
+    """Return messages, of bytes and without keys, with the ids and due times under which they can be sent repeatedly.
 
-    Those of a bundle have to be sent together, and all again within 14 minutes, as what is ``unsent`` after an error.
+    Messages of one bundle have to be sent together, and all again within 14 minutes, as the ``unsent`` ones after an
+    error.
     """
     context = queue._context
     sends = [
@@ -188,14 +189,14 @@ def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMe
 
 
 def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
-    """All messages of a queue as :meth:`Queue.peek` shows them, read from each shard ``page`` at a time."""
+    """Read all messages of a queue as :meth:`Queue.peek` shows them, from each shard ``page`` at a time."""
     return browse(queue._context, BYTES, MANY, page)
 
 
 def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
-    """How many of the first ``most`` messages have come later than now, and by how many microseconds the last one.
+    """Count the messages, among the first ``most``, that have come later than now.
 
-    Their clock was ahead, or this one is behind.
+    Return also by how many microseconds the last one did. Their clock was ahead, or this one is behind.
     """
     context, found, latest = queue._context, 0, 0
     now = context.store.now()
@@ -237,7 +238,7 @@ def use(queue: Queue) -> None:
 
 
 def waiting_in(queue: Queue) -> list[StoredMessage]:
-    """The messages that wait, now or for later, in the order in which they were sent by one client."""
+    """Return the ready and delayed messages, in the order in which they were sent by one client."""
     found = [each for each in queue.peek(MANY) if each.state in (EntryState.READY, EntryState.DELAYED)]
     return sorted(found, key=lambda message: _place(MessageId.parse(message.id)))
 

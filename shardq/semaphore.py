@@ -1,4 +1,4 @@
-"""Named semaphores: at most so many holders at a time, in all processes that use a store."""
+"""Named semaphores: a limited number of holders at a time, in all processes that use a store."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class SemaphoreState(msgspec.Struct, frozen=True):
 
 
 class Semaphore:
-    """At most so many holders at a time, in all processes that use a store. Made by a :class:`~shardq.Client`.
+    """A limited number of holders at a time, in all processes that use a store. Made by a :class:`~shardq.Client`.
 
-    Safe for threads and in forked children. There is no order among those who wait. As a ``with`` block it takes a
-    permit however long that takes; :meth:`acquire` waits for a limited time.
+    Safe for threads and in forked children. Waiting callers have no order. As a ``with`` block it takes a permit
+    however long that takes; :meth:`acquire` waits for a limited time.
 
     >>> smtp = shardq.connect(url).semaphore("smtp", permits=16)
     >>> with smtp.acquire(timeout=10) as permit:
@@ -81,11 +81,11 @@ class Semaphore:
     def acquire(self, timeout: float | None = None) -> Permit:
         """Take a permit; wait up to ``timeout`` seconds for it (None: for ever). With 0 it does not wait.
 
-        The permit is held, by a thread that extends its lease, until it is released, or until the ``with`` block that
-        it is used in ends. If this process dies, it comes back when its lease is over.
+        The permit is held until it is released, or until the ``with`` block that it is used in ends. A thread extends
+        its lease. If this process dies, it comes back when its lease expires.
 
-        Raises PermitTimeout, QueueNotFound when the semaphore was deleted, StoreUnavailable or OutcomeUnknown; a permit
-        that was taken before the error comes back when its lease is over.
+        Raises PermitTimeout, QueueNotFound when the semaphore was deleted, StoreUnavailable or OutcomeUnknown. A
+        permit that was taken before the error comes back when its lease expires.
         """
         if timeout is not None:
             check_number("timeout", timeout, 0.0, _LONGEST_WAIT_SECONDS)
@@ -116,7 +116,7 @@ class Semaphore:
     def alter(self, *, permits: int) -> None:
         """Change the number of permits, for all clients: a lower one within a second, a higher one within ten.
 
-        Nobody loses a permit that is held: when there are fewer now, those beyond are not given out again.
+        Holders keep their permits: when there are fewer now, the surplus ones are not taken again after their release.
         """
         check_semaphore(permits)
         self._context.live.alter({"max_in_flight": permits})
@@ -124,7 +124,7 @@ class Semaphore:
             self._permits.make(permits)
 
     def state(self) -> SemaphoreState:
-        """How many permits there are, and how many are held now."""
+        """Count the permits, and those that are held now."""
         settings = self._context.live.refresh()
         return SemaphoreState(
             self.name, self._limit(settings), self._permits.held(), settings.visibility_timeout
@@ -150,7 +150,7 @@ class Semaphore:
         return min(settings.max_in_flight, MOST_PERMITS)
 
     def _give_back(self, held: HeldSlice) -> bool:
-        """Return whether the permit was given back; it was not if it was lost, or if the store could not be reached."""
+        """Release the permit; False if it was lost, or if the store could not be reached."""
         self._keeper.get().leave([held])
         self._permits.give_back([held])
         return bool(held.positions(SettleState.RELEASED))
@@ -168,7 +168,7 @@ class Permit:
     """A permit of a semaphore, held until :meth:`release` or the end of its ``with`` block.
 
     Its lease is extended meanwhile. A process that stands still for longer than the lease loses its permits, as does
-    one that cannot reach the store for so long. :attr:`lost` and :meth:`check` tell.
+    one that cannot reach the store for so long. See :attr:`lost` and :meth:`check`.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Permit:
 
     @property
     def lost(self) -> bool:
-        """True when the lease of the permit is over, so that somebody else may have it. Asks no store."""
+        """True when the lease of the permit has expired, so that another holder may have it. Asks no store."""
         if self._held.positions(SettleState.RELEASED):
             return False
         return not self._held.open or self._now() >= self._held.lease_until
@@ -193,10 +193,10 @@ class Permit:
             )
 
     def release(self) -> None:
-        """Give the permit back. May be repeated. In a forked child it does nothing: the permit is the parent's.
+        """Release the permit. May be repeated. In a forked child it does nothing: the permit is the parent's.
 
-        Raises PermitLost when somebody else may have had it meanwhile. If the store cannot be reached, the permit comes
-        back when its lease is over.
+        Raises PermitLost when another holder may have had it meanwhile. If the store cannot be reached, the permit
+        comes back when its lease expires.
         """
         if self._generation != forks.count or self._held.positions(SettleState.RELEASED):
             return
@@ -239,7 +239,7 @@ class _Keeping(msgspec.Struct, frozen=True):
 
 
 def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> None:
-    """Raise InvalidSetting unless a semaphore can have so many permits, and such a lease in seconds."""
+    """Raise InvalidSetting unless a semaphore can have this number of permits, and this lease in seconds."""
     check_number("permits", permits, 1, MOST_PERMITS, whole=True)
     check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
 
@@ -260,7 +260,7 @@ def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lea
 
 
 def open_semaphore(sibling: Callable[[str], QueueContext], name: str) -> Semaphore:
-    """An existing semaphore. Raises InvalidName or QueueNotFound."""
+    """Open an existing semaphore. Raises InvalidName or QueueNotFound."""
     queue = permits_queue(name)
     try:
         return Semaphore(sibling(queue), name)

@@ -32,10 +32,10 @@ _log = logging.getLogger(__name__)
 _YEAR = 366 * 86_400.0
 
 Overflow = Literal["reject", "drop_oldest"]
-"""What becomes of a message that is sent to a full queue."""
+"""The treatment of a message that is sent to a full queue."""
 
 OnDeadLetter = Literal["skip", "block"]
-"""What a group does when one of its messages is given up."""
+"""The action of a group when one of its messages is given up."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -54,8 +54,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``dead_letter_queue``
         the name of the dead-letter queue; None: ``<queue>.dead``
     ``on_dead_letter``
-        what a group does when one of its messages is given up: skip goes on without it, which moves to the dead-letter
-        queue; block waits for it, which stays where it is until :meth:`~shardq.Queue.redrive` or a removal
+        the action of a group when one of its messages is given up: skip moves the message to the dead-letter queue and
+        continues; block keeps the message and waits until :meth:`~shardq.Queue.redrive` or a removal
     ``retry_delay``
         the time until workers try a failed message again; it doubles with each delivery, and half of it is random
     ``max_retry_delay``
@@ -63,33 +63,32 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``retention``
         a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
     ``expires``
-        the time after which the queue is deleted if it was empty and nobody used it; None: never
+        the time after which the queue is deleted if it was empty and unused; None: never
     ``dead_letter_expired``
-        whether messages whose ``ttl`` or ``retention`` is over move to the dead-letter queue instead of being dropped
+        whether messages whose ``ttl`` or ``retention`` has ended move to the dead-letter queue instead of being dropped
     ``history_retention``
         the time for which acked messages can be read and replayed; 0: acked messages are not kept
     ``keep_results``
         whether the results that messages are acked with are kept, for as long as the messages are in the history
     ``events``
-        the time for which it can be asked what became of a message, see :meth:`~shardq.Queue.trace`; None: no events
-        are kept
+        the time for which the events of messages are kept, see :meth:`~shardq.Queue.trace`; None: no events are kept
     ``dedupe_window``
         the time for which a second message with the same dedupe key is not stored
     ``max_message_bytes``
         the largest size of a message, body and headers together
     ``max_messages``
-        the number of messages that may wait, ready or delayed; none: any number
+        the number of pending messages, ready or delayed; None: any number
     ``max_bytes``
-        the bytes of messages that may wait, bodies and headers; none: any number
+        the bytes of pending messages, bodies and headers; None: any number
     ``overflow``
-        what becomes of a message that is sent to a full queue: reject raises QueueFull, drop_oldest makes room for it
+        the treatment of a message that is sent to a full queue: reject raises QueueFull, drop_oldest makes room for it
     ``max_in_flight``
-        at most so many messages are with all consumers together, received and not settled; None: any number
+        the largest number of messages that all consumers together have received and not settled; None: any number
     ``group_concurrency``
-        at most so many of a group are worked on at once, each in a lane that is in order (1 .. 1,000); with 1 all of a
-        group is in order
+        the number of messages of a group that are worked on at once, each in a lane that is in order (1 .. 1,000); with
+        1 the whole group is in order
     ``rate_limit``
-        at most so many messages are received by all consumers together in any period, such as 100/s or 6000/m;
+        the largest number of messages that all consumers together receive in any period, such as 100/s or 6000/m;
         None: any number
     ``delivery_paused``
         whether deliveries are stopped: see :meth:`~shardq.Queue.pause`
@@ -125,7 +124,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def has_dead_letters(self) -> bool:
-        """True when messages may move to the dead-letter queue by themselves."""
+        """True when messages may move to the dead-letter queue automatically."""
         return self.max_deliveries is not None or self.dead_letter_expired
 
     @property
@@ -144,12 +143,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return Layout(self.shards, self.time_shards, self.time_shard_seconds)
 
     def encode(self) -> bytes:
-        """The settings as a store keeps them: JSON, which people can read in the store too."""
+        """Encode the settings as a store keeps them: JSON, which people can read in the store too."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, stored: bytes) -> QueueSettings:
-        """The settings that a store kept. Raises InvalidSetting if they cannot be read."""
+        """Decode the settings that a store kept. Raises InvalidSetting if they cannot be read."""
         try:
             return _decoder.decode(stored)
         except UNREADABLE as error:
@@ -168,8 +167,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return changed
 
 
-# Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation
-# fault when two threads are the first to decode a struct, as one reads what the other has not filled in yet.
+# Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation fault when two threads
+# are the first to decode a struct. One thread reads what the other has not filled in yet.
 _decoder = msgspec.json.Decoder(QueueSettings)
 
 
@@ -305,7 +304,7 @@ def warn_of_differences(
 
 
 def check_uncounted(**given: object) -> None:
-    """Raise InvalidSetting for what a release that is not counted does not take."""
+    """Raise InvalidSetting for arguments that an uncounted release does not take."""
     for name, value in given.items():
         if value is not None:
             raise InvalidSetting(

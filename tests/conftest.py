@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LONG = {
-    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "packaging", "soak",
+    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
 }  # fmt: skip
 """Folders of tests that take seconds each, or are about one store's own code."""
 
@@ -66,6 +66,7 @@ REPEATED = {
     "test_mongodb_tool.py",
     "test_mongodb_waiting.py",
     "test_promises_of_the_sync_client.py",
+    "test_sdist.py",
     "test_sqlite_processes.py",
     "test_tail_calls.py",
     "test_unconfirmed_keys.py",

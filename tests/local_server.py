@@ -49,6 +49,16 @@ def local_server(name: str, *options: str) -> Iterator[tuple[str, Path]]:
             _run(name, "stop", Path(folder)).check_returncode()
 
 
+def start_again(name: str, folder: Path, *options: str) -> None:
+    """Start those local servers that have ended, with the options of before."""
+    _run(name, "start", folder, *options).check_returncode()
+
+
+def server_pid(folder: Path, port: int) -> int:
+    """Return the process of a local server."""
+    return int((folder / str(port) / "pid").read_text())
+
+
 def lasting_server(name: str, *options: str, among: str = "all") -> str:
     """The URL of servers on this computer that run until the tests have ended.
 

@@ -16,7 +16,37 @@ WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 HEAD = """\
 # Commands
 
-Every command of `shardq`, as its `--help` says it. This page is generated: `make docs`.
+Every command of `shardq`, as its `--help` shows it. `shardq help send` shows one of them. This page is generated:
+`make docs`.
+
+## For scripts
+
+Most commands take `--json`. Results go to stdout, notes and errors to stderr. The exit code is 0 after success, 1
+after a failure, 2 after wrong usage, 3 when something was not found, and 4 when the store is unavailable.
+
+With `--json` an error is a JSON object in the last line of stderr, such as that of `shardq describe jbos --json`:
+
+```json
+{"code":"queue_not_found","error":"queue 'jbos' does not exist: ...","exit_code":3,"retryable":false}
+```
+
+- `code` is the [error's code](api/errors.md), or one of `usage`, `store_not_found`, `failed`, `cancelled`,
+  `interrupted`, `file` and `internal`.
+- `error` is the text that the command shows without `--json`.
+- `retryable` is true when the same command may succeed later.
+
+`shardq work --fail-on-error` exits with code 1 when a handler has failed, also where a later delivery of the
+message was worked. `shardq work --idle-exit 5s --fail-on-error` is a job for cron or CI.
+
+## Completion
+
+A shell completes commands, options and the names of queues:
+
+```bash
+eval "$(shardq completion bash)"  # or zsh; for fish: shardq completion fish | source
+```
+
+The names are those of the store that `--url` or `SHARDQ_URL` names. Without a store there are none.
 """
 
 

@@ -1,2 +1,2 @@
 -- When the messages of a slice's bundle expire; NULL: never.
-ALTER TABLE slice ADD COLUMN expires_at INTEGER;
+ALTER TABLE [slice] ADD COLUMN expires_at INTEGER;

@@ -1,7 +1,7 @@
 """The functions that an application passes to shardq: found by name, and checked. A call must run them to their end.
 
-Calling a coroutine function or a generator function does not run it. The call only makes an object, which somebody has
-to await or iterate. Shardq does neither, so the message of such a handler would be acked before any work on it.
+Calling a coroutine function or a generator function does not run it. The call only makes an object, which has to be
+awaited or iterated. Shardq does neither, so the message of such a handler would be acked before any work on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
 
 
 def function_named(what: str, name: str) -> Callable[..., Any]:
-    """The function that ``package.module:function`` names. Raises InvalidSetting, which says what it is for."""
+    """Import the function that ``package.module:function`` names. Raises InvalidSetting, which names its purpose."""
     module, separator, path = name.partition(":")
     if not module or not separator or not path:
         raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
@@ -40,7 +40,7 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def loading(what: str, name: str) -> Iterator[None]:
-    """Raise InvalidSetting for what an import raises: it tells in which line, or how to name a module."""
+    """Raise InvalidSetting for an error of an import: it names the line, or says how to name a module."""
     try:
         yield
     except Exception as error:

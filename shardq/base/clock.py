@@ -13,10 +13,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Something that tells the time, such as the clock of a test. See :func:`shardq.connect`."""
+    """A source of the time, such as the clock of a test. See :func:`shardq.connect`."""
 
     def now(self) -> int:
-        """Microseconds since 1970-01-01 UTC."""
+        """Return microseconds since 1970-01-01 UTC."""
         ...
 
 
@@ -24,30 +24,30 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> int:
-        """Microseconds since 1970-01-01 UTC."""
+        """Return microseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1000
 
 
 def microseconds(seconds: float) -> int:
-    """Seconds, as settings and arguments have them, in the microseconds of the stores."""
+    """Convert seconds, as settings and arguments have them, to the microseconds of the stores."""
     return round(seconds * 1_000_000)
 
 
 def seconds(microseconds: int) -> float:
-    """Microseconds of the stores as seconds."""
+    """Convert microseconds of the stores to seconds."""
     return microseconds / 1_000_000
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """A moment of the stores as an aware UTC ``datetime``."""
+    """Convert a moment of the stores to an aware UTC ``datetime``."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def is_aware(moment: object) -> TypeGuard[datetime]:
-    """True for a ``datetime`` that tells how far it is from UTC. One with a time zone may tell nothing."""
+    """Return whether a ``datetime`` knows its offset from UTC. One with a time zone may not know it."""
     return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
 def from_datetime(moment: datetime) -> int:
-    """An aware ``datetime`` as microseconds since 1970-01-01 UTC."""
+    """Convert an aware ``datetime`` to microseconds since 1970-01-01 UTC."""
     return (moment - _EPOCH) // _MICROSECOND

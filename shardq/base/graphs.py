@@ -15,7 +15,7 @@ _LONGEST_LABEL = 11  # and of a label between two boxes
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A box: two lines, what is shown where the mouse is, and the boxes before it, which stand before it in the list.
+    """A box: two lines, the text under the mouse, and the boxes before it, which are earlier in the list.
 
     ``kind`` chooses its colour. ``labels`` are those of the lines from the boxes before it, one for each, if any.
     """
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def as_mermaid(nodes: Sequence[Node], colours: Mapping[str, str]) -> str:
-    """A flowchart for Mermaid."""
+    """Write a flowchart for Mermaid."""
     lines = ["flowchart LR"]
     for number, node in enumerate(nodes):
         note = f"<br>{mermaid_text(node.note)}" if node.note else ""
@@ -52,7 +52,7 @@ def as_mermaid(nodes: Sequence[Node], colours: Mapping[str, str]) -> str:
 
 
 def as_svg(nodes: Sequence[Node], colours: Mapping[str, str]) -> str:
-    """An SVG: what comes later stands to the right of what it comes after."""
+    """Draw an SVG, in which each box is to the right of the boxes before it."""
     places, (width, height) = _places(nodes)
     curves = [_curve(edge, places[edge.first], places[edge.second]) for edge in _edges(nodes)[1]]
     boxes = [_box(node, colours[node.kind], *places[f"s{number}"]) for number, node in enumerate(nodes)]
@@ -61,12 +61,15 @@ def as_svg(nodes: Sequence[Node], colours: Mapping[str, str]) -> str:
 
 
 def mermaid_text(text: str) -> str:
-    """A text as Mermaid takes it within quotes."""
+    """Escape a text for the quotes of Mermaid."""
     return text.replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
 def _edges(nodes: Sequence[Node]) -> tuple[list[str], list[_Line]]:
-    """The names of joins, and the lines. Where several boxes come after the same several ones, a join is between."""
+    """Return the names of joins, and the lines.
+
+    Where several boxes come after the same several ones, a join is between.
+    """
     behind: dict[tuple[int, ...], list[int]] = {}
     edges: list[_Line] = []
     for number, node in enumerate(nodes):
@@ -89,7 +92,7 @@ def _edges(nodes: Sequence[Node]) -> tuple[list[str], list[_Line]]:
 
 
 def _places(nodes: Sequence[Node]) -> tuple[dict[str, tuple[int, int]], tuple[int, int]]:
-    """Where boxes begin on the left, and their middles; joins stand before the first box behind them."""
+    """Place boxes by their left edge and their middle; joins are before the first box behind them."""
     depths: list[int] = []
     rows: dict[int, int] = {}
     places: dict[str, tuple[int, int]] = {}

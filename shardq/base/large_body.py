@@ -1,4 +1,4 @@
-"""What a message knows of its large body."""
+"""The description of a message's large body."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class LargeBody(msgspec.Struct, array_like=True, frozen=True):
 
 
 def not_in_memory(message_id: str, body: LargeBody) -> InvalidMessage:
-    """The error for who asks for a large body as a value."""
+    """Make the error for reading a large body as a value."""
     return InvalidMessage(
         f"the body of message {message_id} is large, {body.size:,} bytes: read it with `message.open()`"
     )
 
 
 def no_large_body(message_id: str) -> InvalidMessage:
-    """The error for who opens the body of another message."""
+    """Make the error for opening the body of a message that has no large one."""
     return InvalidMessage(f"message {message_id} has no large body to open: it is in `message.body`")

@@ -28,14 +28,14 @@ SEPARATOR = "\x1f"  # between a group and the number of its lane, as they are st
 HeaderValue = str | int | float | bool | bytes
 Headers = dict[str, HeaderValue]
 OnConflict = Literal["keep", "raise", "replace"]
-"""What becomes of a message whose unique key another one has: it is not stored, and the id of the other one is returned
-or UniqueKeyTaken is raised; or it takes the place of the other one."""
+"""The action when another message has the unique key: "keep" stores nothing and returns the id of the other message,
+"raise" raises UniqueKeyTaken, and "replace" takes the place of the other message."""
 
 
 class Bundle(msgspec.Struct, frozen=True, gc=False):
     """Messages that were sent together: the unit that is stored. It never moves and is never rewritten.
 
-    What its messages have in common, and what is asked for without their bodies, is a field of it.
+    Its fields are those that its messages share, and those that are read without bodies.
     """
 
     id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer
@@ -49,17 +49,17 @@ class Bundle(msgspec.Struct, frozen=True, gc=False):
 
 
 def group_of(stored: str) -> str | None:
-    """The group that a message was sent with, without its lane; None: it has none."""
+    """Return the group that a message was sent with, without its lane; None: it has none."""
     return stored.partition(SEPARATOR)[0] or None
 
 
 def lane_of(stored: str) -> int:
-    """The number of the lane that a message is in; 0, the first one, where its queue has no others."""
+    """Return the number of the lane that a message is in; 0, the first one, where its queue has no others."""
     return int(stored.partition(SEPARATOR)[2] or 0)
 
 
 def stored_group(group: str, lane: int) -> str:
-    """A group and the number of a lane of it, as they are stored. The first lane has the group's name."""
+    """Join a group and the number of one of its lanes, as they are stored. The first lane has the group's name."""
     return f"{group}{SEPARATOR}{lane}" if lane else group
 
 

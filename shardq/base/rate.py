@@ -1,4 +1,4 @@
-"""A rate: so many messages in a period, as in ``100/s``."""
+"""A rate: a number of messages in a period, as in ``100/s``."""
 
 from __future__ import annotations
 

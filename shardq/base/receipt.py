@@ -51,7 +51,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
         return cls(Shard(name, int(time_shard), int(number)), bytes.fromhex(bundle_id), int(position))
 
     def after(self, number: int) -> MessageId:
-        """The id of the message so many positions behind this one in its bundle."""
+        """Return the id of the message that is ``number`` positions behind this one in its bundle."""
         return MessageId(self.shard, self.bundle_id, self.position + number)
 
 
@@ -95,7 +95,7 @@ class _MadeIds(Sequence[str]):
 
     @abstractmethod
     def _at(self, position: int) -> str:
-        """The id at a position, which is in range."""
+        """Return the id at a position, which is in range."""
 
 
 class BundleIdRun(_MadeIds):

@@ -33,14 +33,14 @@ GROUP_SHARDS = 16
 """Of every queue. It never changes: a group would be in two shards."""
 
 INTERNAL = "_shardq/"
-"""Names of queues that shardq makes for itself begin so. They are listed only for who asks for them."""
+"""Names of queues that shardq makes for itself begin so. They are listed only on request."""
 
 NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
 _NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
-    """One shard of a queue: what one request to a store touches, and what claims compete for.
+    """One shard of a queue. A request to a store touches one shard, and claims of one shard compete.
 
     ``time_shard`` is the position on the ring of time shards and ``number`` the concurrency shard within it,
     both from 0.
@@ -79,10 +79,10 @@ def group_shards(queue: str) -> tuple[Shard, ...]:
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit; ``_shardq/`` may stand before it,
-    in names of queues that shardq makes for itself. The colon is missing on
-    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
-    tilde: a store may write it for a character that has a meaning of its own there.
+    A name has 1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. Names of queues that
+    shardq makes for itself begin with ``_shardq/``. The colon is missing on purpose: it separates the parts of a
+    shard's name, so no queue's name can reach another queue's shards. So is the tilde: a store may write it for a
+    character that has a special meaning there.
     """
     if not isinstance(name, str):
         raise InvalidName(f"queue name {shown(name)} is {kind_of(name)}: give a str")
@@ -99,7 +99,7 @@ def check_queue_name(name: object) -> str:
 
 
 def may_begin_a_name(prefix: str) -> bool:
-    """True unless the prefix has a character that no queue's name has: stores need not know what to do with it."""
+    """Return whether each character of the prefix may be in a queue's name; stores need not handle other ones."""
     return _PREFIX.fullmatch(prefix) is not None
 
 

@@ -31,10 +31,10 @@ def masked(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error names it: its start, which costs no more for a large text or collection.
+    """Return a value as an error names it: its start, which costs no more for a large text or collection.
 
-    Of a URL the login and the options are masked.
-    What cannot be written, such as an int of 5,000 digits, is named by its type.
+    Of a URL the login and the options are masked. A value that cannot be written, such as an int of 5,000 digits, is
+    named by its type.
     """
     text = ""
     try:
@@ -48,7 +48,10 @@ def shown(value: object) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """A value as ``repr`` writes it, piece by piece. What is too long to be shown whole is not written to its end."""
+    """Yield a value as ``repr`` writes it, piece by piece.
+
+    A value that is too long to be shown whole is not written to its end.
+    """
     kind = type(value)
     if kind is str:
         yield repr(_start(value))
@@ -81,7 +84,7 @@ def _start(text: str) -> str:
 def plain(value: T) -> T:
     """Return a text or a number of a subclass as Python's own type has it, and anything else as it is.
 
-    A member of an enum, for one, may be written otherwise than what it is equal to.
+    A member of an enum, for one, may be written differently from its equal.
     """
     exact: Any = value
     if isinstance(value, bool):

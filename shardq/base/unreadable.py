@@ -1,4 +1,4 @@
-"""Which errors tell that stored or received bytes are no value of the type that is expected."""
+"""The errors for stored or received bytes that are no value of the expected type."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import msgspec
 __all__ = ["UNREADABLE"]
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What the decoders of msgspec raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
+"""The errors that msgspec's decoders raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""

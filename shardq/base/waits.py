@@ -1,8 +1,8 @@
-"""Locks and flags that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
+"""Locks, flags and threads that an interrupt cannot leave taken, unlike a Condition, an Event or a Semaphore.
 
-A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, as the
-timeout of a task does. Those of the standard library take their locks in functions written in Python. One that is cut
-off there leaves its lock taken for ever, or releases that of another thread. A plain lock in a ``with`` is taken and
+A thread may be interrupted between any two steps: by a signal's handler that raises, or by another thread, such as the
+timeout of a task. Those of the standard library take their locks in functions written in Python. One that is cut off
+there leaves its lock taken for ever, or releases that of another thread. A plain lock in a ``with`` is taken and
 released in one step each.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["RECHECK_SECONDS", "ChangeNotifier", "Flag", "PlainLock", "Turn", "is_over", "start"]
+__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "PlainLock", "Turn"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
@@ -30,17 +30,17 @@ class Turn:
         self._gate.acquire()
 
     def wait(self, seconds: float = -1) -> None:
-        """Wait until it is ended, for so many seconds at most; -1: for ever."""
+        """Wait until it is ended, for at most ``seconds``; -1: for ever."""
         self._gate.acquire(timeout=seconds)
 
     def end(self) -> None:
-        """Let the thread go on, also one that waits later."""
+        """Let the thread continue, also one that waits later."""
         with suppress(RuntimeError):  # ended before
             self._gate.release()
 
 
 class ChangeNotifier:
-    """Lets threads wait for a change of what a lock guards."""
+    """Lets threads wait for a change of the data that a lock guards."""
 
     def __init__(self, lock: PlainLock) -> None:
         self._lock = lock
@@ -53,7 +53,7 @@ class ChangeNotifier:
             turn.end()
 
     def wait_for(self, predicate: Callable[[], T], seconds: float | None = None) -> T:
-        """Return what ``predicate`` gives under the lock: as soon as it is true, or what it is after so many seconds.
+        """Return what ``predicate`` gives under the lock: as soon as it is true, or its value after ``seconds``.
 
         The lock MUST NOT be held.
         """
@@ -74,18 +74,18 @@ class ChangeNotifier:
 
 
 class Flag:
-    """What is set by one thread and waited for by others."""
+    """A flag that is set by one thread and waited for by others."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._changes = ChangeNotifier(threading.Lock())
 
     def is_set(self) -> bool:
-        """True between :meth:`set` and :meth:`clear`."""
+        """Return whether it is set: between :meth:`set` and :meth:`clear`."""
         return self._is_set
 
     def set(self) -> None:
-        """Let all threads go on that wait, now and later."""
+        """Let all waiting threads continue, now and later."""
         self._is_set = True
         self._changes.notify_all()
 
@@ -94,31 +94,78 @@ class Flag:
         self._is_set = False
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; returns whether it is."""
+        """Wait until it is set, for at most ``seconds``; returns whether it is."""
         return self._is_set or self._changes.wait_for(self.is_set, seconds)
 
 
-def start(thread: threading.Thread, forget: Callable[[], None]) -> None:
-    """Start a thread that is noted already. Where that fails, or is cut off, ``forget`` takes the note back.
+class BackgroundThread:
+    """A daemon thread that its owner starts when there is something to do, and again once it has ended.
 
-    No lock may be held: a thread that is interrupted here may stand still for ever on Python 3.11.
+    The owner calls :meth:`prepare` under its lock. If that returns a thread, it calls :meth:`begin` without the lock:
+    on Python 3.11 a thread that is interrupted while it starts another one may stand still for ever. The work
+    continues only while :attr:`is_current` is true, because an interrupted start may leave a second thread.
     """
-    try:
-        thread.start()
-    except BaseException:
-        forget()
-        raise
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.thread: threading.Thread | None = None
+        """The thread that was prepared last; None when it was forgotten."""
 
-def is_over(thread: threading.Thread | None) -> bool:
-    """True when there is no thread, or it has ended, or was not started for a second after it was seen here.
+    @property
+    def is_current(self) -> bool:
+        """True in the thread that does the work, until it is forgotten."""
+        return self.thread is threading.current_thread()
 
-    One that is noted is about to be started, unless the thread that noted it was interrupted just then.
-    """
-    if thread is None:
+    @property
+    def is_over(self) -> bool:
+        """True when there is no thread, it has ended, or it was not started within a second after it was seen here.
+
+        A prepared thread is about to be started, unless the thread that prepared it was interrupted just then.
+        """
+        thread = self.thread
+        if thread is None:
+            return True
+        if thread.ident is not None:
+            return not thread.is_alive()
+        now = time.monotonic()
+        noted_at: float = thread.__dict__.setdefault("noted_at", now)
+        return now - noted_at > RECHECK_SECONDS
+
+    def prepare(self, work: Callable[[], None]) -> threading.Thread | None:
+        """Return a thread that is to be started; None while another one does the work. The lock is held."""
+        if not self.is_over:
+            return None
+        self.thread = threading.Thread(target=work, name=self._name, daemon=True)
+        return self.thread
+
+    def begin(self, thread: threading.Thread) -> bool:
+        """Start a thread that was prepared. The lock is not held.
+
+        Returns False when no thread can be started: the interpreter is about to end, or there are too many. Then, and
+        after an interrupt, the thread is forgotten.
+        """
+        try:
+            thread.start()
+        except BaseException as error:
+            self.forget(thread)
+            if isinstance(error, RuntimeError):
+                return False
+            raise
         return True
-    if thread.ident is not None:
-        return not thread.is_alive()
-    now = time.monotonic()
-    noted_at: float = thread.__dict__.setdefault("noted_at", now)
-    return now - noted_at > RECHECK_SECONDS
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do the work in a thread, for an owner that has one thread only and no lock. Nothing where none can start."""
+        new = self.prepare(work)
+        if new is not None:
+            self.begin(new)
+
+    def forget(self, thread: threading.Thread | None = None) -> None:
+        """Let another thread begin in place of this one, or of the one that calls."""
+        if self.thread is (thread or threading.current_thread()):
+            self.thread = None
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait up to ``seconds`` for the end of the work. Returns at once in the thread itself."""
+        if (thread := self.thread) is not None:
+            with suppress(RuntimeError):  # it is this one, is being started just now, or could not be started
+                thread.join(seconds)

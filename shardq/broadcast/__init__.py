@@ -1,4 +1,4 @@
-"""Broadcasts: messages for everybody who listens at the moment."""
+"""Broadcasts: messages for all current listeners."""
 
 from __future__ import annotations
 

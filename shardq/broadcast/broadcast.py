@@ -1,4 +1,4 @@
-"""Sending to everybody who listens at the moment."""
+"""Sending to all current listeners."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LONGEST_NAME = 120  # what the queues of subscribers add is at most 60
 
 
 class Broadcast:
-    """Sends each message to all who are subscribed at that moment: each has a copy of its own.
+    """Sends each message to all current subscribers, each of which has its own copy.
 
-    Who is not subscribed does not get it, now or later. A copy is delivered at least once while its subscriber lives.
-    Safe for threads.
+    Clients that are not subscribed do not get it, now or later. A copy is delivered at least once while its subscriber
+    lives. Safe for threads.
 
     >>> news = Broadcast(shardq.connect(url), "news")
     >>> with news.subscribe() as one, news.subscribe() as other:
@@ -43,7 +43,7 @@ class Broadcast:
     def publish(
         self, body: Any, *, headers: Mapping[str, HeaderValue] | None = None, ttl: float | None = None
     ) -> int:
-        """Send to everybody who is subscribed; returns how many they are.
+        """Send to all subscribers; returns how many there are.
 
         Raises what :meth:`shardq.Producer.send` raises; some subscribers may have the message then.
         """
@@ -56,7 +56,7 @@ class Broadcast:
         headers: Mapping[str, HeaderValue] | None = None,
         ttl: float | None = None,
     ) -> int:
-        """Send several messages to everybody who is subscribed, in bundles; returns how many they are."""
+        """Send several messages to all subscribers, in bundles; returns how many there are."""
         check_bodies(bodies, "publish one body with `publish`")
         subscribers, listed = 0, list(bodies)
         for name in live_queues(self._client, self.name):
@@ -73,7 +73,7 @@ class Broadcast:
         return subscribers
 
     def subscribe(self, *, keep: float = KEEP_SECONDS) -> Subscription:
-        """Receive what is published from now on, until the subscription is closed or this process dies.
+        """Receive messages that are published from now on, until the subscription is closed or this process dies.
 
         A message that was not received within ``keep`` seconds, 30 at least, is dropped. After twice that nothing is
         left of a subscriber that died, if others of this broadcast live. Raises InvalidSetting.

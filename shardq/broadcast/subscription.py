@@ -1,8 +1,8 @@
-"""Receiving what is broadcast, and who is subscribed.
+"""Receiving broadcast messages, and the list of subscribers.
 
 An entry is a message that its subscriber has received and never acks. A thread extends its lease. When the subscriber
 dies the lease ends, and the entry goes to the next subscriber, as another delivery of the message. The queue of a
-subscriber is named after the entry and its delivery, so nobody gets what was sent to the one before.
+subscriber is named after the entry and its delivery, so that it gets no messages of the one before.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Entry:
         return self._batch[0].lease_until <= self._client.now()
 
     def take_gap(self) -> bool:
-        """True, once, when publishers had left the subscriber out for a while, and do so no more."""
+        """Return True, once, when publishers had left the subscriber out for a while, and have ended that."""
         gap, self._gap = self._gap, False
         return gap
 
@@ -87,7 +87,7 @@ class Entry:
         """Be a subscriber no longer."""
         self._left.set()
         try:
-            with suppress(ShardqError):  # else the lease ends by itself
+            with suppress(ShardqError):  # else the lease ends automatically
                 self._batch.ack()
         finally:
             self._consumer.close()
@@ -109,7 +109,7 @@ def keep_alive(reference: weakref.ref[Entry], left: Flag) -> None:
 
 
 def live_queues(client: Client, broadcast: str) -> Iterator[str]:
-    """The queues of those who are subscribed now. One that is about to subscribe may have none yet."""
+    """Find the queues of the current subscribers. A subscriber that is about to subscribe may have none yet."""
     try:
         entries = client.queue(_registry(broadcast)).peek(_MANY)
     except QueueNotFound:  # nobody ever subscribed
@@ -133,11 +133,11 @@ _SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time
 
 
 class Subscription(Closing):
-    """Receives what is published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
+    """Receives messages that are published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
 
     Used by one thread at a time, as a :class:`~shardq.Consumer` is. Messages are acked, released and redelivered as
-    those of any queue. If the process stood still for half a minute, what was published meanwhile is missed: a warning
-    is logged, and the subscription goes on.
+    those of any queue. If the process stood still for half a minute, messages that were published meanwhile are
+    missed: a warning is logged, and the subscription continues.
     """
 
     def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:
@@ -199,7 +199,8 @@ class Subscription(Closing):
     def _receive(self, limit: int, wait: float) -> Batch:
         if self._entry.take_gap():
             _log.warning(
-                "subscription to %s stood still for longer than its lease: what was published meanwhile is missed",
+                "subscription to %s stood still for longer than its lease: messages that were published "
+                "meanwhile are missed",
                 self._broadcast,
             )
         try:

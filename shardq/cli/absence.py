@@ -1,4 +1,4 @@
-"""Telling people that the store does not answer, while the command still tries."""
+"""A note for people when the store does not answer, while the command still tries."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""What the commands share: the connection, examples in their help, and arguments and options."""
+"""The common parts of the commands: the connection, examples in their help, and arguments and options."""
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, redirect_stderr, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from shardq.storage.store import Store
 
 __all__ = [
+    "URL_OF_COMMAND",
     "ExampleCommand",
     "ExampleGroup",
     "LookCommand",
     "Session",
     "codec_option",
+    "complete_queues",
     "given_words",
     "headers_option",
     "json_option",
@@ -43,8 +47,11 @@ LOOK_SECONDS = 4.0
 CHECKED_BYTES = 64_000_000
 """Of a store's file that a command that only reads checks: that takes up to a fifth of a second."""
 
+URL_OF_COMMAND = "shardq.url"
+"""Where the URL behind the name of a command is kept while a shell completes it."""
+
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
-"""What somebody may call a command that is not similar to it, while another one is."""
+"""Other words for a command, which are not similar to its name."""
 
 
 class ExampleCommand(click.Command):
@@ -63,7 +70,7 @@ class ExampleCommand(click.Command):
 class LookCommand(ExampleCommand):
     """A command that only reads.
 
-    It gives up soon where the store is unreachable: somebody waits for what it shows. It shows what it can read of a
+    It gives up soon where the store is unreachable: a user waits for its output. It shows the readable part of a
     damaged file, and fails then, unless it ``reports_damage`` itself.
     """
 
@@ -152,7 +159,7 @@ class Session:
             raise InvalidSetting(
                 f"the URL of the store is empty: {where} one such as 'sqlite:///queue.db', or {otherwise}"
             )
-        check_between_processes(self._url, "each command is a process of its own")
+        check_between_processes(self._url, "each command is a separate process")
         return self._url
 
     @url.setter
@@ -169,7 +176,7 @@ class Session:
         return store
 
     def quiet_store(self) -> Store:
-        """A store for a command that is alone with it: nothing pings the store beside that."""
+        """Open a store for a command that is alone with it: nothing pings the store beside that."""
         from shardq.base.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
         from shardq.storage.opening import open_store  # noqa: PLC0415
 
@@ -183,7 +190,7 @@ class Session:
         return Client(self.store, retry_seconds=self.retry_seconds)
 
     def queue(self, name: str) -> Queue:
-        """An existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""
+        """Open an existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""
         from shardq.errors import QueueNotFound  # noqa: PLC0415
 
         try:
@@ -218,7 +225,20 @@ class Session:
                 vars(self)[opened].close()
 
 
-queue_argument = click.argument("queue", metavar="QUEUE")
+def complete_queues(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of queues for a shell. It shows no errors: without a store there are no names."""
+    session = Session(ctx.meta.get(URL_OF_COMMAND) or ctx.find_root().params["url"])
+    session.looks = True
+    with redirect_stderr(io.StringIO()), suppress(Exception):
+        from shardq.base.shard import listed, may_begin_a_name  # noqa: PLC0415 - the help needs none of these
+
+        with closing(session.quiet_store()) as store:
+            names = store.list_queues(incomplete) if may_begin_a_name(incomplete) else ()
+            return list(listed(names, incomplete))
+    return []
+
+
+queue_argument = click.argument("queue", metavar="QUEUE", shell_complete=complete_queues)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -240,7 +260,7 @@ processes_option = click.option(
     default="1",
     show_default=True,
     callback=_processes,
-    help="Number of processes; 1..8: as many of these as what is due needs.",
+    help="Number of processes; 1..8: as many of these as due messages need.",
 )
 
 
@@ -275,14 +295,14 @@ codec_option = click.option(
 
 
 def worked_queues(client: Client) -> list[str]:
-    """The queues that are worked on: those that are listed, and those of subscriptions."""
+    """Return the queues that are worked on: those that are listed, and those of subscriptions."""
     from shardq.topics.names import folder_of, is_of_subscription  # noqa: PLC0415 - the help needs none of these
 
     return [*client.queues(), *filter(is_of_subscription, client.queues(folder_of()))]
 
 
 def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
-    """What a look at each of the listed queues gives. One that was deleted since it was listed is left out."""
+    """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out."""
     from shardq.errors import QueueNotFound  # noqa: PLC0415 - the help needs none of these
 
     for name in names:
@@ -294,7 +314,10 @@ def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments. For ``-``, or without arguments, the first word of each line of stdin; the rest may be no text."""
+    """Yield the arguments.
+
+    For ``-``, or without arguments, the first word of each line of stdin; the rest may be no text.
+    """
     for argument in arguments or ("-",):
         if argument != "-":
             yield argument

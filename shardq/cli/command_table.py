@@ -44,7 +44,7 @@ COMMANDS = {
         _QUEUES, "topic", "subscription", "Make, list, rewind and delete the subscriptions of a topic."
     ),
     "broadcast": _entry(
-        _QUEUES, "broadcast", "broadcast", "Send messages to everybody who listens at the moment, and listen."
+        _QUEUES, "broadcast", "broadcast", "Send messages to all current listeners, and listen."
     ),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
@@ -64,11 +64,11 @@ COMMANDS = {
     "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
-    "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),
-    "get": _entry(_LOOKING, "messages", "get", "Look at one message by its id."),
-    "trace": _entry(_LOOKING, "messages", "trace", "Show what became of a message."),
+    "peek": _entry(_LOOKING, "messages", "peek", "Show messages without receiving them."),
+    "get": _entry(_LOOKING, "messages", "get", "Show one message by its id."),
+    "trace": _entry(_LOOKING, "messages", "trace", "Show the events of a message."),
     "consumers": _entry(
-        _LOOKING, "consumers", "consumers", "List consumers and what each holds, and evict one that died."
+        _LOOKING, "consumers", "consumers", "List consumers with their messages, and evict a dead one."
     ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
@@ -81,6 +81,7 @@ COMMANDS = {
     "backup": _entry(_REST, "store", "backup", "Save all queues of an SQLite file, beside running clients."),
     "restore": _entry(_REST, "store", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
+    "help": _entry(_REST, "help", "show_help", "Show the help of a command, as --help does."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),

@@ -1,4 +1,4 @@
-"""Errors as exit codes and lines on stderr: the only place that decides both."""
+"""Errors as exit codes and lines on stderr, of text or of JSON: the only place that decides both."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+import msgspec
 
 from shardq.base.texts import masked
 from shardq.errors import (
@@ -38,6 +39,7 @@ __all__ = [
     "end",
     "exit_code",
     "explain",
+    "explain_as_json",
 ]
 
 FAILURE, USAGE, NOT_FOUND, UNAVAILABLE = 1, 2, 3, 4
@@ -68,7 +70,7 @@ _CODES: dict[type[ShardqError], int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error. A partial send has the exit code of the error that stopped it."""
+    """Return the exit code of an error. A partial send has the exit code of the error that stopped it."""
     if isinstance(error, PartialSend) and isinstance(error.__cause__, ShardqError):
         return exit_code(error.__cause__)
     for kind, code in _CODES.items():
@@ -82,22 +84,34 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
+    """Return one line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
 
-    A URL that was given in the place of something else is masked, as its login is nobody else's business.
+    A URL that was given in the place of something else is masked, as its login is secret.
     """
     if isinstance(error, BrokenPipeError):
         return None
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     kind, text = _describe(error)
-    return f"shardq: {kind}: {' '.join(masked(text).split())}"
+    return f"shardq: {kind}: {text}"
+
+
+def explain_as_json(error: BaseException) -> str | None:
+    """Return the same line as a JSON object, which has the exit code and whether repeating may help, too."""
+    if isinstance(error, BrokenPipeError):
+        return None
+    kind, text = _describe(error)
+    retryable = bool(getattr(error, "retryable", False))
+    facts = {"code": kind, "error": text, "exit_code": exit_code(error), "retryable": retryable}
+    return msgspec.json.encode(facts).decode()
 
 
 def _describe(error: BaseException) -> tuple[str, str]:
     match error:
         case ShardqError():
             words = error.code, str(error)
+        case click.exceptions.NoArgsIsHelpError():
+            words = "usage", _with_hint(click.UsageError("Missing command.", error.ctx))
         case click.UsageError():
             words = "usage", _with_hint(error)
         case StoreMissing():
@@ -112,11 +126,12 @@ def _describe(error: BaseException) -> tuple[str, str]:
             words = "file", _where(error)
         case _:
             words = "internal", f"{type(error).__name__}: {error}; SHARDQ_DEBUG=1 shows where"
-    return words
+    kind, text = words
+    return kind, " ".join(masked(text).split())
 
 
 def _where(error: OSError) -> str:
-    """The text of an error, with the name of the standard stream that it is of, or of the folder that is gone."""
+    """Return the text of an error, with the name of its standard stream, or of the folder that is gone."""
     if error.errno == errno.EBADF:
         return "stdin or stdout is closed: the command needs it"
     if error.filename is None and (error.errno in NO_ROOM or _is_stdout_unwritable()):
@@ -134,7 +149,7 @@ def _has_folder() -> bool:
 
 
 def _is_stdout_unwritable() -> bool:
-    """True when something is buffered still that cannot be written."""
+    """Return whether buffered output is left that cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -148,13 +163,13 @@ def _with_hint(error: click.UsageError) -> str:
     return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`."
 
 
-def end(error: BaseException) -> int:
-    """Tell the user what happened and return the exit code."""
+def end(error: BaseException, *, as_json: bool = False) -> int:
+    """Explain the error to the user, or to a program, and return the exit code."""
     if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
         import traceback  # noqa: PLC0415 - only here, and slow to import
 
         click.echo("".join(map(masked, traceback.format_exception(error))), err=True, nl=False)
-    line = explain(error)
+    line = explain_as_json(error) if as_json else explain(error)
     if _is_stdout_unwritable():
         _silence_stdout()
     if line is not None:
@@ -164,7 +179,7 @@ def end(error: BaseException) -> int:
 
 
 def _silence_stdout() -> None:
-    """Discard what is still buffered: nobody reads it, and writing it at the end would fail again."""
+    """Discard buffered output: it has no reader, and writing it at the end would fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:

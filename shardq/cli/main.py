@@ -7,12 +7,13 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from shardq.cli.command import ExampleGroup, Session
+from shardq.cli.command import URL_OF_COMMAND, ExampleGroup, Session
 from shardq.cli.command_table import COMMANDS, SECTIONS
 
 __all__ = ["Program", "accept_url", "main"]
@@ -32,7 +33,7 @@ class Program(ExampleGroup):
     """A group whose commands are in a table. Each is imported when it is called."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -68,8 +69,13 @@ class Program(ExampleGroup):
             raise Ended(error) from error
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        """Run a command and exit with its code. An error is one line on stderr, never a traceback."""
+        """Run a command and exit with its code. An error is one line on stderr, never a traceback.
+
+        With ``--json`` anywhere in the command, that line is a JSON object, also for an error in its options.
+        """
         options["standalone_mode"] = False
+        given = takewhile(lambda each: each != "--", sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
         _open_what_is_closed()
         _write_utf_8()
         try:
@@ -81,7 +87,7 @@ class Program(ExampleGroup):
         except BaseException as error:
             from shardq.cli.failures import end  # noqa: PLC0415 - the help starts without the errors
 
-            code = end(error.reason if isinstance(error, Ended) else error)
+            code = end(error.reason if isinstance(error, Ended) else error, as_json=as_json)
         sys.exit(code)
 
 
@@ -100,7 +106,7 @@ def _open_what_is_closed() -> None:
 
 
 def _write_utf_8() -> None:
-    """Write UTF-8 to stdout in any locale, as what is written to it as bytes is."""
+    """Write UTF-8 to stdout in any locale, as bytes are written to it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
@@ -108,7 +114,7 @@ def _write_utf_8() -> None:
 def accept_url(command: click.Command) -> None:
     """Let a command and its subcommands take ``--url``.
 
-    A command that has such an option with a default of its own keeps it. It is given the URL before its name.
+    A command whose option has its own default keeps it. It is given the URL before its name.
     """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -134,10 +140,12 @@ def _take(ctx: click.Context, _parameter: click.Parameter, value: str | None) ->
     session = ctx.find_object(Session)
     if value is not None and session is not None:
         session.url = value
+    elif value is not None:  # a shell completes the command, which is not run
+        ctx.meta[URL_OF_COMMAND] = value
 
 
 def _given_before() -> str | None:
-    """The URL of ``shardq --url URL command``. None if it is the default or from the environment."""
+    """Return the URL of ``shardq --url URL command``. None if it is the default or from the environment."""
     group = click.get_current_context().parent
     if group is None or group.get_parameter_source("url") is not ParameterSource.COMMANDLINE:
         return None
@@ -160,7 +168,7 @@ def _given_before() -> str | None:
 @click.version_option(package_name="shardq", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
-    """A message queue that is spread over the shards of a wide-row store.
+    """Send, receive and operate the queues of a message store.
 
     Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 store unavailable.
     """

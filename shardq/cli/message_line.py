@@ -25,7 +25,7 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message. The body is a value of the codec, or bytes in ``body_base64``.
 
-    The options of the command apply to what a line leaves out. ``delay``, ``due`` and ``ttl`` are written as there. The
+    The options of the command apply where a line has none. ``delay``, ``due`` and ``ttl`` are written as there. The
     fields after ``id`` are in the lines of MessageView only: with ``enqueued_at`` a line is a copy of a message.
     """
 
@@ -61,11 +61,11 @@ _PLAIN_OPTIONS = ("priority", "dedupe_key", "group", "unique_key", "on_conflict"
 def parse_line(
     text: bytes, queue: str, codec: str, shared: OutgoingMessage, *, once: bool = False
 ) -> OutgoingMessage:
-    """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
+    """Parse the message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
 
-    A line that was printed of a message is a new message like it; with ``once`` the id that was printed is its dedupe
-    key, unless it has a unique key. A byte-order mark in front, as some editors write it
-    into a file, is no part of it.
+    A line that was printed of a message is a new message like it. With ``once`` the id that was printed is its dedupe
+    key, unless it has a unique key. A byte-order mark in front, as some editors write it into a file, is no part of
+    it.
     """
     try:
         line = _decoder.decode(_unmarked(text))
@@ -91,7 +91,7 @@ def parse_line(
 
 
 def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
-    """The message whose body is the line, read as JSON if the codec takes values. Raises InvalidMessage."""
+    """Make the message whose body is the line, read as JSON if the codec takes values. Raises InvalidMessage."""
     if codec == "bytes":
         body = text
     elif codec == "text":
@@ -102,14 +102,14 @@ def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMes
 
 
 def _unmarked(text: bytes) -> bytes:
-    """JSON without a byte-order mark. Raises InvalidMessage for UTF-16."""
+    """Remove a byte-order mark from JSON. Raises InvalidMessage for UTF-16."""
     if text.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise InvalidMessage("the line begins with the mark of UTF-16: save the file as UTF-8")
     return text.removeprefix(BOM_UTF8)
 
 
 def encode_line(message: OutgoingMessage, codec: str) -> bytes:
-    """A parsed message as a JSON line, which can be sent again with the same codec."""
+    """Encode a parsed message as a JSON line, which can be sent again with the same codec."""
     body = _value(message.body, codec)
     body_base64 = message.body if body is UNSET else UNSET
     return msgspec.json.encode(
@@ -131,7 +131,7 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
 
 
 def _as_new(line: MessageLine, *, once: bool) -> MessageLine:
-    """A line that was printed of a message, without what belongs to that one: its id, and a key of shardq's own.
+    """Remove from a line that was printed of a message the parts of that one alone: its id, and a key of shardq's own.
 
     Of a dead letter its key belongs to it too: in the queue that it came from the key would refuse the copy.
     """
@@ -153,7 +153,7 @@ def _as_new(line: MessageLine, *, once: bool) -> MessageLine:
 
 
 def _times(line: MessageLine) -> dict[str, Any]:
-    """The times of a line. A delay or a due time replaces both options."""
+    """Read the times of a line. A delay or a due time replaces both options."""
     try:
         delay, ttl = map(_seconds, (line.delay, line.ttl))
         due = coming_moment(line.due) if isinstance(line.due, str) else None
@@ -168,7 +168,7 @@ def _times(line: MessageLine) -> dict[str, Any]:
 
 
 def _left(expires_at: datetime, due: datetime | None) -> float:
-    """The ``ttl`` of a copy that expires when its message does."""
+    """Return the ``ttl`` of a copy that expires when its message does."""
     now = datetime.now(UTC)
     return max((expires_at - max(due or now, now)).total_seconds(), MIN_TTL_SECONDS)
 
@@ -192,7 +192,7 @@ def _body(line: MessageLine, codec: str) -> bytes:
 
 
 def _value(body: bytes, codec: str) -> Any:
-    """The value of a body in a line. UNSET if only ``body_base64`` can hold the body."""
+    """Return the value of a body in a line. UNSET if only ``body_base64`` can hold the body."""
     plain = codec_named("text" if codec == "bytes" else codec)
     try:
         value = JSON.decode(JSON.encode(plain.decode(body)))

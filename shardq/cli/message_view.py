@@ -34,7 +34,7 @@ class HeaderObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def value(self) -> bytes | float:
-        """What is meant."""
+        """The value of the header."""
         return float(self.number) if isinstance(self.number, str) else cast("bytes", self.base64)
 
 
@@ -69,7 +69,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 def view_of(
     message: Message | StoredMessage, codec: str, *, held: bool = False, in_base64: bool = False
 ) -> MessageView:
-    """A message for JSON, with its receipt if ``held``, and with the bytes of its body if ``in_base64``.
+    """Describe a message for JSON, with its receipt if ``held``, and with the bytes of its body if ``in_base64``.
 
     Raises InvalidMessage if the codec cannot read the body.
     """
@@ -100,7 +100,7 @@ def view_of(
 
 
 def body_text(message: Message | StoredMessage, codec: str) -> bytes:
-    """A body for printing: its bytes, or its value as JSON. Raises InvalidMessage, which names the message."""
+    """Return a body for printing: its bytes, or its value as JSON. Raises InvalidMessage, which names the message."""
     raw = _raw(message)
     with _naming(message):
         value = codec_named(codec).decode(raw)
@@ -108,7 +108,7 @@ def body_text(message: Message | StoredMessage, codec: str) -> bytes:
 
 
 def row_of(message: StoredMessage, codec: str) -> str:
-    """A message in one line. A dead letter with its reason, a processed message with its result."""
+    """Show a message in one line. A dead letter has its reason, a processed message its result."""
     if message.large is not None:
         return _row(message, f"({message.large.size:,} bytes)")
     return _row(message, _preview(body_text(message, codec)))
@@ -124,7 +124,7 @@ def _row(message: StoredMessage, short: str) -> str:
 
 
 def _preview(text: bytes) -> str:
-    """The start of it, in one line."""
+    """Show the start of a text in one line."""
     preview = text[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
     return preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
 
@@ -136,12 +136,12 @@ def _state(message: StoredMessage) -> str:
 
 
 def _stored(message: Message | StoredMessage, field: str) -> str | UnsetType:
-    """What is known of a stored message only, if it is."""
+    """Return a field that only a stored message has, if it is one."""
     return getattr(message, field) or UNSET if isinstance(message, StoredMessage) else UNSET
 
 
 def header_texts(headers: Headers) -> dict[str, HeaderText]:
-    """Headers for JSON."""
+    """Write headers for JSON."""
     return {name: _header(value) for name, value in headers.items()}
 
 
@@ -166,7 +166,7 @@ def _result(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | 
 
 
 def _shown(message: Message | StoredMessage, raw: bytes, codec: str) -> tuple[Any, bytes | UnsetType]:
-    """The value in JSON, or the bytes if JSON cannot hold it."""
+    """Return the value in JSON, or the bytes if JSON cannot hold it."""
     if codec == "bytes":
         try:
             return raw.decode(), UNSET
@@ -178,7 +178,7 @@ def _shown(message: Message | StoredMessage, raw: bytes, codec: str) -> tuple[An
 
 
 def _is_json(value: Any) -> bool:
-    """False for a value that JSON changes or cannot hold: it has bytes, a NaN, a number as a key."""
+    """Return False for a value that JSON changes or cannot hold: it has bytes, a NaN, a number as a key."""
     try:
         return bool(JSON.decode(JSON.encode(value)) == value)
     except (InvalidMessage, RecursionError):
@@ -191,7 +191,7 @@ def _raw(message: Message | StoredMessage) -> bytes:
 
 @contextmanager
 def _naming(message: Message | StoredMessage) -> Iterator[None]:
-    """Names the message in what its codec raises."""
+    """Name the message in the errors of its codec."""
     try:
         yield
     except InvalidMessage as error:

@@ -1,4 +1,4 @@
-"""What is written out: bodies, on a line of stdout or into a file, large ones piece by piece; and such files."""
+"""Output: bodies, on a line of stdout or into a file, large ones piece by piece; and such files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from shardq.message import Message, StoredMessage
 __all__ = ["check_output", "goes_through", "open_output", "output_option", "wait_for_reader", "write_body"]
 
 _PIECE = 1 << 20
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05  # seconds, between two looks at a pipe
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05  # seconds, between two reads of a pipe's state
 _STDOUT = [Path(name) for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")]
 """Not opened by its name, as it may be a file to which others write, too."""
 
 
 def check_output(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The path of a file that can be written when it is needed. A callback for options."""
+    """Check the path of a file that is to be written later. A callback for options."""
     if path is None or goes_through(path):
         return path
     folder = _target(path).parent
@@ -54,13 +54,13 @@ output_option = click.option(
 
 
 def goes_through(path: Path) -> bool:
-    """True for stdout, a pipe or a device: what is written there is not kept under this name."""
+    """Return True for stdout, a pipe or a device: the output is not kept under this name."""
     return path in _STDOUT or (path.exists() and not path.is_file())
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name when it is complete. Stdout, a pipe or a device is written as it is."""
+    """Open a file to write, which gets its name when it is complete. Stdout, a pipe or a device is written as it is."""
     if goes_through(path):
         with _naming(path), os.fdopen(os.dup(1), "wb") if path in _STDOUT else path.open("wb") as file:
             yield file
@@ -78,7 +78,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in what is raised when it is written. Stdout has its own words for that."""
+    """Name the file in errors of writing it. Stdout has its own words for that."""
     try:
         yield
     except OSError as error:
@@ -88,7 +88,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _target(path: Path) -> Path:
-    """What a link names, which stays one."""
+    """Return the file that a link names; the link stays one."""
     return path.resolve() if path.is_symlink() else path
 
 
@@ -120,14 +120,14 @@ def write_body(
 def wait_for_reader() -> None:
     """Wait until the reader of stdout has taken all of it, if stdout is a pipe. Raises BrokenPipeError if it will not.
 
-    What is in a pipe when its reader ends was seen by nobody. Where the system does not tell how much that is, nothing
-    is waited for.
+    The rest in a pipe was not read when its reader ends. Where the system does not report how much that is, nothing is
+    waited for.
     """
     sys.stdout.flush()
     if (pipe := _pipe()) is None:
         return
     reader, pause = select.poll(), _SHORTEST_PAUSE
-    reader.register(pipe, 0)  # that it has ended is told unasked
+    reader.register(pipe, 0)  # its end is reported unasked
     while _unread(pipe):
         if reader.poll(0) and _unread(pipe):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -136,7 +136,7 @@ def wait_for_reader() -> None:
 
 
 def _pipe() -> int | None:
-    """The pipe that stdout is, if it is one of which can be asked what is unread."""
+    """Return the pipe that stdout is, if the system reports its unread bytes."""
     try:
         number = sys.stdout.fileno()
         if stat.S_ISFIFO(os.fstat(number).st_mode):
@@ -148,7 +148,7 @@ def _pipe() -> int | None:
 
 
 def _unread(pipe: int) -> int:
-    """The bytes in a pipe."""
+    """Count the bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 

@@ -3,48 +3,82 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
 
-__all__ = ["many", "note", "print_columns", "print_json", "print_line"]
+__all__ = ["columns", "many", "note", "print_columns", "print_json", "print_line", "screen_width"]
+
+_GAP = "  "
+_LEAST = 12  # characters for which the last of some columns has room
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout."""
+    """Print one line of JSON on stdout."""
     print_line(msgspec.json.encode(value))
 
 
 def print_line(line: str | bytes) -> None:
-    """One line on stdout. It is flushed only if stdout is a terminal."""
+    """Print one line on stdout. It is flushed only if stdout is a terminal."""
     stream = sys.stdout.buffer
     stream.write((line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line) + b"\n")
     if sys.stdout.isatty():
         stream.flush()
 
 
-def print_columns(rows: Iterable[Sequence[object]]) -> None:
-    """Aligned columns on stdout. Numbers are aligned to the right."""
+def print_columns(rows: Iterable[Sequence[object]], *, most: int | None = None) -> None:
+    """Print aligned columns on stdout. Numbers are aligned to the right.
+
+    Where lines would have more than ``most`` characters, the last column is wrapped at its spaces. If it has no room,
+    the first column is on separate lines, too. No word is cut.
+    """
+    for line in columns(rows, most=most):
+        print_line(line)
+
+
+def columns(rows: Iterable[Sequence[object]], *, most: int | None = None) -> Iterator[str]:
+    """Yield the lines that :func:`print_columns` prints."""
+    from textwrap import wrap  # noqa: PLC0415 - most commands print no columns
+
     cells = [[(_text(cell), isinstance(cell, int | float)) for cell in row] for row in rows]
-    widths = [max(len(row[column][0]) for row in cells) for column in range(len(cells[0]))] if cells else []
+    widths = [max(len(text) for text, _ in column) for column in zip(*cells, strict=True)]
+    begin = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)  # of the last column
+    is_folded = most is not None and len(widths) > 1 and begin + min(widths[-1], _LEAST) > most
+    begin -= widths[0] if is_folded else 0
     for row in cells:
-        aligned = [
+        *lead, last = [
             text.rjust(width) if number else text.ljust(width)
             for (text, number), width in zip(row, widths, strict=True)
         ]
-        print_line("  ".join(aligned).rstrip())
+        if is_folded:
+            yield lead[0].rstrip()
+            lead[0] = ""
+        if most is not None and begin + len(last) > most:
+            room = max(most - begin, _LEAST)
+            last, *others = wrap(last, room, break_long_words=False, break_on_hyphens=False) or [""]
+        else:
+            others = []
+        yield _GAP.join([*lead, last]).rstrip()
+        yield from (" " * begin + each for each in others)
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal, or of COLUMNS; 80 where neither is known, as in most pipes."""
+    from shutil import get_terminal_size  # noqa: PLC0415 - as above
+
+    return get_terminal_size((80, 24)).columns
 
 
 def many(count: int, noun: str) -> str:
-    """A number with its noun: ``1 message``, ``2,000 messages``."""
+    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people, on stderr."""
     click.echo(text, err=True)
 
 

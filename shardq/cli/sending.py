@@ -59,17 +59,17 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
-    """The messages in the arguments of a command."""
+    """Parse the messages in the arguments of a command."""
     yield from _parsed([text.encode("utf-8", "surrogateescape") for text in texts], 1, parse, "argument")
 
 
 def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
-    """The messages in the lines of a file or a pipe. Lines that are there are passed on before more is waited for.
+    """Parse the messages in the lines of a file or a pipe.
 
-    Reading can go on after a faulty line.
+    Complete lines are passed on before more is waited for. Reading can continue after a faulty line.
     """
     number = 1
-    begun: list[bytes] = []  # of a line that goes on
+    begun: list[bytes] = []  # of an incomplete line
     while data := _read(stream):
         first, *lines = data.split(b"\n")
         begun.append(first)
@@ -83,7 +83,7 @@ def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
 
 
 def given_bodies(texts: Sequence[str], codec: str = "bytes") -> Iterator[list[bytes]]:
-    """The bodies in the arguments of a command; without any, or for ``-``, in the lines of stdin, as they come.
+    """Yield the bodies in the arguments of a command; without any, or for ``-``, in the lines of stdin, as they come.
 
     Raises InvalidMessage for one that the codec cannot take, after those before it.
     """
@@ -141,7 +141,7 @@ class Unsent(msgspec.Struct, frozen=True):
             return sum(1 for line in self._lines(pieces) if file.write(line + b"\n"))
 
     def command(self, queue: str) -> str:
-        """The command that sends the file."""
+        """Return the command that sends the file."""
         codec = "" if self.codec == "bytes" else f" --codec {self.codec}"
         return f"shardq send {queue} --jsonl{codec} --file {shlex.quote(str(self.path))}"
 
@@ -165,13 +165,13 @@ Watcher = Callable[[SendReport, Sequence[str]], None]
 
 
 class Stop:
-    """Ends a command after what is at hand, so that it is known of every line of a ``send`` whether it was sent."""
+    """Ends a command after its present step, so that it is known which lines of a ``send`` were sent."""
 
     def __init__(self) -> None:
         self.wanted = False
 
     def ask(self) -> None:
-        """Ask for it. Who asks twice raises KeyboardInterrupt."""
+        """Ask for it. The second call raises KeyboardInterrupt."""
         if self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
@@ -193,7 +193,7 @@ def send_pieces(
     watch: Watcher,
     stop: Stop,
 ) -> SendReport:
-    """Send every message. The watcher is told the ids of each piece when it is stored.
+    """Send every message. The watcher gets the ids of each piece when it is stored.
 
     If a piece fails, ``unsent`` keeps its messages that were not stored, a faulty line, and the rest of the source.
     Raises PartialSend then. If nothing was stored and there is no ``unsent``, it raises the error itself. Raises
@@ -228,7 +228,7 @@ def send_pieces(
 
 
 def none_sent(error: ShardqError, queue: str, pieces: Iterator[Piece], unsent: Unsent | None) -> ShardqError:
-    """The error to raise if the queue could not be opened. ``unsent`` keeps the whole source."""
+    """Return the error to raise if the queue could not be opened. ``unsent`` keeps the whole source."""
     return _explained(error, 0, queue, Piece((), 0), pieces, unsent)
 
 
@@ -246,7 +246,7 @@ def _send(producer: Producer, piece: Piece) -> Sequence[str]:
 
 
 def _located(error: _E, piece: Piece) -> _E:
-    """The error; if it is about one message, it names the line or argument of the message."""
+    """Return the error; if it is about one message, it names the line or argument of the message."""
     if isinstance(error, InvalidMessage) and error.position is not None:
         return type(error)(f"{piece.kind} {piece.places[error.position]}: {error.__cause__}")
     return error
@@ -269,7 +269,7 @@ def _explained(
 
 
 def _keeping(text: str, pieces: Iterable[Piece], queue: str, unsent: Unsent) -> str:
-    """Keep what was not sent; returns the text with what became of it."""
+    """Keep the messages that were not sent; returns the text with their fate."""
     try:
         lines = unsent.keep(pieces)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""What ``shardq stats`` shows: the counts of a queue at one moment, their changes, and a heat map of its shards."""
+"""The display of ``shardq stats``: the counts of a queue at one moment, their changes, and a heat map of its shards."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ __all__ = [
     "STATES",
     "Snapshot",
     "Total",
+    "changes",
     "heat_map",
     "print_heat_map",
     "rows_of",
@@ -67,7 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return cls(queue.name, client.now(), shards)
 
     def number(self, state: str) -> int:
-        """All messages in a state."""
+        """Count all messages in a state."""
         return sum(getattr(shard.counts, state) for shard in self.shards)
 
     @property
@@ -83,19 +84,24 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int | None:
-        """The bytes of what waits, where they are counted."""
+        """The bytes of pending messages, where they are counted."""
         sizes = [shard.counts.bytes for shard in self.shards if shard.counts.bytes is not None]
         return sum(sizes) if sizes else None
 
 
+def changes(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Return the growth of each number per second."""
+    return {name: round((number - before[name]) / max(seconds, 0.001), 1) for name, number in now.items()}
+
+
 def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = False) -> Total:
-    """The sums over all shards, with the changes since the snapshot before."""
+    """Add up all shards, with the changes since the snapshot before."""
     numbers = {state: now.number(state) for state in STATES}
     age = None if now.oldest is None else max(0.0, (now.at - now.oldest).total_seconds())
     rates = None
     if before is not None:
-        elapsed = max((now.at - before.at).total_seconds(), 0.001)
-        rates = {state: round((numbers[state] - before.number(state)) / elapsed, 1) for state in STATES}
+        earlier = {state: before.number(state) for state in STATES}
+        rates = changes(numbers, earlier, (now.at - before.at).total_seconds())
     return Total(
         now.queue,
         **numbers,
@@ -109,7 +115,7 @@ def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = Fa
 
 
 def rows_of(total: Total) -> list[tuple[str, str, str]]:
-    """A total as rows: state, number, change per second."""
+    """Show a total as rows: state, number, change per second."""
     rates = total.per_second or {}
     rows = [
         (
@@ -167,7 +173,7 @@ def _map(queue: Queue, snapshot: Snapshot) -> Text:
 
 
 def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, current: int | None = None) -> Text:
-    """A cell for each shard, coloured by its ready messages. A mark shows the time shard that is written now.
+    """Draw a cell for each shard, coloured by its ready messages. A mark shows the time shard that is written now.
 
     The shards of groups, which are beside the ring, are the last column.
     """
@@ -204,7 +210,7 @@ def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, curren
 
 
 def shade(number: int, most: int) -> int:
-    """How hot a cell is, from 0 to 5, on a logarithmic scale."""
+    """Return how hot a cell is, from 0 to 5, on a logarithmic scale."""
     if number <= 0 or most <= 0:
         return 0
     return max(1, math.ceil(math.log1p(number) / math.log1p(most) * (len(SHADES) - 1)))

@@ -40,7 +40,7 @@ def as_mermaid(views: Sequence[TaskView]) -> str:
 
 
 def as_svg(views: Sequence[TaskView]) -> str:
-    """Return an SVG: what waits stands to the right of what it waits for."""
+    """Draw an SVG: each task is to the right of those that it waits for."""
     return graphs.as_svg(_nodes(views), _COLOURS)
 
 
@@ -71,7 +71,7 @@ def _label(view: TaskView) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in short: ``0-3, 7``."""
+    """Write numbers in short: ``0-3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

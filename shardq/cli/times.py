@@ -16,7 +16,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 
 def duration(text: str) -> float:
-    """The seconds of a duration, a number or with units. A type for options: a wrong value is a usage error."""
+    """Parse the seconds of a duration, a number or with units. A type for options: a wrong value is a usage error."""
     text = str(text).strip()
     if _WHOLE.fullmatch(text):
         return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
@@ -29,7 +29,7 @@ def duration(text: str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A duration for people: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``."""
+    """Write a duration for people: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.3g} s"
     if seconds < 2 * _HOUR:
@@ -40,7 +40,7 @@ def in_words(seconds: float) -> str:
 
 
 def past_moment(text: str) -> datetime:
-    """``2026-01-31``, ``2026-01-31T08:00:00+01:00``, or ``10m`` for ten minutes ago.
+    """Parse ``2026-01-31``, ``2026-01-31T08:00:00+01:00``, or ``10m`` for ten minutes ago.
 
     The moment is in the user's time zone unless it has an offset. A type for options, as the next one.
     """
@@ -48,7 +48,7 @@ def past_moment(text: str) -> datetime:
 
 
 def coming_moment(text: str) -> datetime:
-    """As :func:`past_moment`, but ``10m`` is in ten minutes."""
+    """Parse a moment as :func:`past_moment`, but ``10m`` is in ten minutes."""
     return _moment(text, 1, "how long from now")
 
 
@@ -70,7 +70,7 @@ def _distance(text: str) -> timedelta:
 
 
 def _full(text: str) -> datetime | None:
-    """A moment in ISO 8601. None if the text is something else."""
+    """Parse a moment in ISO 8601. None if the text is something else."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -51,7 +51,7 @@ FOUND_AT_ONCE = 100
 def browse(
     context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
 ) -> Iterator[StoredMessage]:
-    """Messages that wait or are in flight: shard by shard, each in delivery order."""
+    """Yield pending messages and messages in flight: shard by shard, each in delivery order."""
     holders = _Holders(context)
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, min(limit, page))):
@@ -63,7 +63,7 @@ def browse(
 
 
 def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
-    """Messages that hold up their groups until somebody decides about them."""
+    """Yield messages that hold up their groups until they are redriven or removed."""
     holders = _Holders(context)
     found = (
         holders.shown(message, piece)
@@ -74,7 +74,7 @@ def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[
 
 
 def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
-    """The slices of such messages."""
+    """Yield the slices of messages that hold up their groups."""
     for shard in context.retry(context.store.shards, context.name):
         if shard.is_grouped:
             held = slices(context, Peek(shard, PAGE_MESSAGES, held=True))
@@ -82,13 +82,13 @@ def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]
 
 
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
-    """Processed messages, in the order in which they were acked."""
+    """Yield processed messages, in the order in which they were acked."""
     for shard, piece in history_slices(context, since, until):
         yield from _messages(shard, piece, codec)
 
 
 def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
-    """Processed slices of all shards, in the order in which they were acked."""
+    """Yield processed slices of all shards, in the order in which they were acked."""
     shards = context.retry(context.store.shards, context.name)
     room = ROOM // max(1, len(shards))  # there is a page of each at a time
 
@@ -100,7 +100,7 @@ def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tu
 
 
 def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMessage | None:
-    """One message by its id."""
+    """Find one message by its id."""
     piece = find_slice(context, identity)
     if piece is None:
         return None
@@ -109,7 +109,7 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
 
 
 def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
-    """Those of these messages that are stored, by their ids."""
+    """Find the stored ones of these messages, by their ids."""
     by_shard: dict[Shard, list[MessageId]] = {}
     for identity in map(MessageId.parse, dict.fromkeys(ids)):
         by_shard.setdefault(identity.shard, []).append(identity)
@@ -124,14 +124,14 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
 
 
 def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
-    """The slice that holds a message."""
+    """Find the slice that holds a message."""
     return context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
 
 
 def find_slices(
     context: QueueContext, shard: Shard, places: Sequence[tuple[bytes, int]]
 ) -> Iterator[StoredSlice | None]:
-    """What `find_slice` answers for each of these messages of a shard, by bundle id and position, in their order."""
+    """Yield the slice of each of these messages of a shard, by bundle id and position; None for a missing one."""
     for start in range(0, len(places), FOUND_AT_ONCE):
         yield from context.retry(context.store.find_many, shard, places[start : start + FOUND_AT_ONCE])
 
@@ -139,9 +139,9 @@ def find_slices(
 def find_parts(
     context: QueueContext, shard: Shard, spans: Iterable[Span]
 ) -> Iterator[tuple[Span, StoredSlice]]:
-    """What is stored of the messages that the spans name: parts of the spans, each with the slice that holds it.
+    """Find the stored parts of spans: parts of the spans, each with the slice that holds it.
 
-    Each slice is looked for once, and behind a message that is not stored each message by itself.
+    Each slice is read once; behind a message that is not stored, each message is read alone.
     """
     asked = list(spans)
     while asked:
@@ -163,7 +163,7 @@ def _cut(span: Span, first: int, count: int) -> Span:
 
 
 def remove(context: QueueContext, identity: MessageId, *, event: str = "removed") -> bool:
-    """Remove one message by its id; False when it was not stored. The event is what is told of it."""
+    """Remove one message by its id; False when it was not stored. The event is recorded for it."""
     answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
     removed = answer.value or answer.after_unknown
     if removed and context.keeps_events:
@@ -172,7 +172,7 @@ def remove(context: QueueContext, identity: MessageId, *, event: str = "removed"
 
 
 def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
-    """The slices of a shard, from the page that is asked for to the last one."""
+    """Read the slices of a shard, from the requested page to the last one."""
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices
@@ -182,7 +182,7 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
 
 
 def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:
-    """The slices of a shard, in pages that grow while they take up to half of so many bytes, and shrink above that."""
+    """Read the slices of a shard, in pages that grow while they take up to half of ``room`` bytes, or shrink."""
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices
@@ -195,14 +195,14 @@ def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Ite
 
 
 class _Holders:
-    """Who or what holds messages: consumers by their names, which are looked up once, or the reason of a block."""
+    """The holders of messages: consumers by their names, which are read once, or the reason of a block."""
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._names: dict[str, str] | None = None  # by the ids of consumers
 
     def shown(self, message: StoredMessage, piece: StoredSlice) -> StoredMessage:
-        """The message with the consumer that holds it, or with the reason why it blocks its group."""
+        """Add the consumer that holds the message, or the reason why it blocks its group."""
         if piece.token is None:
             return message
         if piece.blocks:
@@ -210,7 +210,7 @@ class _Holders:
         return msgspec.structs.replace(message, owner=self._name_of(piece.token))
 
     def _name_of(self, token: bytes) -> str:
-        """The name of a consumer, or its id where no more is known."""
+        """Return the name of a consumer, or its id where no more is known."""
         if self._names is None:
             seen = self._context.retry(self._context.store.seen_consumers, self._context.name)
             known = filter(None, (ConsumerIdentity.read(each.consumer) for each in seen))
@@ -245,7 +245,7 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
 
 
 def period_of(context: QueueContext, since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """A period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
+    """Return a period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
     for name, moment in (("since", since), ("until", until)):
         if moment is not None and not is_aware(moment):
             raise InvalidSetting(

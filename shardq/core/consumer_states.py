@@ -1,4 +1,4 @@
-"""Who holds what: the consumers of a queue, what each of them has in flight, and giving it back for one that died."""
+"""The consumers of a queue, the messages that each has in flight, and releasing those of a dead consumer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
-from shardq.held import HeldSlice, Selection
-from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
+from shardq.held import held_stored
+from shardq.storage.requests import Peek, StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["ConsumerState", "consumer_states", "evict"]
@@ -30,7 +30,7 @@ __all__ = ["ConsumerState", "consumer_states", "evict"]
 class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer of a queue, and how much of it it has in flight.
 
-    What is held by a consumer that was closed, by Spark, or by a client of before names no more than an ``id``.
+    Only the ``id`` is known of a holder that was closed, that is Spark, or that is an older client.
     """
 
     id: str
@@ -45,7 +45,7 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Holdings(msgspec.Struct):
-    """What is held under one id."""
+    """The messages in flight under one id."""
 
     messages: int = 0
     until: int = 0
@@ -56,7 +56,7 @@ class _Holdings(msgspec.Struct):
 
 
 def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
-    """The consumers of a queue that live or were seen last within 12 hours, and who else holds anything.
+    """List the consumers of a queue that live or were seen within 12 hours, and all other holders of messages.
 
     They are sorted by name. It reads what is in flight in each shard.
     """
@@ -73,7 +73,7 @@ def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
 
 
 def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
-    """Give back what the consumers of this name or id hold that are not alive; with ``force``, of all of them.
+    """Release the messages of the dead consumers of this name or id; with ``force``, of all of them.
 
     Returns how many messages that were. The deliveries count, as at the end of a lease. Their permits of the limit of
     messages in flight come back too. Raises ConsumerNotFound, or ConsumerAlive when none of them is dead.
@@ -90,9 +90,7 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
     ids = {state.id for state in dead}
     given = _give_back(context, ids)
     with (
-        telling_done(
-            lambda: f"{given} messages are given back, and maybe not their permits" if given else ""
-        ),
+        telling_done(lambda: f"{given} messages are released, and maybe not their permits" if given else ""),
         suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
     ):
         in_flight, _ = limit_names(context.name)
@@ -101,19 +99,19 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
 
 
 def _give_back(context: QueueContext, ids: set[str]) -> int:
-    """Give back what is held under the ids, shard after shard as they are read; returns how many messages."""
+    """Release the messages in flight under the ids, shard after shard as they are read. Returns how many messages."""
     by_shard: dict[Shard, list[StoredSlice]] = {}
     for shard, piece in _in_flight(context):
         if holder_id(_token(piece)) in ids:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
-    with telling_done(lambda: f"{given} messages are given back: repeat the call" if given else ""):
+    with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
         for operation, started in (
             (RELEASE, True),
             (GIVE_BACK, False),
         ):  # what was not started does not count
             wanted = [
-                _selection(shard, piece)
+                held_stored(shard, piece).select()
                 for shard, pieces in by_shard.items()
                 for piece in pieces
                 if piece.started is started
@@ -121,7 +119,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
             given += sum(len(selection.positions) for selection in settling.done)
             if settling.failures:
-                raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
+                raise settling.failures.error(f"messages of queue {context.name!r} were not released")
     return given
 
 
@@ -137,13 +135,8 @@ def _token(piece: StoredSlice) -> bytes:
     return piece.token
 
 
-def _selection(shard: Shard, piece: StoredSlice) -> Selection:
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, _token(piece), piece.due, started=piece.started).select()
-
-
 def _known_as(name: str, identity: str = "") -> ConsumerIdentity:
-    """A consumer of which no more is known: of an older client, or closed while it holds something."""
+    """Describe a consumer of which no more is known: of an older client, or closed while it holds messages."""
     return ConsumerIdentity(name, identity, "", 0, 0)
 
 

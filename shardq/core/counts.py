@@ -16,9 +16,9 @@ __all__ = ["QueueCounts", "ShardState", "counts_of", "total"]
 class QueueCounts(msgspec.Struct, frozen=True):
     """Messages of a queue by state.
 
-    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is since when the message that
-    a consumer could have received first is due. It leaves out what waits in a group behind a message that is held, or
-    that is tried again later. Each is None when there is no such message. ``bytes`` are those of the ready and delayed
+    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is since when the message
+    that a consumer could have received first is due. It leaves out messages that wait in a group behind one that is
+    held or retried later. Each is None when there is no such message. ``bytes`` are those of the ready and delayed
     messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
     """
 
@@ -31,7 +31,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
     bytes: int | None = None
 
     def late_seconds(self, now: datetime) -> float:
-        """Return for how long a message has been due that nobody received; 0 when there is none.
+        """Return for how long the first ready message has been due; 0 when there is none.
 
         ``now`` is the time by the store's clock, which ``client.now()`` returns.
         """
@@ -46,7 +46,7 @@ class ShardState(msgspec.Struct, frozen=True):
 
 
 def counts_of(counts: ShardCounts) -> QueueCounts:
-    """The counts of a shard as users see them."""
+    """Convert the counts of a shard to those that users see."""
     oldest, since = (
         None if moment is None else to_datetime(moment) for moment in (counts.oldest, counts.ready_since)
     )
@@ -55,7 +55,7 @@ def counts_of(counts: ShardCounts) -> QueueCounts:
 
 
 def total(parts: list[QueueCounts]) -> QueueCounts:
-    """The counts of several shards together."""
+    """Add up the counts of several shards."""
     return QueueCounts(
         sum(part.ready for part in parts),
         sum(part.delayed for part in parts),

@@ -13,7 +13,7 @@ __all__ = ["ping"]
 
 
 def ping(store: Store, timeout: float) -> None:
-    """Return when the store has answered. Raises StoreUnavailable when it has not within so many seconds."""
+    """Return when the store has answered. Raises StoreUnavailable when it has not within ``timeout`` seconds."""
     answer: Future[None] = Future()
     threading.Thread(target=_answer, args=(answer, store.ping), name="shardq-ping", daemon=True).start()
     try:

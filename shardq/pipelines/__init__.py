@@ -1,4 +1,4 @@
-"""Pipelines: links from queue to queue, each with a function that says what goes on."""
+"""Pipelines: links from queue to queue, each with a function that returns the next message."""
 
 from __future__ import annotations
 

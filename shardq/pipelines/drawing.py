@@ -26,8 +26,8 @@ LONGEST_INTERVAL = 3_600.0
 class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of one queue of a pipeline at one moment.
 
-    ``dead`` are those in its dead-letter queue. ``per_second`` is by how much what is not done yet, ready, delayed or
-    in flight, has grown each second; below 0: it shrinks. ``paused`` tells that its deliveries are.
+    ``dead`` are those in its dead-letter queue. ``per_second`` is the growth of ready, delayed and in-flight messages
+    per second; below 0: they shrink. ``paused`` means that its deliveries are paused.
 
     >>> QueueDepth(queue="raw", ready=7, delayed=0, in_flight=2).waiting
     9
@@ -49,7 +49,7 @@ class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def depths_of(pipeline: Pipeline, client: Client, *, interval: float | None = None) -> list[QueueDepth]:
-    """Count the messages of each queue; twice, so many seconds apart, for rates. Raises QueueNotFound."""
+    """Count the messages of each queue; twice, ``interval`` seconds apart, for rates. Raises QueueNotFound."""
     if interval is not None:
         check_number("interval", interval, 0.01, LONGEST_INTERVAL)
     check_pipeline(pipeline)
@@ -64,7 +64,7 @@ def depths_of(pipeline: Pipeline, client: Client, *, interval: float | None = No
 
 
 def with_rates(before: Sequence[QueueDepth], now: Sequence[QueueDepth], seconds: float) -> list[QueueDepth]:
-    """What there is now, with how fast it has changed since."""
+    """Return the present depths, with how fast they have changed since."""
     return [
         msgspec.structs.replace(later, per_second=(later.waiting - earlier.waiting) / seconds)
         for earlier, later in zip(before, now, strict=True)
@@ -98,7 +98,7 @@ Rates = Mapping[str, LinkRate]
 
 
 def as_text(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
-    """A tree for each source. A queue that was drawn already is named, and not followed again."""
+    """Draw a tree for each source. A queue that was drawn already is named, and not followed again."""
     seen: set[str] = set()
     facts = {each.queue: f"  {_facts(each)}" for each in depths}
     labels = {link.source: f"{link.label}{_through(link, rates)}" for link in pipeline.links}
@@ -127,22 +127,22 @@ def _branch(
 
 
 def as_mermaid(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
-    """A flowchart for Mermaid."""
+    """Write a flowchart for Mermaid."""
     return graphs.as_mermaid(_nodes(pipeline, depths, rates), _COLOURS)
 
 
 def as_svg(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
-    """An SVG, from left to right."""
+    """Draw an SVG, from left to right."""
     return graphs.as_svg(_nodes(pipeline, depths, rates), _COLOURS)
 
 
 def _through(link: Link, rates: Rates | None) -> str:
-    """How many messages a second went through a link, if that was asked for."""
+    """Write how many messages a second went through a link, if there are rates."""
     return "" if rates is None else f" {rates.get(link.source, LinkRate(link.source)).worked:,.1f}/s"
 
 
 def _nodes(pipeline: Pipeline, depths: Depths, rates: Rates | None) -> list[Node]:
-    """A box for each queue, and one for each sink, behind those that lead to it."""
+    """Make a box for each queue, and one for each sink, behind those that lead to it."""
     counted = {each.queue: each for each in depths}
     numbers: dict[str, int] = {}
     nodes: list[Node] = []
@@ -177,7 +177,7 @@ def _node(name: str, depth: QueueDepth | None, after: tuple[int, ...], labels: t
 
 
 def _in_order(pipeline: Pipeline) -> list[str]:
-    """The queues, each behind all that lead to it."""
+    """Sort the queues, each behind all that lead to it."""
     left, order = list(pipeline.queues), list[str]()
     while left:
         for name in left:
@@ -200,7 +200,7 @@ def _rate(depth: QueueDepth) -> str:
 
 
 def as_dot(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
-    """A graph for Graphviz."""
+    """Write a graph for Graphviz."""
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
     for depth in depths:
         text = _quoted(f"{depth.queue}\n{depth.waiting:,}{_rate(depth)}")

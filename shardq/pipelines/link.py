@@ -1,4 +1,4 @@
-"""A link: the queue that it takes from, those that it sends to, its function, and what that returns."""
+"""A link: its source, its targets, its function, and the types that the function returns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PipelineCycle(InvalidPipeline):
 
 
 class DanglingEnd(InvalidPipeline):
-    """Raised when no link takes what a link sends, and the queue is not declared as an output."""
+    """Raised when no link takes the messages of another link, and their queue is not declared as an output."""
 
 
 class UndeclaredTarget(InvalidPipeline):
@@ -55,7 +55,7 @@ class Link(msgspec.Struct, frozen=True):
     """A link of a :class:`Pipeline`, as :meth:`Pipeline.link` declared it."""
 
     source: str
-    targets: tuple[str, ...]  # empty: nothing goes on
+    targets: tuple[str, ...]  # empty: no message is sent on
     function: LinkFunction
     retry: Backoff | None = None
 
@@ -81,11 +81,11 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What pictures call its function."""
+        """The name of its function in pictures."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def target(self, named: str | None) -> str:
-        """The queue to which something goes. Raises UndeclaredTarget."""
+        """Return the queue to which a message is sent. Raises UndeclaredTarget."""
         if named is None and len(self.targets) == 1:
             return self.targets[0]
         if named not in self.targets or named is None:
@@ -97,9 +97,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """The message goes on to a queue of the link; with only one, ``queue`` may be left out.
+    """Send the message on to a queue of the link; with only one, ``queue`` may be left out.
 
-    What is None stays as it was: body, headers and priority. ``delay`` is in seconds. What cannot be sent is a
+    A body, headers and priority that are None are unchanged. ``delay`` is in seconds. A value that cannot be sent is a
     failure of the message.
 
     >>> Forward("paid", delay=60)
@@ -114,7 +114,7 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Split:
-    """Several messages go on in place of one: bodies, or :class:`Forward` for what else is to be different.
+    """Send several messages on in place of one: bodies, or :class:`Forward` with other changes.
 
     Each part is sent once, however often the link is repeated, if the function returns the same parts in the same
     order each time. Without any part the message is dropped. Raises InvalidSetting for one body, the parts of which

@@ -22,18 +22,18 @@ __all__ = ["Pipeline", "check_pipeline"]
 
 
 class Pipeline:
-    """Links from queue to queue. Each takes messages from one, calls its function, and sends on what that returns.
+    """Links from queue to queue. Each takes messages from one, calls its function, and sends on its results.
 
     The function gets the :class:`~shardq.Message`, and returns
 
-    - a body: the message goes on with it;
+    - a body: the message is sent on with it;
     - None: the message is dropped;
-    - a :class:`Forward`: it goes on to one of several queues, later, or with other headers or another priority;
-    - a :class:`Split`: several go on in its place;
+    - a :class:`Forward`: it is sent to one of several queues, later, or with other headers or another priority;
+    - a :class:`Split`: several are sent in its place;
     - an :class:`~shardq.Outcome`, as a handler of a worker does: it is retried, snoozed, discarded, or a dead letter.
 
     It may run twice for a message, as handlers may; nothing is sent twice for that if it returns the same each time.
-    The codec is that of the bodies of all links. Declaring costs nothing; :meth:`check` looks at the whole.
+    The codec is that of the bodies of all links. Declaring costs nothing; :meth:`check` checks the whole.
 
     >>> pipeline = Pipeline("clean").link("raw", "parsed", lambda message: message.body.strip()).output("parsed")
     >>> pipeline.check()
@@ -82,7 +82,7 @@ class Pipeline:
         """Declare what takes from one queue and sends to another, or to one of several. Returns the pipeline.
 
         ``retry`` is the delay after failures; None: that of the worker, or else of the source queue. Raises
-        DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting for what is no
+        DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting unless it gets a
         plain function.
         """
         if not isinstance(target, str | Sequence):
@@ -98,7 +98,7 @@ class Pipeline:
         return self._add(Link(source, targets, function, retry))
 
     def sink(self, source: str, function: LinkFunction, *, retry: Backoff | None = None) -> Pipeline:
-        """Declare what takes from a queue and sends nothing on. What the function returns is the message's result.
+        """Declare what takes from a queue and sends nothing on. The function's return value is the message's result.
 
         Returns the pipeline. Raises as :meth:`link` does.
         """
@@ -119,7 +119,7 @@ class Pipeline:
         return self
 
     def check(self) -> None:
-        """Look at the links as a graph. Raises PipelineCycle, DanglingEnd, DuplicateLink or InvalidPipeline."""
+        """Check the links as a graph. Raises PipelineCycle, DanglingEnd, DuplicateLink or InvalidPipeline."""
         if not self._links:
             raise InvalidPipeline(f"pipeline {self.name!r} has no links: declare some with `link`")
         for source in self._links:
@@ -183,7 +183,7 @@ class Pipeline:
 
 
 def check_pipeline(pipeline: object) -> None:
-    """Raise InvalidPipeline for what is no pipeline."""
+    """Raise InvalidPipeline unless it is a pipeline."""
     if not isinstance(pipeline, Pipeline):
         raise InvalidPipeline(
             f"pipeline={shown(pipeline)} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"

@@ -1,9 +1,9 @@
-"""Carrying out what the function of a link returned for a message.
+"""Carrying out the result of a link's function for a message.
 
-A message that goes on as one is moved with ``forward``: one atomic step where the store can, else a copy under a key
-that follows from the message, and then the ack. Of a split, each part is sent once under a key that follows from the
-message and the number of the part; then the message is acked. So a step that is repeated sends nothing twice, whatever
-batch the message is in the second time. The keys are remembered for 7 days.
+A message that is sent on as one is moved with ``forward``. That is one atomic step where the store can; else it is a
+copy under a key that follows from the message, and then the ack. Each part of a split is sent once under a key that
+follows from the message and the number of the part. Then the message is acked. So a repeated step sends nothing twice,
+also when the message is in another batch then. The keys are remembered for 7 days.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LinkHandler:
         self._link, self._client, self._codec, self._tally = link, client, codec, tally
 
     def __call__(self, message: Message) -> Any:
-        """Call the function, and do what it returned; returns what the worker is to do."""
+        """Call the function, and carry out its result; returns the outcome for the worker."""
         try:
             returned = self._link.function(message)
             return (
@@ -80,7 +80,7 @@ class LinkHandler:
         return None
 
     def _ended(self, returned: Any) -> Any:
-        """What a sink returned: the result of its message."""
+        """Count the message of a sink, and return its result."""
         if isinstance(returned, Forward | Split):
             raise UndeclaredTarget(
                 f"{self._link.label} of the sink of {self._link.source!r} returned {shown(returned)}, but a sink sends "
@@ -112,7 +112,7 @@ class LinkHandler:
         message.ack()
 
     def _outgoing(self, message: Message, part: Forward, context: QueueContext) -> OutgoingMessage:
-        """A part as a new message, with the headers, priority, group and expiry of the one that was split."""
+        """Make a part a new message, with the headers, priority, group and expiry of the one that was split."""
         body = (message.large or message.raw) if part.body is None else self._codec.encode(part.body)
         return OutgoingMessage(
             body=body,
@@ -142,7 +142,7 @@ def _as_forward(returned: Any) -> Forward:
 
 
 def _ttl(message: Message, delay: float, now: int) -> float | None:
-    """Seconds after it is due for which a part is delivered, so that it expires when the message would have."""
+    """Return the seconds, after it is due, for which a part is delivered: it expires when the message would have."""
     if message.expires_at is None:
         return None
     return max(message.expires_at.timestamp() - now / 1e6 - delay, SHORTEST_TTL)

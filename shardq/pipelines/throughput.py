@@ -1,8 +1,8 @@
-"""What the links of a pipeline have done, and how fast messages go through them.
+"""The counters of a pipeline's links, and the rates of messages through them.
 
-A note is one message for each worker, which the next one replaces, in a queue of shardq's own. It is delayed until
-nobody would count it any more; whoever notes something then removes those that are due. Notes are only for who looks:
-when one cannot be written, the worker goes on.
+A note is one message for each worker, which the next one replaces, in a queue of shardq's own. It is delayed until it
+does not count any more; a worker that notes something then removes those that are due. Notes are only for display:
+when one cannot be written, the worker continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LinkReport(msgspec.Struct, frozen=True):
 
 
 class PipelineReport(WorkerReport, frozen=True):
-    """What a worker has done, with the counters of each link by its source."""
+    """The counters of a worker, with those of each link by its source."""
 
     links: dict[str, LinkReport] = msgspec.field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class LinkTally:
             self._links[source] += LinkReport(**amounts)
 
     def read(self, report: WorkerReport) -> PipelineReport:
-        """The counters as they are now, beside those of the worker."""
+        """Return the present counters of the links, beside those of the worker."""
         numbers: dict[str, Any] = msgspec.structs.asdict(report)
         with self._lock:
             return PipelineReport(**numbers, links=dict(self._links))
@@ -102,7 +102,7 @@ class Notes:
         self._at = time.monotonic()
 
     def tell(self, links: Mapping[str, LinkReport]) -> None:
-        """Note what was done since the note before, once in five seconds at most."""
+        """Note the work since the note before, once in five seconds at most."""
         seconds = time.monotonic() - self._at
         if seconds < NOTE_SECONDS:
             return
@@ -129,7 +129,7 @@ class Notes:
 
 
 def rates_of(pipeline: Pipeline, client: Client) -> dict[str, LinkRate]:
-    """How fast messages went through the links of a pipeline in the last seconds, by their sources.
+    """Return how fast messages went through the links of a pipeline in the last seconds, by their sources.
 
     Those that did nothing for a quarter of a minute may be missing.
     """

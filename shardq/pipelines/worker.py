@@ -58,7 +58,7 @@ class PipelineWorker(Worker):
 
     @property
     def report(self) -> PipelineReport:
-        """What the worker has done so far, with the counters of each link. Any thread may read it."""
+        """The counters of the worker so far, with those of each link. Any thread may read them."""
         return self._links.read(super().report)
 
     def run(self) -> PipelineReport:
@@ -73,7 +73,7 @@ class PipelineWorker(Worker):
 
 
 class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
-    """What a process of a pool of a pipeline is given to do."""
+    """The plan of a process of a pool of a pipeline."""
 
     pipeline: str
 
@@ -83,7 +83,7 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))
 
     def worker(self, client: Client) -> PipelineWorker:
-        """The worker that the process runs."""
+        """Make the worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in PipelineKeywords.__annotations__}
         return PipelineWorker(pipeline_named(self.pipeline), client, **options)
 
@@ -124,7 +124,7 @@ class PipelinePool(WorkerPool):
 
 
 def pipeline_named(name: str) -> Pipeline:
-    """The pipeline that ``package.module:pipeline`` names. Raises InvalidSetting."""
+    """Import the pipeline that ``package.module:pipeline`` names. Raises InvalidSetting."""
     module, separator, path = name.partition(":")
     if not module or not separator or not path:
         raise InvalidSetting(f"pipeline {name!r} names none: give it as 'package.module:pipeline'")

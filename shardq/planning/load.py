@@ -1,4 +1,4 @@
-"""A load, and what it costs when so many messages go together."""
+"""A load, and its cost when messages go together in bundles and claims."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def receiving(self) -> float:
-        """What all consumers take in a second. Each takes a little while it waits."""
+        """The time that all consumers take in a second. Each takes a little while it waits."""
         return self.wanted.rate * self.receive_cost + self.consumers * self.costs.waiting_client
 
     @property
     def serving(self) -> float:
-        """What all nodes take in a second. Every copy counts in full."""
+        """The time that all nodes take in a second. Every copy counts in full."""
         waiting = self.consumers * self.costs.waiting_server * self.wanted.copies
         return self.wanted.rate * self.server_cost + waiting
 

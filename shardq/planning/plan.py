@@ -50,7 +50,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The layout for a load: settings, processes and nodes, and what they use."""
+    """The layout for a load: settings, processes and nodes, and their use."""
 
     wanted: Wanted
     choices: tuple[Choice, ...]
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.uses[0].share <= 1
 
     def value(self, name: str) -> float:
-        """The number of the choice with this name."""
+        """Return the number of the choice with this name."""
         return next(choice.value for choice in self.choices if choice.name == name)
 
 
@@ -127,7 +127,7 @@ def _sizes(found: Load) -> tuple[Choice, ...]:
 def _claimed(found: Load) -> str:
     if found.per_claim == found.bundle:
         return "a bundle: consumers that keep up claim each as it comes"
-    return "what comes to a consumer while it is at work"
+    return "messages that reach a consumer while it is at work"
 
 
 def _nodes(found: Load) -> Choice:
@@ -140,7 +140,7 @@ def _nodes(found: Load) -> Choice:
 
 
 def _needs_of_clients(found: Load) -> list[tuple[float, str]]:
-    """How many shards are needed, and why."""
+    """Compute how many shards are needed, and why."""
     round_ms = found.costs.claim_and_ack_ms
     return [
         (

@@ -13,7 +13,7 @@ __all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a message, a bundle, a kilobyte and a claim cost, in microseconds of processor time."""
+    """The cost of a message, a bundle, a kilobyte and a claim, in microseconds of processor time."""
 
     message: float
     bundle: float
@@ -21,7 +21,7 @@ class Cost(msgspec.Struct, frozen=True):
     claim: float = 0.0
 
     def of_message(self, *, size: int, bundle: float, per_claim: float) -> float:
-        """What a message of ``size`` bytes costs, with its share of its bundle and of its claim."""
+        """Return the cost of a message of ``size`` bytes, with its share of its bundle and of its claim."""
         return self.message + self.bundle / bundle + self.kilobyte * size / 1000 + self.claim / per_claim
 
 

@@ -1,4 +1,4 @@
-"""Schedules: messages that are sent to a queue by themselves, at a moment or again and again."""
+"""Schedules: messages that are sent to a queue automatically, at a moment or again and again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Keeping a schedule going: what is due is decided in its record, and then sent.
+"""Keeping a schedule going: due occurrences are decided in its record, and then sent.
 
-Any number of consumers do this at the same time. Whoever replaces the record first decides that an occurrence takes
-place, and in the same step when the next one is. Then its message is sent, once under the occurrence's key, and that is
-noted. Whoever finds that an occurrence was decided upon and not noted as sent sends it again, under the same key. So a
-crash between any two steps neither loses nor doubles an occurrence.
+Any number of consumers do this at the same time. The consumer that replaces the record first decides that an
+occurrence takes place, and in the same step when the next one is. Then its message is sent, once under the
+occurrence's key, and that is noted. A consumer that finds an occurrence decided upon and not noted as sent sends it
+again, under the same key. So a crash between any two steps neither loses nor doubles an occurrence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATIENCE = 2_000_000  # for which who has decided upon an occurrence is given t
 
 
 def keep_going(context: QueueContext, name: str) -> int:
-    """Do for a schedule of the queue what is due; returns when it has something to do again, in microseconds.
+    """Send the due occurrence of a schedule of the queue. Returns when it has something to do again, in microseconds.
 
     One occurrence at most is sent, so that a schedule faster than its store does not keep its consumers from receiving.
     """
@@ -67,7 +67,7 @@ def _again(plans: Plans, name: str, before: Seen) -> Seen | None:
 
 
 def _sent(context: QueueContext, name: str, plan: Plan) -> Plan:
-    """The schedule after the message of the pending occurrence was sent, by this call or by another one."""
+    """Send the message of the pending occurrence, unless another call has done so, and return the schedule after it."""
     assert plan.pending is not None
     message = plan.message(id_of(name), plan.pending)
     identity = send_once(context, message, f"{plan.life}:{plan.pending}")
@@ -75,7 +75,7 @@ def _sent(context: QueueContext, name: str, plan: Plan) -> Plan:
 
 
 def _waits(context: QueueContext, plan: Plan) -> bool:
-    """True when the occurrence that is due is to be skipped: the message of the last one is not finished."""
+    """Return whether the due occurrence is to be skipped: the message of the last one is not finished."""
     if plan.overlap == "allow" or plan.last_message is None:
         return False
     found = Queue(context).get(plan.last_message)

@@ -1,7 +1,7 @@
-"""Where schedules are stored: each in a record of its own, which is changed only by who has seen it as it is.
+"""The store of schedules: each is in a separate record, which is changed only if it is as it was read.
 
-A record is that of a queue of shardq's own which never holds a message: every store replaces such a record if it is as
-it was seen, and keeps lives of one name apart. The id of a schedule is part of its name.
+A record is that of a queue of shardq's own which never holds a message. Every store replaces such a record if it is as
+it was read, and keeps lives of one name apart. The id of a schedule is part of its name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plans:
         self._store, self._retry = store, retry
 
     def load(self, name: str) -> Seen | None:
-        """A schedule by the name of its record; None: there is none."""
+        """Load a schedule by the name of its record; None: there is none."""
         record = self._retry(self._store.load_queue, name)
         return None if record is None else Seen(record, _decoder.decode(record.settings).schedule)
 
@@ -56,7 +56,7 @@ class Plans:
         return Seen(record, plan) if created else None
 
     def replace(self, seen: Seen, plan: Plan) -> Seen | None:
-        """Store a schedule in place of what was seen; None when it is neither as it was seen nor as it is to be."""
+        """Store a schedule in place of the one that was read; None when the stored one is neither of them."""
         record = QueueRecord(seen.record.name, _encoded(plan), seen.record.version + 1)
         replaced = self._retry.surely(partial(self._stands, record), self._store.update_queue, record)
         return Seen(record, plan) if replaced else None
@@ -73,12 +73,12 @@ class Plans:
         return self._retry(self._store.load_queue, record.name) == record
 
     def names(self) -> tuple[str, ...]:
-        """The names of all records."""
+        """Return the names of all records."""
         return self._retry(self._store.list_queues, FOLDER)
 
 
 def check_id(schedule: object) -> str:
-    """The name of the record of a schedule. Raises InvalidName."""
+    """Return the name of the record of a schedule. Raises InvalidName."""
     try:
         name = check_queue_name(schedule)
     except InvalidName as error:
@@ -91,7 +91,7 @@ def check_id(schedule: object) -> str:
 
 
 def id_of(name: str) -> str:
-    """The id of the schedule whose record is called so."""
+    """Return the id of the schedule whose record has this name."""
     return name.removeprefix(FOLDER)
 
 

@@ -17,7 +17,7 @@ Overlap = Literal["allow", "skip"]
 """Whether an occurrence takes place while the message of the last one still waits or is in flight."""
 
 CatchUp = Literal["one", "none"]
-"""What becomes of occurrences for which nobody was there: the last of them takes place late, or none does."""
+"""The rule for occurrences that were missed: the last of them takes place late, or none does."""
 
 ID_HEADER, MOMENT_HEADER = "shardq-schedule", "shardq-scheduled-for"
 GRACE = 60_000_000
@@ -29,8 +29,7 @@ _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(dict)
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is at a moment. Made by :class:`~shardq.schedules.Schedules`.
 
-    ``next`` is when its next occurrence is, None when there is none: it is over. Nothing takes place while it is
-    ``paused``.
+    ``next`` is when its next occurrence is, None when it has ended. Nothing takes place while it is ``paused``.
     """
 
     id: str
@@ -57,7 +56,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is stored: what it is, and how far it has come. Moments are in microseconds."""
+    """A schedule as it is stored, with its progress. Moments are in microseconds."""
 
     queue: str
     life: str  # tells it from others of its id, before and after
@@ -81,20 +80,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
 
     def within(self, moment: int | None) -> int | None:
-        """A moment, unless the schedule is over by then."""
+        """Return the moment, or None if the schedule has ended by then."""
         over = self.count is not None and self.sent >= self.count
         if over or moment is None or (self.until is not None and moment > self.until):
             return None
         return moment
 
     def following(self, now: int) -> int | None:
-        """The first occurrence after now, as the schedule goes on from ``next``."""
+        """Return the first occurrence after now, as the schedule continues from ``next``."""
         if self.next is None or self.next > now:
             return self.next
         return self.within(self.timing.after(self.timing.latest(self.next, now)))
 
     def brought_near(self, now: int) -> Plan:
-        """The schedule with no next occurrence that is too far ahead, as when a clock was wrong and is put back.
+        """Return the schedule with no next occurrence that is too far ahead, as when a clock was wrong and is put back.
 
         Within a minute clocks may differ: then it would decide twice upon one occurrence.
         """
@@ -105,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, next=self.within(near))
 
     def reopened(self, now: int) -> Plan:
-        """The schedule that is over with its next occurrence, if there is one: a clock was wrong, and is put back.
+        """Return the ended schedule with its next occurrence, if there is one: a clock was wrong, and is put back.
 
         An occurrence within a minute may have taken place by another clock, so it is left out. One that the wrong clock
         has sent is not sent again within 7 days: its key is remembered.
@@ -115,9 +114,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, next=self.within(self.timing.after(now + GRACE)))
 
     def turned(self, now: int, *, waits: bool) -> Plan:
-        """What comes after ``next`` is due: what was missed is decided upon, and the next one is ahead.
+        """Decide missed occurrences when ``next`` is due, and return the schedule with the next one ahead.
 
-        ``waits`` says that the message of the last occurrence is still there.
+        ``waits`` means that the message of the last occurrence is still there.
         """
         assert self.next is not None
         end = now if self.until is None else min(now, self.until)
@@ -132,7 +131,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def message(self, name: str, moment: int) -> OutgoingMessage:
-        """The message of an occurrence."""
+        """Make the message of an occurrence."""
         marks = {ID_HEADER: name, MOMENT_HEADER: to_datetime(moment).isoformat()}
         headers = _unpack(self.headers) | marks
         return OutgoingMessage(
@@ -140,7 +139,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def shown(self, name: str) -> Schedule:
-        """The schedule as users see it."""
+        """Return the schedule as users see it."""
         return Schedule(
             id=name,
             queue=self.queue,

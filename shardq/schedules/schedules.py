@@ -49,8 +49,8 @@ class Schedules:
     """The schedules of a store: ``client.schedules``. Safe for threads.
 
     A schedule sends a message to a queue at each of its occurrences. The consumers of that queue keep it going, all of
-    them together: each occurrence takes place once, whoever dies. While nobody receives from the queue nothing takes
-    place; afterwards what was missed takes place once, or not at all (``catch_up``).
+    them together: each occurrence takes place once, also when some die. Without a consumer of the queue nothing takes
+    place; afterwards missed occurrences take place once, or not at all (``catch_up``).
 
     >>> client = shardq.connect(url)
     >>> reports = client.create_queue("reports")
@@ -90,13 +90,13 @@ class Schedules:
 
         It is never changed: a warning is logged for each option of this call that it does not have.
 
-        One of: ``cron``, an expression of five fields, of six with the seconds in front, or ``@daily`` and the like,
-        read in the ``time_zone``; ``every``, seconds from 1, the first time so long from now; or ``at``, an aware
-        ``datetime``. It ends with the last occurrence that is not after ``until``, or after ``count`` messages.
-        With ``overlap="skip"`` an occurrence does not take place while the message of the last one waits or is in
-        flight. Of occurrences that were missed the last one takes place, or with ``catch_up="none"`` none that is more
-        than a minute late. The other options are those of the messages, see :meth:`shardq.Producer.send`; a body has up
-        to 64 KiB. Their headers ``shardq-schedule`` and ``shardq-scheduled-for`` name the schedule and the occurrence.
+        Give one of ``cron``, ``every`` and ``at``. ``cron`` is an expression of five fields, of six with the seconds
+        in front, or ``@daily`` and the like, read in the ``time_zone``. ``every`` is seconds from 1, also until the
+        first time. ``at`` is an aware ``datetime``. It ends with the last occurrence that is not after ``until``, or
+        after ``count`` messages. With ``overlap="skip"`` an occurrence is left out while the message of the last one
+        waits or is in flight. Of missed occurrences the last one takes place, or with ``catch_up="none"`` none that is
+        more than a minute late. The other options are those of the messages, see :meth:`shardq.Producer.send`; a body
+        has up to 64 KiB. The headers ``shardq-schedule`` and ``shardq-scheduled-for`` name schedule and occurrence.
 
         Consumers that wait notice it within 10 seconds. Raises InvalidName, InvalidSetting, InvalidMessage,
         QueueNotFound, or ScheduleExists, with nothing created.
@@ -138,11 +138,11 @@ class Schedules:
         return made.shown(id)
 
     def get(self, id: str) -> Schedule:  # noqa: A002
-        """A schedule as it is now. Raises InvalidName or ScheduleNotFound."""
+        """Return the present state of a schedule. Raises InvalidName or ScheduleNotFound."""
         return self._find(id).plan.shown(id)
 
     def list(self, queue: str | None = None) -> tuple[Schedule, ...]:
-        """All schedules, or those of a queue, sorted by id. Raises InvalidName or QueueNotFound."""
+        """Return all schedules, or those of a queue, sorted by id. Raises InvalidName or QueueNotFound."""
         if queue is None:
             names = self._plans.names()
         else:
@@ -156,13 +156,13 @@ class Schedules:
         return self._change(id, lambda plan: msgspec.structs.replace(plan, paused=True))
 
     def resume(self, id: str) -> Schedule:  # noqa: A002
-        """Go on with the first occurrence after now; those of the pause are left out. Raises ScheduleNotFound."""
+        """Continue with the first occurrence after now; those of the pause are left out. Raises ScheduleNotFound."""
         return self._change(id, self._resumed)
 
     def trigger(self, id: str) -> str:  # noqa: A002
         """Send the message of a schedule now, also while it is paused; returns the message's id.
 
-        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or what a send raises.
+        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or the errors of a send.
         """
         plan = self._find(id).plan
         context = self._contexts.of(plan.queue)
@@ -170,10 +170,10 @@ class Schedules:
             return producer.send(plan.message(id, context.store.now()))
 
     def alter(self, id: str, **changes: Any) -> Schedule:  # noqa: A002
-        """Change what is given of the options of :meth:`create`, but for the queue; returns the schedule.
+        """Change the given options of :meth:`create`, but for the queue; returns the schedule.
 
         With a new ``cron``, ``every``, ``at`` or ``time_zone`` the next occurrence is the first of the new ones after
-        now. ``count`` counts from the creation. What was decided to take place before takes place. Raises
+        now. ``count`` counts from the creation. Occurrences that were decided upon before take place. Raises
         InvalidSetting, InvalidMessage or ScheduleNotFound, with nothing changed.
         """
         codec = check_codec(changes.pop("codec", BYTES))
@@ -205,7 +205,7 @@ class Schedules:
     def _made(self, context: QueueContext, name: str, plan: Plan) -> Plan | None:
         """Store a new schedule, then its name; None when there is one, or its record was removed meanwhile.
 
-        In the end the record is replaced by itself. So whoever saw it without its name removes it no more.
+        In the end the record is replaced by an equal one. So a client that saw it without its name leaves it.
         """
         created = self._plans.create(name, plan)
         if created is None:
@@ -219,7 +219,7 @@ class Schedules:
         return plan if is_turned else None
 
     def _lives(self, seen: Seen) -> bool:
-        """True when the queue of the schedule is there and names it."""
+        """Return whether the queue of the schedule is there and names it."""
         try:
             return seen.record.name in self._contexts.of(seen.plan.queue).live.jobs
         except QueueNotFound:
@@ -232,7 +232,7 @@ class Schedules:
             continue
 
     def _change(self, id: str, change: Callable[[Plan], Plan]) -> Schedule:  # noqa: A002
-        """Change the stored schedule, whoever changes it at the same time, and tell the consumers of its queue."""
+        """Change the stored schedule, also while others change it, and notify the consumers of its queue."""
         while True:
             seen = self._find(id)
             changed = change(seen.plan)
@@ -267,7 +267,7 @@ class Schedules:
         return changed
 
     def _begun(self, context: QueueContext, plan: Plan) -> Plan:
-        """The schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
+        """Return the schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
         _check_end(plan)
         now = context.store.now()
         first = plan.timing.first(now) if plan.next is None else plan.next
@@ -287,12 +287,12 @@ class Schedules:
 
 
 def forget(contexts: QueueContexts, name: str) -> None:
-    """Remove the record of a schedule that lives no more, as its queue is deleted."""
+    """Remove the record of a schedule whose queue is deleted."""
     Schedules(contexts)._forget(name)  # noqa: SLF001 - of this file
 
 
 def _kept(found: Schedule, wanted: Schedule) -> Schedule:
-    """The schedule that exists. Warns of what was wanted otherwise."""
+    """Return the existing schedule. Warns of options that differ."""
     kept, given = msgspec.structs.asdict(found), msgspec.structs.asdict(wanted)
     warn_of_differences(
         f"schedule {found.id!r}",
@@ -326,7 +326,7 @@ def _check_end(plan: Plan) -> None:
 
 
 def _check(context: QueueContext, name: str, plan: Plan) -> None:
-    """Raise what a send of the message would raise, but for a queue that is paused or full now."""
+    """Raise the errors of a send of the message, but for a queue that is paused or full now."""
     _check_end(plan)
     message: OutgoingMessage = plan.message(id_of(name), context.store.now())
     options = prepare_options(message, context.name)

@@ -1,8 +1,8 @@
-"""When the occurrences of a schedule are: by a cron expression in a time zone, every so many seconds, or once.
+"""The occurrences of a schedule: by a cron expression in a time zone, at an interval in seconds, or once.
 
-Daylight-saving time as in Debian's cron: what is to happen at an hour that is skipped happens right after the change,
-and what is to happen at an hour that comes twice happens at the first of them. Expressions whose minute or hour begins
-with ``*`` count real time.
+Daylight-saving time is as in Debian's cron. An occurrence at an hour that is skipped is right after the change, and
+one at an hour that comes twice is at the first of them. Expressions whose minute or hour begins with ``*`` count real
+time.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Timing(msgspec.Struct, frozen=True):
     time_zone: str = "UTC"
 
     def first(self, now: int) -> int | None:
-        """The first occurrence of a schedule that begins now."""
+        """Return the first occurrence of a schedule that begins now."""
         if self.every is not None:
             return now + self.every
         return self.at if self.at is not None else self.after(now)
 
     def after(self, moment: int) -> int | None:
-        """The first occurrence after a moment, which is itself an occurrence if they come every so many seconds."""
+        """Return the first occurrence after a moment, which is itself an occurrence if they come at an interval."""
         if self.every is not None:
             return moment + self.every
         if self.cron is None:
@@ -61,7 +61,7 @@ class Timing(msgspec.Struct, frozen=True):
         return None
 
     def latest(self, occurrence: int, now: int) -> int:
-        """The last occurrence until now, where an earlier one is given. Takes no longer if there were a million."""
+        """Return the last occurrence until now, given an earlier one. Takes no longer if there were a million."""
         if self.every is not None:
             return occurrence + (now - occurrence) // self.every * self.every
         back = _FIRST_LOOK_BACK
@@ -79,7 +79,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def timing_of(cron: object, every: object, at: object, time_zone: object) -> Timing:
-    """A checked timing. Raises InvalidSetting."""
+    """Make a checked timing. Raises InvalidSetting."""
     given = [name for name, value in (("cron", cron), ("every", every), ("at", at)) if value is not None]
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "no time is given"
@@ -95,7 +95,7 @@ def timing_of(cron: object, every: object, at: object, time_zone: object) -> Tim
 
 
 def moment_of(name: str, moment: object) -> int:
-    """An aware ``datetime`` in microseconds. Raises InvalidSetting."""
+    """Convert an aware ``datetime`` to microseconds. Raises InvalidSetting."""
     if not is_aware(moment):
         raise InvalidSetting(f"{name}={shown(moment)}: give an aware datetime, such as datetime.now(UTC)")
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:

@@ -1,8 +1,9 @@
-"""Bodies in Avro: their columns, and what reads one body, both out of the schema that it was written with.
+"""Bodies in Avro: their columns, and the decoder of one body, both out of the schema that it was written with.
 
-The types are those of Spark's ``from_avro``. Bodies come from other systems, so the reader trusts nothing in them: what
-is cut off, goes on behind its end, or has a value that its type does not have is refused, and never read as something
-else. fastavro takes branches and symbols with negative numbers, and decimals with more digits than they have.
+The types are those of Spark's ``from_avro``. Bodies come from other systems, so the reader trusts nothing in them. A
+body that is cut off, that continues behind its end, or that has a value which its type does not have is refused, and
+never read as something else. The reader fastavro takes branches and symbols with negative numbers, and decimals with
+more digits than they have.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ class _Body:
         return len(self._bytes) - self._at
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Take the next bytes."""
         start, end = self._at, self._at + count
         if count < 0 or end > len(self._bytes):
-            raise ValueError("a value goes on behind the end of the body")
+            raise ValueError("a value continues behind the end of the body")
         self._at = end
         return self._bytes[start:end]
 
     def number(self) -> int:
-        """A whole number of 64 bits: seven in each byte, the lowest first, the sign in the lowest bit."""
+        """Read a whole number of 64 bits: seven in each byte, the lowest first, the sign in the lowest bit."""
         at, found, shift = self._at, 0, 0
         byte = 0x80
         while byte > 0x7F and shift < 70:
@@ -84,21 +85,21 @@ _Read = Callable[[_Body], Any]
 
 
 class _Kind(NamedTuple):
-    """A type of the schema: as what Spark has it, and what reads a value of it."""
+    """A type of the schema: Spark's type, and the reader of a value."""
 
     spark: DataType
     read: _Read
 
 
 def avro_columns(text: str) -> StructType:
-    """The columns of a schema in JSON; raises InvalidSetting naming the place in it."""
+    """Return the columns of a schema in JSON; raises InvalidSetting naming the place in it."""
     columns = _kind_of(text).spark
     assert isinstance(columns, StructType)
     return columns
 
 
 def avro_decoder(text: str) -> Callable[[bytes], Any]:
-    """What reads one body; it raises ValueError or IndexError for one that was not written with this schema."""
+    """Make a decoder of one body; it raises ValueError or IndexError for one that was not written with this schema."""
     read = _kind_of(text).read
 
     def decode(body: bytes) -> Any:
@@ -138,7 +139,7 @@ class _Schema:
         self._named: dict[str, _Kind | None] = {}  # None: the type is not at its end yet
 
     def kind(self, schema: Any, place: str, space: str) -> _Kind:
-        """A type at a place of the schema, in a namespace; raises InvalidSetting."""
+        """Read a type at a place of the schema, in a namespace; raises InvalidSetting."""
         if isinstance(schema, list):
             return self._union(schema, place, space)
         if isinstance(schema, str):
@@ -167,7 +168,7 @@ class _Schema:
         raise _wrong(place, f"{_short(schema)} has no type")
 
     def _known(self, name: str, place: str, space: str) -> _Kind:
-        """A type by the name that it has in a namespace, or else outside of all."""
+        """Find a type by the name that it has in a namespace, or else outside of all."""
         for full in (_full(name, space), name):
             if full in self._named:
                 found = self._named[full]
@@ -177,7 +178,7 @@ class _Schema:
         raise _wrong(place, f"there is no type {_short(name)}")
 
     def _name(self, schema: dict[str, Any], place: str, space: str) -> tuple[str, str]:
-        """The full name of a type that begins here, and its namespace."""
+        """Return the full name of a type that begins here, and its namespace."""
         name, own = schema.get("name"), schema.get("namespace", space)
         if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(own, str):
             raise _wrong(place, f"{_short(name)} is no name")
@@ -204,7 +205,7 @@ class _Schema:
         return made
 
     def _union(self, schema: list[Any], place: str, space: str) -> _Kind:
-        """A type or null; or numbers, as the type that holds all of them."""
+        """Read a union: a type or null; or numbers, as the type that holds all of them."""
         kinds = [None if branch == "null" else self.kind(branch, place, space) for branch in schema]
         types = {kind.spark.simpleString(): kind.spark for kind in kinds if kind is not None}
         if types.keys() == {"int", "bigint"} or types.keys() == {"float", "double"}:
@@ -253,7 +254,7 @@ _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 def _within(least: int, most: int, step: int = 1) -> _Read:
-    """A whole number in a range, times so much."""
+    """Make a reader of a whole number in a range, times ``step``."""
 
     def read(body: _Body) -> int:
         number = body.number() * step
@@ -283,7 +284,7 @@ _LOGICAL: dict[tuple[str, str], _Kind] = {
 
 
 def _logical(schema: dict[str, Any], plain: str, place: str) -> _Kind:
-    """A plain type, or what it stands for; what Spark does not know either is the plain type."""
+    """Return the kind of a logical type; one that Spark does not know either is the plain type."""
     name = schema.get("logicalType")
     if plain == "bytes" and name == "decimal":
         return _decimal(schema, _bytes, place)
@@ -368,14 +369,14 @@ def _map(values: _Kind) -> _Kind:
 
 
 def _blocks(body: _Body) -> Iterator[int]:
-    """How many values each block has, while they are read. Each takes a byte at least."""
+    """Yield how many values each block has, while they are read. Each takes a byte at least."""
     while count := body.number():
         left_then = None
         if count < 0:  # then its size in bytes comes first
             size = body.number()
             left_then = body.left - size
         if abs(count) > body.left:
-            raise ValueError(f"a block of {count} values goes on behind the end of the body")
+            raise ValueError(f"a block of {count} values continues behind the end of the body")
         yield abs(count)
         if left_then not in (None, body.left):
             raise ValueError("a block does not end where it says")

@@ -69,16 +69,20 @@ _INTERVAL = re.compile(
 
 
 def json_columns(text: str) -> StructType:
-    """The columns of a schema in DDL or in Spark's JSON; raises InvalidSetting for one that JSON cannot be read as."""
+    """Parse the columns of a schema in DDL or in Spark's JSON.
+
+    Raises InvalidSetting for one that JSON cannot be read as.
+    """
     columns = columns_of("bodySchema", text)
     _python_type(columns)
     return columns
 
 
 def json_decoder(kind: DataType) -> Callable[[bytes], Any]:
-    """What reads one body; it raises MsgspecError, ValueError, OverflowError or RecursionError for what does not fit.
+    """Make a decoder of one body.
 
-    A text that is no UTF-8 is a ValueError, a whole number beyond all doubles an OverflowError.
+    It raises MsgspecError, ValueError, OverflowError or RecursionError for one that does not fit. A text that is no
+    UTF-8 is a ValueError, a whole number beyond all doubles an OverflowError.
     """
     plain = msgspec.json.Decoder(_python_type(kind), dec_hook=_from_text)
     spelled = msgspec.json.Decoder(_python_type(kind, _Number), dec_hook=_from_text)
@@ -93,7 +97,7 @@ def json_decoder(kind: DataType) -> Callable[[bytes], Any]:
 
 
 def _from_text(kind: type, value: Any) -> Any:
-    """What JSON has no type for; raises ValueError."""
+    """Read a value for which JSON has no type; raises ValueError."""
     if kind is _Interval and isinstance(value, str):
         return _interval(value)
     if kind is _Number and (value in _NO_NUMBERS if isinstance(value, str) else type(value) in (int, float)):
@@ -111,7 +115,10 @@ def _interval(text: str) -> _Interval:
 
 
 def _python_type(kind: DataType, number: type[float] = float) -> Any:
-    """The Python type that JSON is checked against; raises InvalidSetting for a type that JSON cannot be read as."""
+    """Return the Python type that JSON is checked against.
+
+    Raises InvalidSetting for a type that JSON cannot be read as.
+    """
     if isinstance(kind, StructType):
         columns = {field.name: _python_type(field.dataType, number) | None for field in kind.fields}
         return TypedDict("Columns", columns, total=False)  # type: ignore[operator]
@@ -133,7 +140,7 @@ def _python_type(kind: DataType, number: type[float] = float) -> Any:
 
 
 CORRUPT = "corrupt_body"
-"""The column of what cannot be read."""
+"""The column of bodies that cannot be read."""
 
 _COLUMNS: dict[str, Callable[[str], StructType]] = {"json": json_columns, "avro": avro_columns}
 _EXAMPLES = {"json": "'customer STRING, amount DOUBLE'", "avro": AVRO_EXAMPLE}
@@ -142,7 +149,7 @@ _UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def body_type(options: RowOptions) -> DataType:
-    """The type of the column ``body``; raises InvalidSetting."""
+    """Return the type of the column ``body``; raises InvalidSetting."""
     name, schema = options.body_format, options.body_schema
     if name not in _COLUMNS:
         if schema is not None:
@@ -156,7 +163,7 @@ def body_type(options: RowOptions) -> DataType:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The type that Spark expects in a record batch."""
+    """Return the type that Spark expects in a record batch."""
     return to_arrow_type(kind, timezone="UTC")
 
 
@@ -174,7 +181,10 @@ class BodyReader:
     def columns(
         self, bodies: Sequence[bytes | None], identities: Callable[[], pa.Array]
     ) -> dict[str, pa.Array]:
-        """Both columns; raises InvalidMessage naming the first message that cannot be read, where that is asked."""
+        """Make both columns.
+
+        Raises InvalidMessage naming the first message that cannot be read, if that is the mode.
+        """
         if self._raw:
             return {"body": pa.array(bodies, self._kind)}
         values, corrupt = self._read(bodies)
@@ -221,7 +231,7 @@ class BodyReader:
 
 
 def _decoder(kind: DataType, options: RowOptions) -> Callable[[bytes], Any]:
-    """What reads one body; raises one of _UNREADABLE."""
+    """Make a decoder of one body; it raises one of _UNREADABLE."""
     if options.body_format == "text":
         return bytes.decode
     if options.body_format == "json":

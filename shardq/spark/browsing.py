@@ -53,9 +53,9 @@ def pieces_of_shard(
     until: int,
     keeps: Callable[[StoredSlice], bool] = lambda _: True,
 ) -> Iterator[Piece]:
-    """What is stored in a shard: of the history what was acked in the period, else what came into the queue in it."""
+    """Yield the messages in a shard: of the history those that were acked in the period, else those that came in it."""
     request = Peek(shard, PAGE_MESSAGES, processed=processed, bodies=bodies)
-    if processed:  # a period of what waits would be one of due times
+    if processed:  # a period of pending messages would be one of due times
         request = msgspec.structs.replace(request, since=since, until=until)
     for stored in slices(context, request):
         if keeps(stored) and (processed or since <= in_queue_since(stored.bundle) < until):
@@ -64,7 +64,7 @@ def pieces_of_shard(
 
 @dataclass
 class ShardPartition(InputPartition):
-    """One shard to look at; of the history, or of what came in, a period in microseconds."""
+    """One shard to read; of the history, or of incoming messages, a period in microseconds."""
 
     shard: Shard
     since: int
@@ -78,7 +78,7 @@ def batches_in(
     schema: StructType,
     keeps: Callable[[StoredSlice], bool] = lambda _: True,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition."""
+    """Yield the rows of a partition."""
     pieces = pieces_of_shard(
         context,
         partition.shard,
@@ -103,7 +103,7 @@ class Browser(DataSourceReader):
         self._until = moment_of("until", options.until, FOREVER)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The shards that are in use."""
+        """Return the shards that are in use."""
         context = context_of(self._options, self._queue)
         shards = context.retry(context.store.shards, self._queue)
         since, until = self._since, self._until
@@ -112,7 +112,7 @@ class Browser(DataSourceReader):
         return [ShardPartition(shard, since, until) for shard in shards if self._pruning.keeps_shard(shard)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """What a shard holds."""
+        """Read the rows of a shard."""
         if not isinstance(partition, ShardPartition):  # Spark reads once where there is nothing to read
             return iter(())
         return self._batches(partition)
@@ -145,7 +145,7 @@ class Browser(DataSourceReader):
 
 
 class FilteringBrowser(Browser):
-    """A browser for queries whose filters Spark hands over. Spark refuses it where it is told not to do that."""
+    """A browser for queries whose filters Spark hands over. Spark refuses it where its settings forbid that."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Look only where the filters may find something; all of them are left to Spark, too."""
@@ -154,7 +154,7 @@ class FilteringBrowser(Browser):
 
 
 def _queue_of(options: BrowseOptions) -> str:
-    """The queue to look at; raises QueueNotFound."""
+    """Return the queue to read; raises QueueNotFound."""
     context = context_of(options)
     if options.view != "dead":
         return options.queue
@@ -180,11 +180,11 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_history(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         return {"until": self._since if self._since >= 0 else self._ripe()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """As far as can be read now."""
+        """Return the end of the messages that can be read now."""
         ripe = self._ripe() if self._last is None else self._last
         return {"until": max(start["until"], ripe)}
 
@@ -193,7 +193,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._ripe()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The shards that are in use."""
+        """Return the shards that are in use."""
         if start["until"] >= end["until"]:
             return []
         context = context_of(self._options)
@@ -201,7 +201,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ShardPartition(shard, start["until"], end["until"]) for shard in shards]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """What a shard holds of the period."""
+        """Read the rows of a shard in the period."""
         if not isinstance(partition, ShardPartition):
             return iter(())
         return self._batches(partition)
@@ -216,7 +216,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def check_history(options: BrowseStreamOptions) -> None:
-    """Raise InvalidSetting when a stream is to look at a history that its queue does not keep."""
+    """Raise InvalidSetting when a stream is to read a history that its queue does not keep."""
     if options.view == "history" and context_of(options).settings.history_retention == 0:
         raise InvalidSetting(
             f"option view=history: queue {options.queue!r} keeps no history: `shardq alter {options.queue} "

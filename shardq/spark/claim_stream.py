@@ -1,10 +1,11 @@
 """Receiving messages as a stream: each micro-batch is some claims of shards.
 
-Nothing is claimed when a batch is planned. Its offset names the shards of each task and how many messages it claims;
-the tasks claim under names that follow from it, so a retried task, a second action on the batch and a restarted query
-find the same messages. They are acked when the batch is committed, where the checkpoint can be read, and else when
-Spark asks for the batch after it, which it does only once the batch is done: also on idle ticks, and before a query
-with the trigger AvailableNow ends. Spark calls ``commit`` later than that, and not at all for the last batch.
+Nothing is claimed when a batch is planned. Its offset names the shards of each task and how many messages it claims.
+The tasks claim under names that follow from it. So a retried task, a second action on the batch and a restarted query
+find the same messages. They are acked when the batch is committed, where the checkpoint can be read. Elsewhere they
+are acked when Spark asks for the batch after it, which it does only once the batch is done. It asks also on idle
+ticks, and before a query with the trigger AvailableNow ends. Spark calls ``commit`` later than that, and not at all
+for the last batch.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 _log = logging.getLogger(__name__)
 
 CLAIM_MESSAGES = 10_000
-_GO_ON = "; to go on without them, restart the query once with failOnLeaseLoss=false"
+_GO_ON = "; to continue without them, restart the query once with failOnLeaseLoss=false"
 
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """What one task of a micro-batch claims: so many messages, from one shard after the other."""
+    """The claims of one task of a micro-batch: a number of messages, from one shard after the other."""
 
     shards: tuple[Shard, ...]
     name: str
@@ -69,7 +70,7 @@ class ClaimPartition(InputPartition):
         return range(0, self.limit, CLAIM_MESSAGES)
 
     def claim(self, shard: Shard, start: int) -> ClaimName:
-        """One of them."""
+        """Name one of the claims."""
         return ClaimName(shard, f"{self.name}:{start}")
 
 
@@ -85,15 +86,15 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._run = secrets.token_hex(8)
         self._finished = -1  # the batch that was finished last, by its number
         self._lost: LeaseLost | None = None  # what fails the query at its next trigger
-        self._last: int | None = None  # with AvailableNow: what is due later is left alone
+        self._last: int | None = None  # with AvailableNow: messages that are due later are left alone
         self._planned = -1  # the batch that was planned last, by its number
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first batch of a new query."""
+        """Return the offset before the first batch of a new query."""
         return {"incarnation": secrets.token_hex(8), "seq": 0, "plan": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """So many messages in a batch."""
+        """Limit the number of messages in a batch."""
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What waits, for the progress of the query; None: it is not asked for."""
+        """Count pending messages, for the progress of the query; None: this is turned off."""
         if self._options.backlog_seconds is None:
             return None
         return self._backlog.report(self._options.backlog_seconds)
@@ -129,7 +130,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = context_of(self._options).store.now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The planned tasks. Depends on the end only."""
+        """Return the planned tasks. Depends on the end only."""
         if start == end:
             return []
         planned = [replace(planned, run=self._run) for planned in partitions_of(end, self._options)]
@@ -143,7 +144,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._batches(partition)
 
     def _batches(self, partition: ClaimPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, which extends the leases of what it has claimed while it reads."""
+        """Yield the rows of a task, which extends the leases of its claims while it reads."""
         with task_context(self._options) as context:
             claims, taken = claims_for(self._options, context), list[ClaimName]()
             interval = interval_of(self._options.lease_seconds)
@@ -154,9 +155,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _held(
         self, partition: ClaimPartition, claims: NamedClaims, taken: list[ClaimName]
     ) -> Iterator[HeldSlice]:
-        """The messages of one claim after the other, until the task has enough.
+        """Yield the messages of one claim after the other, until the task has enough.
 
-        What an earlier attempt got counts, whether it is still held or not: so every attempt makes the same claims.
+        The messages of an earlier attempt count, whether they are still held or not: so every attempt makes the same
+        claims.
         """
         missing = partition.limit
         for shard in partition.shards:
@@ -181,7 +183,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise LeaseLost(f"{error}{_GO_ON}", error.messages) from error
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
+        """Do nothing: see ``latestOffset``, which is called earlier and for every batch."""
 
     def stop(self) -> None:
         """Keep no lease any more. A batch that was committed a moment ago is acked, if Spark leaves the time for it."""
@@ -276,7 +278,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def partitions_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimPartition]:
-    """The tasks of the batch that ends at an offset."""
+    """Return the tasks of the batch that ends at an offset."""
     name = f"{options.group}:{offset['incarnation']}:{offset['seq']}"
     return [
         ClaimPartition(tuple(_shard(options.queue, place) for place in places.split(",")), name, limit)
@@ -298,7 +300,7 @@ def _names(planned: Sequence[ClaimPartition]) -> list[ClaimName]:
 
 
 def claims_for(options: ClaimStreamOptions, context: QueueContext) -> NamedClaims:
-    """The claims of a stream's queue."""
+    """Open the claims of a stream's queue."""
     return NamedClaims(
         context,
         lease=microseconds(options.lease_seconds),

@@ -71,12 +71,12 @@ class Rows(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def pick(self, where: Any) -> Rows:
-        """The rows of a slice, or of an array of places."""
+        """Pick the rows of a slice, or of an array of places."""
         return Rows(*(None if column is None else column[where] for column in self.columns))
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """Rows one after the other."""
+        """Join rows one after the other."""
         if len(parts) == 1:
             return parts[0]
         columns = zip(*(part.columns for part in parts), strict=True)
@@ -120,13 +120,13 @@ class Columns(msgspec.Struct, frozen=True):
         if options.shard_by == "key" and names["group"] is not None:
             raise InvalidSetting(
                 f"shardBy=key and column {names['group']!r} both decide on the shard: leave shardBy out, as a group "
-                "keeps its order by itself, or drop the column"
+                "always keeps its order, or drop the column"
             )
         lane = names["key"] if options.shard_by == "key" else None
         return cls(**(names | {"key": lane}), queue=options.queue)  # type: ignore[arg-type]
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
-        """A batch as arrays; raises InvalidMessage for a null body or what a message cannot have."""
+        """Convert a batch to arrays; raises InvalidMessage for a null body or a value that a message cannot have."""
         bodies = objects(batch.column(self.body))
         if batch.column(self.body).null_count:
             raise InvalidMessage(f"column {self.body!r} is null in a row: filter such rows out")
@@ -165,7 +165,7 @@ class Columns(msgspec.Struct, frozen=True):
         return _packed([one or None for one in made])
 
     def _seconds(self, batch: pa.RecordBatch, role: str) -> Any:
-        """A column of seconds as microseconds."""
+        """Convert a column of seconds to microseconds."""
         name = getattr(self, role)
         if name is None:
             return None
@@ -202,7 +202,7 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 def headers_of(packed: bytes) -> dict[str, Any] | None:
-    """Headers as they were packed; raises InvalidMessage."""
+    """Unpack headers; raises InvalidMessage."""
     if not packed:
         return None
     try:
@@ -212,7 +212,7 @@ def headers_of(packed: bytes) -> dict[str, Any] | None:
 
 
 def names_of(packed: bytes) -> Names:
-    """Names as they were packed."""
+    """Unpack names."""
     return _decode_names(packed) if packed else Names()
 
 

@@ -1,8 +1,8 @@
 """The connection of a process of Spark to a store.
 
 Spark has a Python process for each task that runs at a time, and keeps it for later tasks. So a process opens a store
-once. One that only had tasks closes it when none has used it for a while: a cluster has connections for the tasks that
-run, and not for all that could.
+once. A process that only had tasks closes the store when none has used it for a while. So a cluster has connections
+for the tasks that run, and not for all that could.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ IDLE_SECONDS = 30.0
 
 
 def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
-    """The queue, as the policies see it, for the rest of the process; raises QueueNotFound. For what plans."""
+    """Open the queue, as the policies see it, for the rest of the process. It is for plans. Raises QueueNotFound."""
     shared = shared_connection(options.url, options.retry_seconds, os.getpid())
     return _context(shared.keep(), queue or options.queue)
 
 
 @contextmanager
 def task_context(options: QueueOptions, queue: str | None = None) -> Iterator[QueueContext]:
-    """The queue for the time of a task; raises QueueNotFound."""
+    """Open the queue for the time of a task; raises QueueNotFound."""
     shared = shared_connection(options.url, options.retry_seconds, os.getpid())
     client = shared.enter()
     try:
@@ -47,12 +47,12 @@ def _context(client: Client, queue: str) -> QueueContext:
 
 @lru_cache(maxsize=8)
 def shared_connection(url: str, retry_seconds: float, _process: int) -> SharedConnection:
-    """By process: Spark forks its workers."""
+    """Return the connection of this process: Spark forks its workers."""
     return SharedConnection(url, retry_seconds)
 
 
 class SharedConnection:
-    """A client that is open while somebody uses it, and for a while after that. Safe for threads."""
+    """A client that is open while it is used, and for a while after that. Safe for threads."""
 
     def __init__(self, url: str, retry_seconds: float) -> None:
         self._url, self._retry_seconds = url, retry_seconds
@@ -63,20 +63,20 @@ class SharedConnection:
         self._closing: Timer | None = None
 
     def keep(self) -> Client:
-        """The client, which stays open now."""
+        """Return the client, which stays open now."""
         with self._lock:
             self._kept = True
             return self._opened()
 
     def enter(self) -> Client:
-        """The client, which stays open until ``leave``."""
+        """Return the client, which stays open until ``leave``."""
         with self._lock:
             opened = self._opened()
             self._users += 1
             return opened
 
     def leave(self) -> None:
-        """Close the client after a while, unless somebody uses it then."""
+        """Close the client after a while, unless it is used then."""
         closing = None
         with self._lock:
             self._users -= 1

@@ -46,7 +46,7 @@ _END = ""
 
 
 def columns_of(option: str, text: str) -> StructType:
-    """The columns; raises InvalidSetting naming the option and the place."""
+    """Parse the columns; raises InvalidSetting naming the option and the place."""
     if text.lstrip().startswith("{"):
         return _of_json(option, text)
     tokens = [*_TOKEN.findall(text), _END]
@@ -70,7 +70,7 @@ class _Parser:
         self._option, self._tokens, self._place = option, tokens, 0
 
     def columns(self, end: str) -> StructType:
-        """Names and types up to a closing token."""
+        """Parse names and types up to a closing token."""
         fields: list[StructField] = []
         while True:
             name = self._name()

@@ -1,4 +1,4 @@
-"""Filters of a query that spare a look at shards, at slices or at a part of the history.
+"""Filters of a query that spare reads of shards, of slices or of a part of the history.
 
 Spark hands them over with ``spark.sql.python.filterPushdown.enabled``. It applies all of them again, so it is enough
 that nothing is left out that they keep.
@@ -61,7 +61,7 @@ class _Condition:
 
 
 class Pruning:
-    """What filters say of shards and of slices. Without filters nothing is left out."""
+    """The conditions of filters on shards and on slices. Without filters nothing is left out."""
 
     def __init__(self, filters: Iterable[Filter] = ()) -> None:
         known = [condition for each in filters if (condition := _condition(each)) is not None]
@@ -69,15 +69,15 @@ class Pruning:
         self._of_slice = [each for each in known if each.column in _OF_SLICES]
 
     def keeps_shard(self, shard: Shard) -> bool:
-        """False when no message of the shard passes."""
+        """Return False when no message of the shard passes."""
         return all(each.holds(str(shard)) for each in self._of_shard)
 
     def keeps(self, stored: StoredSlice) -> bool:
-        """False when no message of the slice passes."""
+        """Return False when no message of the slice passes."""
         return all(each.holds(_OF_SLICES[each.column](stored)) for each in self._of_slice)
 
     def period(self, since: int, until: int) -> tuple[int, int]:
-        """The part of a period that a message may be due in."""
+        """Return the part of a period that a message may be due in."""
         for each in self._of_slice:
             if each.column != "due" or each.negated or each.compare is In:
                 continue
@@ -89,7 +89,7 @@ class Pruning:
 
 
 def _condition(given: Filter) -> _Condition | None:
-    """What can be used of a filter."""
+    """Return the usable part of a filter."""
     if isinstance(given, Not):
         inner = _condition(given.child)
         return None if inner is None else _Condition(inner.column, inner.compare, inner.value, True)
@@ -105,7 +105,7 @@ def _condition(given: Filter) -> _Condition | None:
 
 
 def _values(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """As slices have them; None where one cannot be compared."""
+    """Convert values to those of slices; None where one cannot be compared."""
     if any(value is None or (isinstance(value, datetime) and value.tzinfo is None) for value in values):
         return None
     return tuple(from_datetime(value) if isinstance(value, datetime) else value for value in values)

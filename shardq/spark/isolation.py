@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 Work = Callable[[DataFrame, int], None]
 
-MOST_HALVINGS = 40  # messages that are in one piece after so many have the same hash
+MOST_HALVINGS = 40  # messages that are in one piece after this number have the same hash
 REASON_LETTERS = 200
 
 
@@ -44,14 +44,13 @@ class _Failed(msgspec.Struct, frozen=True):
 
 
 def isolate_failures(work: Work, *, url: str, queue: str, most: int = 10) -> Work:
-    """What ``foreachBatch`` is to call in place of ``work``, for a stream with ``ackMode=manual``.
+    """Wrap ``work`` for ``foreachBatch``, for a stream with ``ackMode=manual``.
 
-    ``work(batch, batch_id)`` gets the whole batch, and what it did is acked. If it raises, it gets both halves of the
-    batch, and so on, down to the single messages that make it fail twice: they become dead letters. So it has to be
-    harmless where it is repeated after it failed. When more than ``most`` messages fail, something else is wrong: the
-    first error is raised, nothing is acked or a dead letter, and the batch is delivered again when the query is
-    restarted.
-    The rows need their columns ``id`` and ``receipt``.
+    ``work(batch, batch_id)`` gets the whole batch, which is acked after it. If it raises, it gets both halves of the
+    batch, and so on, down to the single messages that make it fail twice. These become dead letters. So it has to be
+    harmless where it is repeated after it failed. When more than ``most`` messages fail, something else is wrong and
+    the first error is raised. Nothing is acked or a dead letter, and the batch is delivered again when the query is
+    restarted. The rows need their columns ``id`` and ``receipt``.
     """
     place = QueueLocation(url, queue)
 

@@ -1,4 +1,4 @@
-"""What an unknown option was meant to be, and moments among the options."""
+"""Suggestions for unknown options, and moments among the options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ELSEWHERE = {  # in Spark's sources for Kafka, Kinesis and files, and in SQS: l
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known option that was probably meant; None: nothing is near."""
+    """Find the known option that was probably meant; None: nothing is near."""
     letters = re.sub("[^a-z0-9]", "", name.lower().removeprefix("kafka."))
     by_letters = {option.lower(): option for option in known}
     for option in _ELSEWHERE.get(letters, "").split():

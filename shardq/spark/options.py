@@ -62,7 +62,7 @@ class QueueOptions(HasUrl, frozen=True, kw_only=True, rename="camel"):
 
 
 class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
-    """What the rows of a reader hold."""
+    """The columns of a reader's rows."""
 
     columns: _Text | None = None  # their names with commas; None: all
     include_body: bool = True
@@ -102,7 +102,9 @@ class ClaimStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
     max_trigger_delay_seconds: _Seconds = 900.0  # for no longer than this
     min_partitions: _Count = 1  # tasks of a batch, as far as there are shards
     max_partitions: _Count = 10_000_000
-    backlog_seconds: _Seconds | None = None  # how often what waits is counted, for the progress of the query
+    backlog_seconds: _Seconds | None = (
+        None  # how often pending messages are counted, for the progress of the query
+    )
     lease_seconds: _Lease = 300.0
     ack_mode: Literal["commit", "manual"] = "commit"
     fail_on_lease_loss: bool = False
@@ -110,7 +112,7 @@ class ClaimStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrowseStreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
-    """Looking at what comes in, or at what was acked, as a stream."""
+    """Browsing incoming messages, or acked ones, as a stream."""
 
     mode: Literal["claim", "browse"] = "browse"
     view: Literal["messages", "history"] = "history"
@@ -142,7 +144,7 @@ class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     throughput_rows_per_sec: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None  # of each task
     run_id: Annotated[str, msgspec.Meta(min_length=1, max_length=120)] | None = None
     replay_window_seconds: _Seconds = _DAY
-    fail_on_replay_conflict: bool | None = None  # by default a job fails, and a stream goes on
+    fail_on_replay_conflict: bool | None = None  # by default a job fails, and a stream continues
     truncate: bool = False
 
 
@@ -171,14 +173,14 @@ _SPELLED = {
 
 
 def choose(given: Mapping[str, str], name: str, default: str) -> str:
-    """One option, looked at before it is known which others there may be."""
+    """Return one option, read before it is known which others there may be."""
     return _lower(given).get(name.lower(), default).lower()
 
 
 def for_a_sink(given: Mapping[str, str], *, sends: bool) -> dict[str, str]:
     """Return the options of a table without those that only its readers have, such as ``bodyFormat``.
 
-    The table of a subscription is one, too: what is sent there is published to its topic.
+    The table of a subscription is one, too: rows that are sent there are published to its topic.
     """
     only_for_readers = _fields(BrowseOptions).keys() - _fields(SendOptions).keys()
     if sends:
@@ -189,8 +191,8 @@ def for_a_sink(given: Mapping[str, str], *, sends: bool) -> dict[str, str]:
 def check_reader(given: Mapping[str, str]) -> RowOptions:
     """Return the options of a reader; raises InvalidSetting when neither a stream nor a table can have these.
 
-    When Spark asks for the columns of a reader it does not say which of the two it is for: a ``mode`` is that of a
-    stream, and what both could have is checked as that of the stream.
+    When Spark asks for the columns of a reader it does not say which of the two it is for. A ``mode`` is that of a
+    stream, and options that both could have are checked as those of the stream.
     """
     stream = stream_kind(given)
     kinds: tuple[type[RowOptions], ...] = (stream,) if "mode" in _lower(given) else (stream, BrowseOptions)
@@ -200,7 +202,7 @@ def check_reader(given: Mapping[str, str]) -> RowOptions:
 
 
 def stream_kind(given: Mapping[str, str]) -> type[ClaimStreamOptions] | type[BrowseStreamOptions]:
-    """Return what a stream with these options does: without a mode it looks if a ``view`` says at what."""
+    """Return the kind of stream for these options: without a mode, a ``view`` makes it a browser."""
     names = _lower(given).keys()
     implied = (
         choose(given, "view", "") in ("messages", "history") and names <= _fields(BrowseStreamOptions).keys()
@@ -284,7 +286,7 @@ def _check_period(chosen: BrowseOptions | BrowseStreamOptions, given: Mapping[st
         if not {"view", "mode"} & _lower(given).keys():
             raise InvalidSetting(
                 f"option {name}={value!r} does not say of what: add option view=history (what was acked) or "
-                "view=messages (what was sent), which only looks and receives nothing"
+                "view=messages (what was sent), which only reads and receives nothing"
             )
 
 
@@ -294,7 +296,7 @@ def _check_bounds(name: str, least: int, most: int) -> None:
 
 
 def _fields(kind: type[QueueOptions]) -> dict[str, msgspec.structs.FieldInfo]:
-    """The options that there are for a use, by their names in lower case."""
+    """Return the options that there are for a use, by their names in lower case."""
     return {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
 
 
@@ -313,7 +315,7 @@ def _check_names(given: Mapping[str, str], known: Collection[str]) -> None:
 
 
 def _shown(name: str, value: str) -> str:
-    """The value of an option, unless it may hold a password."""
+    """Return the value of an option, unless it may hold a password."""
     is_secret = re.search("url|uri|server|endpoint|pass|secret|token|key|user|login", name.lower())
     return "..." if is_secret else shown(value[:100])
 
@@ -341,5 +343,5 @@ def _explain(kind: type[QueueOptions], name: str, text: str) -> str:
 
 
 def _lower(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of this source."""
+    """Return the options of this source."""
     return {name.lower(): value for name, value in given.items() if name.lower() not in _SPARKS_OWN}

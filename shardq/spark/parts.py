@@ -53,7 +53,7 @@ class RunPart(msgspec.Struct, frozen=True):
 
 
 class Common(msgspec.Struct, frozen=True):
-    """What messages of a part that may share a bundle have in common, and where in the part they are."""
+    """The common options of messages of a part that may share a bundle, and their places in the part."""
 
     priority: int
     due: int
@@ -64,7 +64,7 @@ class Common(msgspec.Struct, frozen=True):
 
 
 def commons_of(part: RunPart, moment: int, *, shards: int | None, group_lanes: int) -> list[Common]:
-    """Cut a part that is sent at a moment into what may share bundles; in the order of their first messages.
+    """Group the messages of a part that may share bundles; in the order of their first messages.
 
     With ``shards``, lanes of one shard share bundles. The messages of a group are cut wherever they differ, so that
     their order stays. Messages with a key stay alone.
@@ -103,7 +103,7 @@ def _marks(part: RunPart, group_lanes: int) -> _Marks | None:
 
 
 class _Marks:
-    """Tells messages apart that may not share a bundle though they are alike."""
+    """Distinguishes messages that may not share a bundle though they are alike."""
 
     def __init__(self, part: RunPart, group_lanes: int) -> None:
         self._groups = list(_in_lanes(part, group_lanes))
@@ -112,7 +112,10 @@ class _Marks:
         self._ended = Counter[str]()  # bundles of a group that nothing more may join
 
     def of(self, place: int, options: object) -> tuple[str, object]:
-        """The group of a message, and its mark: messages with the same options, group and mark may share a bundle."""
+        """Return the group and the mark of a message.
+
+        Messages with the same options, group and mark may share a bundle.
+        """
         group, is_alone = self._groups[place], self._keys[place] is not None
         if not group:
             return group, place if is_alone else None
@@ -130,9 +133,9 @@ def _key(part: RunPart, place: int) -> str | None:
 
 
 def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
-    """The groups as they are stored: messages of a group take its lanes in turn, and one with a key has its own.
+    """Yield the groups as they are stored: messages of a group take its lanes in turn, and one with a key has its own.
 
-    Depends on the part only, where :func:`shardq.core.sending.planned_bundles.in_lanes` goes by what was sent before.
+    Depends on the part only, where :func:`shardq.core.sending.planned_bundles.in_lanes` depends on earlier sends.
     """
     turns = Counter[str]()
     for place in range(len(part.bodies)):
@@ -214,7 +217,7 @@ def _texts(column: list[str | None]) -> list[str | None] | None:
 
 
 def _fingerprint(rows: Rows) -> str:
-    """The digest of who the rows are, and of what decides which of them share a bundle."""
+    """Digest the identities of the rows, and the options that decide which of them share a bundle."""
     names = None if rows.names is None else numbers_of(rows.names)
     digest = blake2b(digest_size=16)
     for column in (rows.identities, rows.priorities, rows.dues, rows.lanes):

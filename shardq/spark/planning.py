@@ -26,10 +26,10 @@ LEAST_FOR_A_SLOT, MOST_FOR_A_TASK = 5_000, 100_000  # messages
 LOOK_AGAIN = 1.0  # seconds without a signal until an idle stream looks all the same
 # Where the store does not signal, looks in vain are further and further apart, twice as far each time:
 FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds
-MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a look at what was claimed there
+MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a read of the claims there
 
 Plan = dict[tuple[Shard, ...], int]
-"""The shards that a task claims from, one after the other, until it has so many messages."""
+"""The shards that a task claims from, one after the other, until it has this number of messages."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -43,7 +43,10 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """Plans by what the shards offer. It counts what is due up to the limit of a batch, for the number of its tasks."""
+    """Plans by the offers of the shards.
+
+    It counts due messages up to the limit of a batch, for the number of its tasks.
+    """
 
     def __init__(self, context: QueueContext, name: str, sizes: Sizes | None = None) -> None:
         self._context, self._sizes = context, sizes or Sizes()
@@ -59,14 +62,15 @@ class Planner:
         self._left_out: set[Shard] = set()
 
     def plan(self, most: int, last: int | None, *, patient: bool = False) -> Plan:
-        """What each task is to claim, what is due longest first; empty: nothing is due.
+        """Plan the claims of each task, the longest due messages first; empty: nothing is due.
 
-        The tasks have nearly equal parts of the limit. What a shard holds is not known, so each has several.
+        The tasks have nearly equal parts of the limit. The number of messages in a shard is not known, so each task
+        has several.
 
-        With ``last``, the same in every call, shards that offer only what was due later are left out. Without, a plan
-        after an empty one asks the store when an idle consumer would: after a signal, when something is due, and else
-        now and then. It first looks as one does, and at every shard only when it finds something.
-        When it is patient, a batch that would be too small is put off.
+        With ``last``, the same in every call, shards that offer only messages due later are left out. Without, a plan
+        after an empty one asks the store when an idle consumer would. That is after a signal, when something is due,
+        and else now and then. It first reads as one does, and reads every shard only when it finds something. When it
+        is patient, a batch that would be too small is put off.
         """
         settings = self._context.settings
         self._context.live.use()
@@ -84,7 +88,7 @@ class Planner:
         return _divided(shards, most, self._sizes, self._wanted_tasks(shards, most))
 
     def _wanted_tasks(self, shards: Sequence[Shard], most: int) -> int:
-        """How many tasks are worth their cost."""
+        """Return how many tasks are worth their cost."""
         sizes = self._sizes
         if sizes.slots is None:
             return most // LEAST_FOR_A_TASK
@@ -98,7 +102,7 @@ class Planner:
         self._left_out.update(shards)
 
     def _are_too_few(self, shards: Sequence[Shard]) -> bool:
-        """Tell whether the batch is to wait; it counts no more often than every second."""
+        """Return whether the batch is to wait; it counts no more often than every second."""
         now, sizes = self._context.store.now(), self._sizes
         if not shards or sizes.min_messages <= 1:
             return False
@@ -111,7 +115,7 @@ class Planner:
         return True
 
     def _count_ready(self, shards: Sequence[Shard], enough: int) -> int:
-        """Count what the shards hold, one after the other until it is enough; returns no more than that."""
+        """Count the messages of shards, one after the other until it is enough; returns no more than that."""
         found = 0
         for shard in shards:
             found += self._context.retry(self._context.store.count, shard).ready
@@ -120,12 +124,12 @@ class Planner:
         return found
 
     def _listen(self) -> None:
-        """Note whether a signal came; before a look, so that none is missed that comes while it looks."""
+        """Note whether a signal came; before a read, so that none is missed that comes while it reads."""
         if self._context.retry(self._waiter.wait, (self._context.name,), 0.0):
             self._signalled = True
 
     def _stirs(self, layout: Layout) -> bool:
-        """Tell by a glance, when it is time for one, whether there may be work, or a shard that cannot be read.
+        """Return, by a glance when it is time for one, whether there may be work, or a shard that cannot be read.
 
         A hint may hide a message from it for as long as from an idle consumer (docs/design/sharding.md).
         """
@@ -147,7 +151,7 @@ class Planner:
         self._signalled, self._looked_at = False, self._context.store.now()
 
     def _offers_in_time(self, offer: Probe, last: int) -> bool:
-        """Tell whether there is anything that was due by then: behind what is newer and goes first, if need be.
+        """Return whether any message was due by then, also behind newer ones that go first.
 
         A shard that has nothing of it will not have any later, so it is looked through in vain only once.
         """
@@ -173,5 +177,5 @@ def _divided(shards: Sequence[Shard], most: int, sizes: Sizes, wanted: int) -> P
 
 
 def _share(most: int, tasks: int, place: int) -> int:
-    """The whole in nearly equal parts."""
+    """Divide the whole into nearly equal parts."""
     return most // tasks + (place < most % tasks)

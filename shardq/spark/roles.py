@@ -62,8 +62,8 @@ def columns_by_role(
 ) -> dict[str, str | None]:
     """Return the column of each role, None where the rows have none; ``chosen`` are the options.
 
-    Raises InvalidSetting naming the first column that is missing, would be lost, or is of a type that the role does not
-    take, and the first option that a queue, or a topic, has no role for.
+    Raises InvalidSetting naming the first column that is missing, would be lost, or is of a type that the role does
+    not take. It also names the first option that a queue, or a topic, has no role for.
     """
     what, roles = ("queue", _OF_QUEUES) if topic is None else ("topic", _OF_TOPICS)
     takes = f"a {what} takes {', '.join(role for role in _ROLES if role in roles)}"
@@ -132,7 +132,7 @@ def with_different_ids(batches: Iterable[pa.RecordBatch], name: str | None) -> I
 
 
 def objects(column: pa.Array) -> Any:
-    """The values of a column of strings or bytes, as bytes."""
+    """Return the values of a column of strings or bytes, as bytes."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     elif pa.types.is_large_string(column.type):
@@ -141,26 +141,26 @@ def objects(column: pa.Array) -> Any:
 
 
 def hash_of(column: pa.Array) -> Any:
-    """A number for each value, the same in every process; null counts as a value."""
+    """Return a number for each value, the same in every process; null counts as a value."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
     return numbers_of(objects(column))
 
 
 def numbers_of(values: Any) -> Any:
-    """A number for each value, the same in every process."""
+    """Return a number for each value, the same in every process."""
     from pandas.util import hash_array  # noqa: PLC0415 - slow, and for tasks that send only
 
     return hash_array(values, categorize=False)
 
 
 def nulls(column: pa.Array) -> Any:
-    """True where a column is null."""
+    """Return where a column is null."""
     return column.is_null().to_numpy(zero_copy_only=False)
 
 
 def mixed(identities: Any, *columns: Any) -> Any:
-    """Numbers that depend on those given and on the values of other columns, which may be None."""
+    """Mix numbers with the values of other columns, which may be None."""
     for column in columns:
         if column is not None:
             identities = identities * np.uint64(0x9E3779B97F4A7C15) ^ numbers_of(column)

@@ -68,7 +68,7 @@ _SHARD: dict[str, DataType] = {
 
 
 def schema_of(options: RowOptions) -> StructType:
-    """The columns of a reader; raises InvalidSetting for those that cannot be had."""
+    """Return the columns of a reader; raises InvalidSetting for those that cannot be had."""
     shards = isinstance(options, BrowseOptions) and options.view == "shards"
     columns = dict(_SHARD) if shards else _of_messages(options)
     chosen = tuple(columns) if options.chosen is None else options.chosen
@@ -102,7 +102,7 @@ def _of_messages(options: RowOptions) -> dict[str, DataType]:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The same columns for Arrow."""
+    """Return the same columns for Arrow."""
     return pa.schema([(field.name, arrow_type(field.dataType)) for field in schema.fields])
 
 
@@ -122,7 +122,7 @@ _NO_BODIES = BundleData([])
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Neighbouring messages of one bundle, and what they have in common."""
+    """Neighbouring messages of one bundle, and their common fields."""
 
     shard: Shard
     bundle_id: bytes
@@ -139,7 +139,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def piece_of_claim(held: HeldSlice) -> Piece:
-    """Messages that are held under a claim."""
+    """Make a piece of messages that are held under a claim."""
     bundle = held.bundle
     return Piece(
         held.shard, bundle.id, held.first, held.count, held.messages, len(bundle.data), bundle.priority,
@@ -148,7 +148,7 @@ def piece_of_claim(held: HeldSlice) -> Piece:
 
 
 def piece_of_view(shard: Shard, stored: StoredSlice) -> Piece:
-    """Messages that were looked at, maybe without their bodies."""
+    """Make a piece of messages that were read, maybe without their bodies."""
     bundle = stored.bundle
     messages = _NO_BODIES
     if bundle.data:
@@ -187,7 +187,7 @@ def _batch(pieces: list[Piece], schema: pa.Schema, reader: BodyReader) -> pa.Rec
 
 
 def _column(pieces: list[Piece], field: pa.Field, which: Any, places: Any) -> pa.Array:
-    """A column; of each message are given the piece that it is in and its place in the bundle."""
+    """Build a column, given the piece of each message and its place in the bundle."""
     match field.name:
         case "headers":
             return _headers(pieces, field.type)
@@ -216,7 +216,7 @@ def _ids(pieces: list[Piece], places: Any, which: Any) -> pa.Array:
 
 
 def _bodies(messages: BundleData) -> Sequence[bytes | None]:
-    """The bodies; null for a large one, which is read by its message's id."""
+    """Return the bodies; null for a large one, which is read by its message's id."""
     return messages.bodies if messages.large is None else [None]
 
 
@@ -229,7 +229,7 @@ def _suffix(piece: Piece) -> str | None:
 
 
 def _joined(prefixes: list[str], places: Any, suffixes: list[str | None], which: Any) -> pa.Array:
-    """Prefix, place and suffix of each message; null where the suffix is."""
+    """Join prefix, place and suffix of each message; null where the suffix is."""
     from pyarrow import compute  # noqa: PLC0415 - slow, and for tasks that read only
 
     rows = pa.array(which)

@@ -1,18 +1,18 @@
 """Sends that are carried out by several attempts and stored once: a run, sent part by part.
 
-A run is all that one job sends; its parts are named by whoever cuts it, so that every attempt at a part finds the same
-name. The first attempt at a part writes into the decision log what the part is: a fingerprint of its messages, the
-moment and the layout. These decide the ids, due times and shards of its bundles. So another attempt, later or at the
-same time, appends the same bundles, and a store takes each once. When all are stored, the log says so. From then on
-the part is skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one
-before, it is refused and nothing is stored.
+A run is all that one job sends. The job names the parts that it cuts, so that every attempt at a part finds the same
+name. The first attempt at a part describes it in the decision log: a fingerprint of its messages, the moment and the
+layout. These decide the ids, due times and shards of its bundles. So another attempt, later or at the same time,
+appends the same bundles, and a store takes each once. When all are stored, the log says so. From then on the part is
+skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one before, it
+is refused and nothing is stored.
 
-A run may be executed again by an application that cannot have the same messages any more, such as a query whose
-leases were over when it was restarted. The next execution of such a run sends a part that has changed as a further
-edition of it: the messages that both have are stored twice, and none is left out. Within one execution it is refused.
+A run may be executed again by an application that cannot have the same messages any more, such as a query whose leases
+had expired when it was restarted. The next execution of such a run sends a part that has changed as a further edition
+of it. The messages that both have are stored twice, and none is left out. Within one execution it is refused.
 
-Messages can be delivered twice in two cases: a part is interrupted and repeated after more than 15 minutes, and one of
-its bundles was finished in between; or a run is repeated after ``window``.
+Messages can be delivered twice in two cases. A part is interrupted and repeated after more than 15 minutes, and one of
+its bundles was finished in between. Or a run is repeated after ``window``.
 """
 
 from __future__ import annotations
@@ -53,19 +53,20 @@ Value = TypeVar("Value")
 
 
 class _Terms(msgspec.Struct, array_like=True, frozen=True):
-    """What every attempt at a part has in common; entered by the first one."""
+    """The common terms of every attempt at a part; entered by the first one."""
 
     fingerprint: str
     moment: int
     layout: Layout
     counts: tuple[int, ...]  # of messages in each bundle
-    lanes_by_shard: bool = False  # lanes of one shard share bundles; a part of before has them apart
-    turn_messages: int = 0  # so many of incomplete bundles go to one shard; 0, as before: each has its own
+    lanes_by_shard: bool = False  # lanes of one shard share bundles; an older part has them apart
+    # this number of messages of incomplete bundles goes to one shard; 0, as before: each has its own
+    turn_messages: int = 0
     execution: str = ""  # of the run
     group_lanes: int = 1  # of each group: the queue's `group_concurrency`
 
     def commons(self, part: RunPart) -> list[Common]:
-        """What may share a bundle."""
+        """Return the messages that may share a bundle."""
         shards = self.layout.shards if self.lanes_by_shard else None
         return commons_of(part, self.moment, shards=shards, group_lanes=self.group_lanes)
 
@@ -83,7 +84,7 @@ class _Turn:
         self._next, self._messages, self._filled = first, messages, 0
 
     def take(self, messages: int, *, whole: bool) -> int:
-        """The turn of a bundle with so many messages."""
+        """Return the turn of a bundle with this number of messages."""
         turn = self._next
         self._filled += messages
         if whole or self._filled >= self._messages:
@@ -151,7 +152,7 @@ class Run:
         return len(part.bodies) - duplicates
 
     def _decide(self, part: RunPart, offered: _Terms) -> tuple[RunPart, _Terms, Decision]:
-        """The edition of the part that holds these messages, with the terms that stand for it."""
+        """Decide the edition of the part that holds these messages, with its terms."""
         text = msgspec.json.encode(offered).decode()
         for edition in range(MOST_EDITIONS):
             name = f"{part.name}~{edition}" if edition else part.name
@@ -172,7 +173,7 @@ class Run:
         )  # fmt: skip
 
     def _is_missing(self, planned: PlannedBundle) -> bool:
-        """True unless an earlier attempt stored it. A queue with bounds would make room for it again."""
+        """Return whether no earlier attempt stored it. A queue with bounds would make room for it again."""
         find = self._context.store.find
         return self._context.retry(find, planned.shard, planned.id, 0) is None
 
@@ -205,7 +206,7 @@ class Run:
                 sequence, start = sequence + 1, start + len(places)
 
     def _counts(self, bodies: Sequence[bytes], commons: Iterable[Common]) -> Iterator[int]:
-        """How many messages fill each bundle: no more once they have so many bytes."""
+        """Yield how many messages fill each bundle, by their number and their bytes."""
         for common in commons:
             start = 0
             while start < len(common.places):
@@ -255,14 +256,14 @@ def _planned(
 
 
 def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
-    """The values at some places."""
+    """Pick the values at some places."""
     if isinstance(places, range):
         return values[places.start : places.stop]
     return [values[place] for place in places]
 
 
 def _by_shard(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
-    """Bundles by shard, so many together as one request may have bytes, or keys."""
+    """Yield bundles by shard, as many together as one request may have bytes, or keys."""
     waiting: dict[Shard, list[PlannedBundle]] = {}
     sizes: dict[Shard, int] = {}
     for planned in bundles:

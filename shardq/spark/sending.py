@@ -1,9 +1,9 @@
-"""What a task of a sink does: sends its rows in parts, bounded in number and rate, while its executor waits.
+"""A task of a sink: it sends its rows in parts, bounded in number and rate, while its executor waits.
 
-When a step before the sink fails, Spark closes the connection to the sink's Python worker and does not end the
-worker. An Arrow stream that is cut off between two batches looks like one that has ended, so the worker would take
-the rows that came so far for the whole partition. What tells the two apart is the connection: at a true end the
-executor keeps it open, waiting for the result.
+When a step before the sink fails, Spark closes the connection to the sink's Python worker and does not end the worker.
+An Arrow stream that is cut off between two batches looks like one that has ended. So the worker would take the rows
+that came until then for the whole partition. The connection distinguishes the two: at a true end the executor keeps it
+open, waiting for the result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pysp
 
 
 class TaskAbandoned(ShardqError):
-    """Raised in a task that nobody waits for any more; its rows may be a part of the partition only."""
+    """Raised in a task whose result is not awaited any more; its rows may be a part of the partition only."""
 
 
 def check_lifeline() -> None:
@@ -55,7 +55,7 @@ def check_lifeline() -> None:
 
 
 def _connection() -> int | None:
-    """The file descriptor of the connection to the executor."""
+    """Return the file descriptor of the connection to the executor."""
     frame = inspect.currentframe()
     while frame is not None:
         for name in _NAMES:
@@ -84,7 +84,7 @@ class Throttle:
         self._free_at = timer()
 
     def pass_through(self, rows: int) -> None:
-        """Wait until so many rows may go."""
+        """Wait until ``rows`` rows may be sent."""
         if self._rate is None:
             return
         with self._lock:
@@ -103,8 +103,8 @@ def send_partition(
 ) -> tuple[int, int]:
     """Send the rows of this task's partition; returns how many there are and how many of them were stored now.
 
-    ``execution`` names what all attempts of one execution of the run have in common; empty: whatever executes it has
-    to have the same rows.
+    ``execution`` is a name for all attempts of one execution of the run; empty: every execution has to have the same
+    rows.
     """
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0
@@ -128,7 +128,7 @@ def send_partition(
 
 
 def _start(run: str) -> int:
-    """Where a run begins to turn through the shards: small runs must not all begin at the same one."""
+    """Return where a run begins to turn through the shards: small runs must not all begin at the same one."""
     return sum(run.encode()) % 4_096
 
 
@@ -139,7 +139,7 @@ def _while_wanted(parts: Iterator[RunPart]) -> Iterator[RunPart]:
 
 
 def _at_once(_: int) -> None:
-    """Not wait: what the run has to send are envelopes, and a rate is one of rows."""
+    """Return at once: the run has to send envelopes, and a rate is one of rows."""
 
 
 def _publish(run: Run, throttle: Throttle, part: RunPart) -> int:

@@ -1,4 +1,4 @@
-"""What a task does with receipts: acks, releases, extends or dead-letters them, batch by batch."""
+"""A task with receipts: it acks, releases, extends or dead-letters them, batch by batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def receipt_column(schema: StructType, options: SettleOptions) -> str:
-    """The name of the column of receipts; raises InvalidSetting. Other columns are passed over."""
+    """Return the name of the column of receipts; raises InvalidSetting. Other columns are passed over."""
     name = options.receipt_column
     if name not in schema.fieldNames():
         have = ", ".join(schema.fieldNames())

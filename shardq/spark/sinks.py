@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TaskReport(WriterCommitMessage):
-    """What a task did."""
+    """The result of a task."""
 
     rows: int
     done: int  # of them now: sent rows that an earlier attempt had stored, and lost leases, are not counted
 
 
 class _Sender:
-    """What sending in a batch and in a stream have in common."""
+    """The common part of sending in a batch and in a stream."""
 
     def __init__(self, schema: StructType, options: SendOptions, *, strict: bool) -> None:
         self.options = options
@@ -65,7 +65,7 @@ class _Sender:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Sends the rows of one job. What a failed job has stored stays stored: it is not one atomic step."""
+    """Sends the rows of one job. Messages that a failed job has stored stay stored: it is not one atomic step."""
 
     def __init__(self, schema: StructType, options: SendOptions, *, overwrite: bool) -> None:
         if overwrite and not options.truncate:
@@ -89,13 +89,13 @@ class BatchWriter(DataSourceArrowWriter):
         return self._sender.send(iterator, self._run)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell that the job failed."""
+        """Report that the job failed."""
         stored = sum(message.done for message in messages if isinstance(message, TaskReport))
         _log.warning("the job failed; finished tasks had stored %d messages, which stay", stored)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of each micro-batch as a run of its own, named by the query and the batch.
+    """Sends the rows of each micro-batch as a separate run, named by the query and the batch.
 
     Spark makes one for each execution of a batch.
     """
@@ -123,14 +123,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._sender.send(iterator, f"{query}.{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do."""
+        """Do nothing: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is to be undone: the batch is sent again under the same name."""
+        """Undo nothing: the batch is sent again under the same name."""
 
 
 class _Settler:
-    """What settling in a batch and in a stream have in common."""
+    """The common part of settling in a batch and in a stream."""
 
     def __init__(self, schema: StructType, options: SettleOptions) -> None:
         self.options = options
@@ -166,7 +166,7 @@ class StreamSettler(DataSourceStreamArrowWriter):
         return self._settler.settle(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do."""
+        """Do nothing: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is to be undone: settling again is harmless."""
+        """Undo nothing: settling again is harmless."""

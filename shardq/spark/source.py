@@ -50,7 +50,7 @@ _COPIES = "option."  # a catalog gives each option a second time
 
 
 def of_the_user(given: Mapping[str, str]) -> dict[str, str]:
-    """The options without what a catalog adds when a table is made."""
+    """Return the options without those that a catalog adds when a table is made."""
     if "provider" not in given:
         return dict(given)
     return {
@@ -61,14 +61,14 @@ def of_the_user(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def remember(columns: StructType, options: Mapping[str, str]) -> StructType:
-    """The columns, with the options for later."""
+    """Keep the options in the columns for later."""
     first, *rest = columns.fields
     kept = StructField(first.name, first.dataType, first.nullable, {_KEPT: dict(options)})
     return StructType([kept, *rest])
 
 
 def remembered(schema: StructType) -> dict[str, str]:
-    """The options with which the table of these columns was made; none: it is no table."""
+    """Return the options with which the table of these columns was made; none: it is no table."""
     return {name: value for field in schema.fields for name, value in field.metadata.get(_KEPT, {}).items()}
 
 
@@ -93,7 +93,7 @@ def located(options: Options) -> Options:
 
 
 _PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
-"""What Spark runs where it hands filters over. Elsewhere it refuses a reader that could take them."""
+"""The module that Spark runs where it hands filters over. Elsewhere it refuses a reader that could take them."""
 
 
 class ShardqDataSource(DataSource):
@@ -105,7 +105,7 @@ class ShardqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "shardq"
 
     def schema(self) -> StructType:
@@ -120,12 +120,12 @@ class ShardqDataSource(DataSource):
         return remember(columns, given) if given != dict(self.options) else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Look at the queue."""
+        """Browse the queue."""
         browser = FilteringBrowser if _PUSHDOWN in sys.modules else Browser
         return browser(located(parse(BrowseOptions, self._options(schema))), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Receive messages, or look at what comes in."""
+        """Receive messages, or browse incoming ones."""
         given = self._options(schema)
         if stream_kind(given) is BrowseStreamOptions:
             return BrowseStream(located(parse(BrowseStreamOptions, given)), schema)
@@ -148,10 +148,10 @@ class ShardqDataSource(DataSource):
         return StreamWriter(schema, located(parse(SendOptions, given)))
 
     def _options(self, schema: StructType) -> dict[str, str]:
-        """The options that were given here, and those with which the table was made."""
+        """Return the options that were given here, and those with which the table was made."""
         return remembered(schema) | of_the_user(self.options)
 
     def _options_to_write(self, schema: StructType) -> dict[str, str]:
-        """The options that were given here, and those of the table that are not for its readers."""
+        """Return the options that were given here, and those of the table that are not for its readers."""
         given, kept = of_the_user(self.options), remembered(schema)
         return for_a_sink(kept, sends=choose(given, "operation", "send") == "send") | given

@@ -1,6 +1,6 @@
 """Rows in an order that does not depend on the order in which they came.
 
-A shuffle hands the rows of a partition over in another order in every attempt, so nothing can be sent under a name
+A shuffle hands the rows of a partition over in another order in every attempt. So nothing can be sent under a name
 that later attempts find again before the whole partition is known. Bodies, headers and names stay in memory up to 64
 MiB. The rest goes to a file in the task's local folder, and of each row a few numbers stay. Then the rows are given
 sorted by their identity.
@@ -74,7 +74,7 @@ class Spool(Closing):
             )
 
     def parts(self) -> Iterator[Rows]:
-        """The rows sorted, in parts; to be called once, after the last row."""
+        """Yield the rows sorted, in parts; to be called once, after the last row."""
         if not self._kept:
             return
         rows = Rows.joined(self._kept)
@@ -114,7 +114,7 @@ class _Reader(Closing):
         self._first, self._starts, self._stored = first, starts, stored
 
     def filled(self, places: Any, rows: Rows) -> Rows:
-        """The rows at these places, with values for lengths."""
+        """Return the rows at these places, with values for lengths."""
         values = {name: self._values(name, places, lengths) for name, lengths in _long(rows).items()}
         return msgspec.structs.replace(rows, **values)
 
@@ -153,7 +153,7 @@ class _Bytes(Closing):
 
 
 def _long(rows: Rows) -> dict[str, Any]:
-    """The columns of values, or of their lengths."""
+    """Return the columns of values, or of their lengths."""
     columns = {name: getattr(rows, name) for name in ("bodies", "headers", "names")}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -163,6 +163,6 @@ def _lengths(values: Any) -> Any:
 
 
 def _folder() -> str | None:
-    """The first of Spark's local folders, where it has any."""
+    """Return the first of Spark's local folders, where it has any."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return folders[0] if folders[0] and os.access(folders[0], os.W_OK) else None

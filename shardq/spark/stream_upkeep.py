@@ -1,10 +1,10 @@
-"""What a stream does beside its messages: leases, background jobs, its backlog, and its checkpoint.
+"""The work of a stream beside its messages: leases, background jobs, its backlog, and its checkpoint.
 
 Spark writes ``offsets/N`` before batch N begins, with a line for the end of each source, and ``commits/N`` when the
-batch is done. It tells a source of a commit only when it plans the batch after it.
+batch is done. It notifies a source of a commit only when it plans the batch after it.
 
-The driver does so until the batch is finished, and each task for its own claims while it reads. So a driver that stands
-still costs nothing while tasks read; after that it may stand still until the leases are over that were extended last.
+The driver does so until the batch is finished, and each task for its own claims while it reads. So a driver that
+stands still costs nothing while tasks read. After that it may stand still until the last extended leases expire.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from pyarrow import fs
 
 from shardq.base.clock import microseconds, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.counts import counts_of, total
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
-from shardq.core.receiving.several_queues import SweepThread
+from shardq.core.receiving.several_queues import CLOSING_SECONDS
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.errors import InvalidSetting, QueueNotFound
 
@@ -41,10 +42,10 @@ _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d
 
 
 def task_slots() -> int:
-    """Return how many tasks run at a time, as far as a process that plans can know: Spark tells it nothing of that.
+    """Return how many tasks run at a time, as far as a process that plans can know: Spark does not report it.
 
-    For a local master it is what the command of the JVM, which started this process, says. Else the cores of this
-    machine stand for those of the cluster.
+    For a local master it is in the command of the JVM that started this process. Else the cores of this machine stand
+    for those of the cluster.
     """
     try:
         command = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
@@ -67,7 +68,7 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls otherwise than Arrow
 class CommitLog:
     """The log of commits below a checkpoint location; raises InvalidSetting where Python cannot read there.
 
-    What is not there, or is not understood, is not committed.
+    Batches that are missing there, or not understood, are not committed.
     """
 
     def __init__(self, location: str) -> None:
@@ -75,14 +76,14 @@ class CommitLog:
         self._newest: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def has(self, offset: dict[str, Any]) -> bool:
-        """Tell whether the batch that ends at this offset, or one after it, is committed; raises OSError."""
+        """Return whether the batch that ends at this offset, or one after it, is committed; raises OSError."""
         return any(
             end.get("incarnation") == offset["incarnation"] and end.get("seq", -1) >= offset["seq"]
             for end in self._ends()
         )
 
     def _ends(self) -> list[dict[str, Any]]:
-        """Where the sources were at the end of the newest batch that is committed."""
+        """Return where the sources were at the end of the newest batch that is committed."""
         newest = max(self._numbers(), default=-1)
         if newest != self._newest[0]:
             with self._files.open_input_stream(f"{self._folder}/offsets/{newest}") as stream:
@@ -97,7 +98,7 @@ class CommitLog:
 
 
 def _opened(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or a URL of Hadoop, and the path there."""
+    """Open the file system of a path or a URL of Hadoop, and return the path there."""
     scheme, _, rest = location.partition(":")
     if scheme == "file":
         place = f"/{rest[2:].partition('/')[2]}" if rest.startswith("//") else rest
@@ -134,14 +135,14 @@ class Backlog:
         self._report: dict[str, Any] = {}
 
     def report(self, every: float) -> dict[str, Any]:
-        """Messages by state, as they were at most so many seconds ago; what the stream has acked and lost by now."""
+        """Return the messages by state, at most ``every`` seconds old, and the counts of acked and lost ones."""
         now = self._context.store.now()
         if self._counted_at is None or now - self._counted_at >= microseconds(every):
             self._report, self._counted_at = self._count(now), now
         return self._report | self._done()
 
     def _done(self) -> dict[str, int]:
-        """Since the stream began. The process that plans a stream has no other."""
+        """Count since the stream began. The process that plans a stream has no other."""
         before, now = self._before, self._context.counters.read()
         return {"acked": now.acked - before.acked, "leaseLost": now.lease_lost - before.lease_lost}
 
@@ -166,31 +167,31 @@ def _text(moment: datetime | None) -> str | None:
 class LookingAfter:
     """Looks after the queue of one stream.
 
-    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
-    once a thread does it, and the trigger goes on.
+    A sweep reads every shard, which takes up to seconds over a network. Where the store takes several requests at once
+    a thread does it, and the trigger continues.
     """
 
     def __init__(self, context: QueueContext) -> None:
         self._context, self._upkeep = context, Upkeep(context)
-        self._thread = SweepThread()
+        self._thread = BackgroundThread("shardq-sweep")
 
     def attend(self) -> None:
-        """Do what is due, or begin it."""
+        """Do the due work, or begin it."""
         self._upkeep.attend()
         now = self._context.store.now()
-        if not self._upkeep.has_to_sweep(now) or self._thread.is_busy:
+        if not self._upkeep.has_to_sweep(now) or not self._thread.is_over:
             return
         if self._context.store.capabilities.requests_at_once == 1:
             self._sweep(now)
             return
-        self._thread.begin(partial(self._sweep, now))
+        self._thread.run(partial(self._sweep, now))
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        self._thread.close()
+        self._thread.join(CLOSING_SECONDS)
 
     def _sweep(self, now: int) -> None:
-        """Also of large bodies: the tasks alone know whether there were any."""
+        """Sweep also large bodies: only the tasks know whether there were any."""
         with suppress(QueueNotFound):  # the plan finds it out
             self._upkeep.sweep(now, large=True)
 
@@ -202,14 +203,14 @@ MOST_SECONDS = 30.0
 
 
 def interval_of(lease: float) -> float:
-    """After how many seconds a lease of so many is extended again: what is left of it then is what a pause may take."""
+    """Return after how many seconds a lease is extended again: the rest of it is for pauses."""
     return min(lease / 3, MOST_SECONDS)
 
 
 class Heartbeat(Closing):
     """A thread that extends some claims every few seconds, until ``finish`` returns True. Ends with its process.
 
-    More names may come to the claims while it runs. ``finish`` is asked four times a second; None: the claims are
+    More names may be added to the claims while it runs. ``finish`` is called four times a second; None: the claims are
     finished elsewhere. ``at_once`` is how many claims are extended together, which takes a connection for each eight.
     """
 
@@ -234,7 +235,7 @@ class Heartbeat(Closing):
         self._thread.join()
 
     def close_finishing(self) -> None:
-        """The same, but for a last look whether the claims are to be finished."""
+        """Close it, after a last check whether the claims are to be finished."""
         self.close()
         if self._finish is not None and not self._finished:
             self._tried(self._finish, "was not acked when the query ended")

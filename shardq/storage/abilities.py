@@ -1,10 +1,11 @@
-"""What a store may do beyond the port, as its capabilities tell."""
+"""The abilities of stores beyond the port, as their capabilities show."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from inspect import ismethod
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,25 +16,29 @@ from shardq.storage.store import Store
 
 __all__ = [
     "CrossShardStore",
+    "Locked",
     "SavedFile",
     "SavedStore",
     "Settle",
     "TransactionEnded",
     "TransactionalStore",
+    "driver_connection",
     "this_thread",
 ]
+
+C = TypeVar("C")
 
 Settle: TypeAlias = Acknowledge | Extend | Release | Forward
 
 
 class CrossShardStore(Store, Protocol):
-    """A store that settles messages of several shards in one step. ``capabilities.settle_across_shards`` tells."""
+    """A store that settles messages of several shards in one step. See ``capabilities.settle_across_shards``."""
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out the requests, of any shards and queues, one after the other, in one atomic step.
 
-        Each answer MUST be what its own method would give at that point: a request sees what those before it have done.
-        What a forward does not do, as something is lost or gone, keeps nothing else from being done. When it raises,
+        Each answer MUST be what its own method would give at that point: a request sees what those before it have
+        done. A forward that does nothing, as a message is lost or gone, MUST NOT affect the others. When it raises,
         nothing of any request MUST be done, but for OutcomeUnknown, after which all may be. It MUST be as durable as
         each method alone, and wake listeners as that method does.
         """
@@ -46,17 +51,23 @@ class TransactionEnded(StoreUnavailable):
     code = StoreUnavailable.code
 
 
+class Locked(StoreUnavailable):
+    """Raised when a lock that another transaction keeps, such as an application's, was in the way for too long."""
+
+    code = StoreUnavailable.code
+
+
 class TransactionalStore(Store, Protocol):
-    """A store that can be part of a transaction of the application. ``capabilities.transactions`` tells."""
+    """A store that can be part of a transaction of the application. See ``capabilities.transactions``."""
 
     def within(self, connection: object) -> Store:
         """Return this store on the application's own connection, in the transaction that is under way there.
 
-        What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
-        request that fails MUST leave nothing of itself in the transaction; TransactionEnded tells that nothing of the
-        whole transaction stands. What cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
-        InvalidSetting when there is no transaction on this storage, and Closed after its end; where the application has
-        begun another one on the connection by then, the answer MAY go on in that. To close the answer MUST NOT end the
+        Its requests MUST take effect when the application commits, and none of them when it rolls back. A request that
+        fails MUST leave nothing of itself in the transaction; TransactionEnded means that nothing of the whole
+        transaction stands. Requests that cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
+        InvalidSetting when there is no transaction on this storage, and Closed after its end. Where the application
+        has begun another one on the connection by then, it MAY continue in that. To close the answer MUST NOT end the
         transaction.
         """
         ...
@@ -74,13 +85,13 @@ class SavedFile(msgspec.Struct, frozen=True):
 class SavedStore(Store, Protocol):
     """A store in a file, which shardq itself saves and restores. Its ``capabilities.backup_tools`` is empty.
 
-    When a method raises, and after a crash at any moment, the file that it writes MUST be as it was before, or the new
-    one, complete. Both raise InvalidSetting for a path that cannot be used, SchemaMismatch for a file that is empty or
-    not of shardq, and StoreUnavailable, also while a client is connected to the file that is to be replaced.
+    When a method raises, and after a crash at any moment, the file that it writes MUST be the old one, or the new one,
+    complete. Both raise InvalidSetting for a path that cannot be used, and SchemaMismatch for a file that is empty or
+    not of shardq. They raise StoreUnavailable also while a client is connected to the file that is to be replaced.
     """
 
     def back_up(self, target: str, *, overwrite: bool = False) -> SavedFile:
-        """Save one state of all queues in the file ``target``. Clients MAY go on meanwhile, and MUST NOT delay it.
+        """Save one state of all queues in the file ``target``. Clients MAY continue meanwhile, and MUST NOT delay it.
 
         A target that exists MUST be refused unless ``overwrite``.
         """
@@ -95,6 +106,20 @@ class SavedStore(Store, Protocol):
         ...
 
 
+def driver_connection(connection: object, kind: type[C]) -> C | None:
+    """Return the driver's connection, or the one below a Session or Connection of SQLAlchemy, or that of Django.
+
+    None if there is none of this kind.
+    """
+    found: Any = connection
+    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
+        if isinstance(found, kind):
+            return found
+        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
+        found = inner() if ismethod(inner) else inner  # that of sqlite3 can be called
+    return None
+
+
 def this_thread() -> tuple[int, int]:
-    """What tells this thread from every other one, also from itself in a forked child."""
+    """Identify this thread among all others, also in a forked child."""
     return forks.count, threading.get_ident()

@@ -1,8 +1,8 @@
 """How the messages of a bundle are laid out in its ``data``: MessagePack, one array.
 
-``[bodies, headers, dedupe keys, move key, unique key, large body]``: three arrays of the bundle's length, of which the
-second and third are nil when no message has any, two that are a text or nil, and what is known of a body that is stored
-in parts, or nil. The last three may be missing: they came later.
+``[bodies, headers, dedupe keys, move key, unique key, large body]``. The first three are arrays of the bundle's
+length, of which the second and third are nil when no message has any. The keys are a text or nil. The last describes a
+body that is stored in parts, or is nil. The last three may be missing: they came later.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
     bodies: Sequence[bytes]
     headers: Sequence[dict[str, Any] | None] | None = None  # values as in HeaderValue
     dedupe_keys: Sequence[str | None] | None = None
-    move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
-    unique_key: str | None = None  # of a message in a bundle of its own
-    large: LargeBody | None = None  # in place of the body, of a message in a bundle of its own
+    move_key: str | None = None  # of a message that was moved to its queue, alone in its bundle
+    unique_key: str | None = None  # of a message that is alone in its bundle
+    large: LargeBody | None = None  # in place of the body, of a message that is alone in its bundle
 
     def slice(self, first: int, count: int) -> BundleData:
-        """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""
+        """Copy ``count`` messages from ``first`` on as another bundle."""
         if count == len(self.bodies):
             return self
         part = slice(first, first + count)
@@ -49,7 +49,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BundleKeys(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The keys of a bundle, without a look at its messages."""
+    """The keys of a bundle, without reading its messages."""
 
     bodies: msgspec.Raw
     headers: msgspec.Raw = msgspec.Raw()
@@ -68,7 +68,7 @@ read_keys = msgspec.msgpack.Decoder(BundleKeys).decode
 
 
 def decode_bundle(data: bytes, first: object = None) -> BundleData:
-    """The messages out of :func:`encode_bundle`; raises InvalidMessage when the bytes are damaged.
+    """Decode the messages of :func:`encode_bundle`; raises InvalidMessage when the bytes are damaged.
 
     ``first`` is the id of the first message that is asked for, as far as it is known: the error names it.
     """
@@ -82,7 +82,7 @@ def decode_bundle(data: bytes, first: object = None) -> BundleData:
 
 
 def decode_keys(data: bytes) -> BundleKeys | None:
-    """The same keys; None when the bytes are damaged."""
+    """Read the same keys; None when the bytes are damaged."""
     try:
         return read_keys(data)
     except UNREADABLE:

@@ -1,6 +1,6 @@
 """Ids of bundles: UUIDs of version 7 with microseconds (RFC 9562, section 6.2, method 3).
 
-The first 60 bits that are not fixed count time in 1/4096 of a millisecond, so ids sort by time and, from one
+The first 60 bits that are not fixed count time in 1/4096 of a millisecond. So ids sort by time and, from one
 :class:`BundleIds`, strictly by the order in which they were made.
 """
 
@@ -33,20 +33,20 @@ class BundleIds:
         self._last = 0
 
     def new(self, now: int) -> bytes:
-        """A fresh id for a moment in microseconds."""
+        """Make a fresh id for a moment in microseconds."""
         with self._lock.plain:
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
         return _assemble(ticks, int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK)
 
 
 def bundle_ids_until(now: int, count: int) -> list[bytes]:
-    """So many fresh ids in rising order: the last is for a moment in microseconds, none for a later one."""
+    """Make ``count`` fresh ids in rising order: the last is for a moment in microseconds, none for a later one."""
     last = (now << 12) // 1000
     return [_assemble(last - left, _random()) for left in reversed(range(count))]
 
 
 def derive_bundle_id(source: bytes, *parts: str) -> bytes:
-    """The id of a bundle that is made out of another one: the same for the same source and parts, whoever asks.
+    """Derive the id of a bundle that is made out of another one: the same for the same source and parts.
 
     A move that is repeated after a crash thereby writes the same bundle again instead of a second one.
     """
@@ -57,13 +57,13 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
 def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
     """Return the bundle id for a moment in microseconds, a number, and some parts.
 
-    The same arguments give the same id, whoever asks. The ids of one moment sort by their numbers.
+    The same arguments give the same id for every caller. The ids of one moment sort by their numbers.
     """
     return _assemble((moment << 12) // 1000 + sequence, _digest(b"", *parts, str(sequence)))
 
 
 def made_at(bundle_id: bytes) -> int:
-    """The moment that the id was made for, in microseconds, rounded down to the id's resolution."""
+    """Return the moment that the id was made for, in microseconds, rounded down to the id's resolution."""
     value = int.from_bytes(bundle_id, "big")
     return ((value >> 80 << 12 | value >> 64 & 0xFFF) * 1000) >> 12
 

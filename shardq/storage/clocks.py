@@ -24,7 +24,10 @@ _MOST_DISAGREEMENT = 1_000_000
 
 
 def uptime() -> int:
-    """Return microseconds on a clock that nobody sets. Where the system has such a clock, it counts suspensions too."""
+    """Return microseconds on a clock that is never set.
+
+    Where the system has such a clock, it counts suspensions too.
+    """
     return (time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)) // 1000
 
 
@@ -62,11 +65,10 @@ class _Measured(msgspec.Struct, frozen=True):
 class ServerClock:
     """Microseconds since 1970 by the servers' clock, carried on by this machine's uptime.
 
-    ``measure`` is given what was known, None at first. It asks one or several nodes by how many microseconds
-    their clocks are ahead of this machine's uptime. They are asked anew every 30 seconds; while one thread
-    asks, the others go by what is known. A node that tells another time than the others is left out. This
-    machine's time of day does not matter, but when it and the uptime go apart, the machine may have stood
-    still: then the servers are asked before anything is answered.
+    ``measure`` is given what was known, None at first. It asks one or several nodes by how many microseconds their
+    clocks are ahead of this machine's uptime. They are asked anew every 30 seconds; while one thread asks, the others
+    go by what is known. A node whose time differs from the others is left out. This machine's time of day does not
+    matter. But when it and the uptime differ, the machine may have stood still: then the servers are asked first.
     """
 
     def __init__(self, measure: Callable[[int | None], Sequence[int]]) -> None:
@@ -90,7 +92,7 @@ class ServerClock:
         return measured
 
     def _ask_again(self, known: _Measured) -> _Measured:
-        """Ask; without an answer the clock goes by what is known, and asks again a little later."""
+        """Ask; without an answer the clock uses its last measurement, and asks again a little later."""
         self._measured = msgspec.structs.replace(known, until=uptime() + _RETRY)
         try:
             return self._ask(known)

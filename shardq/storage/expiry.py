@@ -9,16 +9,16 @@ __all__ = ["expired", "in_queue_since"]
 
 
 def in_queue_since(bundle: Bundle) -> int:
-    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
+    """Return the moment from which the queue's retention counts: that of the send, or of the move into this queue.
 
-    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
-    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
+    The id of a bundle that was moved from another queue is made for the moment of the move. A message that is moved
+    within its queue, by ``release(body=)``, keeps the moment of its old id.
     """
     return max(bundle.enqueued_at, made_at(bundle.id))
 
 
 def expired(bundle: Bundle, now: int, since: int | None = None) -> bool:
-    """True when its messages are not delivered any more: they have expired by now, or came before ``since``."""
+    """Return whether its messages are not delivered any more: they have expired by now, or came before ``since``."""
     if bundle.expires_at is not None and bundle.expires_at <= now:
         return True
     return since is not None and in_queue_since(bundle) < since

@@ -20,14 +20,14 @@ key begins so."""
 
 
 class KeyEntry(msgspec.Struct, frozen=True, order=True):
-    """What stands under a unique key."""
+    """The value that is stored under a unique key."""
 
     key: str
     value: str
 
 
 class KeyChange(msgspec.Struct, frozen=True):
-    """What is to stand under a unique key if what stands there is ``before``. None: nothing."""
+    """A change of the value under a unique key if it is ``before``. None: no value."""
 
     key: str
     before: str | None
@@ -35,7 +35,7 @@ class KeyChange(msgspec.Struct, frozen=True):
 
 
 class KeyRegister(Protocol):
-    """What a store does with keys."""
+    """The operations of a store on keys."""
 
     # -- dedupe keys -------------------------------------------------------------------------------------------
 
@@ -44,8 +44,8 @@ class KeyRegister(Protocol):
     ) -> tuple[DedupeEntry, ...]:
         """Reserve each key for its message for ``window``, and return for each the entry that now stands.
 
-        That is the given entry, unconfirmed, or the one that was there before and whose window is not over. A window of
-        0 is over at once, so a call with it only shows what stands.
+        That is the given entry, unconfirmed, or the one that was there before and whose window is not over. A window
+        of 0 ends at once, so a call with it only shows the present entries.
         """
         ...
 
@@ -59,11 +59,11 @@ class KeyRegister(Protocol):
     # -- unique keys -------------------------------------------------------------------------------------------
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        """Make those of the changes whose ``before`` stands; return what stands under each key then, None for nothing.
+        """Make those of the changes whose ``before`` is stored; return the value under each key then, None for none.
 
-        Each is one atomic step, whatever becomes of the others. A key is in one change only. It MUST see every change
-        that was answered before it began. What it made MUST be durable when it returns, with two exceptions: a power
-        failure MAY undo the entry of a new key until a later append is durable, and the removal of an entry.
+        Each is one atomic step, independent of the others. A key is in one change only. It MUST see every change that
+        was answered before it began. The changes MUST be durable when it returns, with two exceptions. A power failure
+        MAY undo the entry of a new key until a later append is durable, and the removal of an entry.
 
         An entry MUST stand until it is changed or its queue is dropped, for however long. Unique keys and dedupe keys
         of the same text MUST be separate. Raises QueueNotFound when something is to be entered under a new key and the
@@ -72,7 +72,7 @@ class KeyRegister(Protocol):
         ...
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
-        """The next entries of unique keys after that key, at most ``limit``, in an order of the store's own.
+        """Return the next entries of unique keys after that key, at most ``limit``, in an order that the store chooses.
 
         None MUST mean that there are no more. An entry that stands all the while MUST be on one page, and on one only.
         """

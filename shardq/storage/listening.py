@@ -16,7 +16,7 @@ _MOST = 10_000  # queues whose announcements are counted, before all of them cou
 
 
 class Listener(Protocol):
-    """Tells one receiver of news, as :meth:`shardq.storage.store.Store.listen` says."""
+    """Notifies one receiver of news, as :meth:`shardq.storage.store.Store.listen` does."""
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues with news since the last call; if there are none, begin to listen."""
@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 
 class Listens(Protocol):
-    """What can be listened to: a store."""
+    """A store that can be listened to."""
 
     def listen(self, wake: Callable[[], None]) -> Listener:
         """Return what calls ``wake`` when there are news."""
@@ -36,7 +36,7 @@ class Listens(Protocol):
 
 
 class Waiter:
-    """Lets one thread at a time wait for the news of a store. What comes between two waits ends the second.
+    """Lets one thread at a time wait for the news of a store. News between two waits ends the second.
 
     With ``wake`` no thread waits: it is called when a :meth:`look` that found nothing may find something.
     """
@@ -55,7 +55,7 @@ class Waiter:
         self._generation = forks.count
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Return the queues that have news; none after ``seconds``, or when it is over."""
+        """Return the queues that have news; none after ``seconds``, or when it has ended."""
         until = time.monotonic() + seconds
         try:
             while True:
@@ -65,7 +65,7 @@ class Waiter:
                 if news := self.look(queues):
                     return news
                 turn.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
-                if time.monotonic() >= until:  # the next wait begins with a look
+                if time.monotonic() >= until:  # the next wait begins with a read
                     return ()
         finally:
             self.rest()
@@ -118,18 +118,18 @@ class LocalNotifier:
                 )
 
     def announce_all(self) -> None:
-        """Wake everybody: what became deliverable is not known."""
+        """Wake all listeners: it is not known which messages became deliverable."""
         with self._lock:
             self._of_all += 1
             self.wake_all()
 
     def wake_all(self) -> None:
-        """Wake everybody without news."""
+        """Wake all listeners without news."""
         with self._lock:
             self._wake(list(self._listening))
 
     def news(self, listener: LocalListener, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues that were announced since the listener was told of them; if none, it listens."""
+        """Return the queues that were announced since the listener was last notified; if none, it listens."""
         with self._lock:
             news: list[str] = []
             for queue in queues:
@@ -153,15 +153,15 @@ class LocalNotifier:
 
 
 class LocalListener:
-    """Tells one receiver of what is announced in this process."""
+    """Notifies one receiver of announcements in this process."""
 
     def __init__(self, notifier: LocalNotifier, wake: Callable[[], None]) -> None:
         self._notifier, self.wake = notifier, wake
         self.told: dict[str, tuple[int, int]] = {}
-        """The count of each queue that it was told of last."""
+        """The count of each queue at its last notification."""
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues that were announced since they were last told of; if none, begin to listen."""
+        """Return the queues that were announced since the last notification; if none, begin to listen."""
         return self._notifier.news(self, queues)
 
     def rest(self) -> None:
@@ -170,4 +170,4 @@ class LocalListener:
 
 
 of_process = PerProcess(LocalNotifier)
-"""Of stores that tell nobody of a write: what one client appends, another one of this process must see at once."""
+"""Of stores that announce no writes: another client of this process must see an append at once."""

@@ -27,7 +27,7 @@ class Migration(msgspec.Struct, frozen=True, order=True):
 
 @cache
 def migrations(store: str) -> tuple[Migration, ...]:
-    """Every migration of the store, in the order in which they are applied.
+    """Return every migration of the store, in the order in which they are applied.
 
     They are read from the installed package, maybe in a zip file, or from the checkout that an editable install points
     to.

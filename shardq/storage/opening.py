@@ -8,7 +8,7 @@ The option ``signals`` of any store's URL is the URL of a line for signals, whic
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
 a :class:`~shardq.storage.signals.publisher.OpenLine`.
 
-Where a character of a password was not written as %XX, the rest of the password looks like a host, a path, a database
+Where a character of a password was not written as %XX, the rest of the password seems to be a host, a path, a database
 or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets
 into a text.
 """
@@ -85,8 +85,8 @@ class HasUrl(msgspec.Struct, frozen=True):
 def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) -> Store:
     """Return the store that a URL names; raises InvalidSetting when there is none for it.
 
-    With ``retry_seconds`` an attempt to connect takes at most half of them, but no less than 2 and no more than 10
-    seconds, unless the URL has timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
+    With ``retry_seconds`` an attempt to connect takes at most half of them, within 2 to 10 seconds, unless the URL has
+    timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
     """
     own, of_line = _split(url)
     scheme = _scheme_of(own)

@@ -1,10 +1,10 @@
-"""What every process has for itself: connections, locks, and what threads of this process wait for.
+"""Objects that every process has for itself: connections, locks, and the waits of this process's threads.
 
 A fork copies a lock as it is at that moment, maybe held by a thread that the child does not have. So each process makes
 the locks of a client for itself.
 
-A child makes what it has for itself anew right after the fork, so that no use has to ask in which process it is. Where
-somebody has to ask, forks are counted: a count never comes again, as the id of a process that ended may.
+A child renews its objects right after the fork, so that no use has to ask in which process it is. Where a use has to
+ask, forks are counted: a count never comes again, as the id of a process that ended may.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ T = TypeVar("T")
 
 
 class WatchesForks(Protocol):
-    """What is told of forks."""
+    """An object that is notified of forks."""
 
     def before_fork(self) -> None:
-        """A fork is about to be made."""
+        """Prepare for a fork."""
 
     def after_fork_in_parent(self) -> None:
-        """It was made; said to whom the first was said."""
+        """Continue after a fork, in the process that was prepared."""
 
     def after_fork_in_child(self) -> None:
-        """It was made, and this is the child."""
+        """Continue after a fork, in the child."""
 
 
 class _Renewed(Protocol):
     def renew(self) -> None:
-        """Begin anew: this is a forked child, in which only this thread goes on."""
+        """Begin anew: this is a forked child, in which only this thread continues."""
 
 
 class _Forks:
-    """Counts the forks between the first process and this one, and tells watchers of the next ones.
+    """Counts the forks between the first process and this one, and notifies watchers of the next ones.
 
     The ``count`` is a number that this process has, and none of those that it was forked from.
 
-    Python forgets nothing that it was told to call around forks, and each transaction of the application has objects
-    that want to be told. So Python knows of this object alone.
+    Python keeps all functions that it calls around forks, and each transaction of the application has objects that
+    want notice. So Python knows of this object alone.
     """
 
     def __init__(self) -> None:
@@ -128,10 +128,10 @@ class PerProcess(Generic[T]):
 
 
 class OwnLock:
-    """A lock of which a forked child has one of its own, whatever its parent's threads held.
+    """A lock of which a forked child has another one, whatever its parent's threads held.
 
-    ``with lock.plain:`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. What it guards
-    has to be whole between any two steps, as numbers and dicts are: a signal's handler may take it once more.
+    ``with lock.plain:`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. Its data has
+    to be whole between any two steps, as numbers and dicts are: a signal's handler may take the lock once more.
     """
 
     def __init__(self) -> None:
@@ -144,5 +144,5 @@ class OwnLock:
 
 
 def watch_forks(watcher: WatchesForks) -> None:
-    """Tell an object of every fork, for as long as it lives."""
+    """Notify an object of every fork, for as long as it lives."""
     forks.tell(watcher)

@@ -1,7 +1,7 @@
-"""What read cursors are on every store that has them: how far one client has consumed a shard.
+"""Read cursors on every store that has them: how far one client has consumed a shard.
 
-A read cursor is a hint: it spares reads what was consumed. It stays behind the present, so that what is stored a little
-after its due time is still found; what comes later than that says so. Once a second a client reads from the low
+A read cursor is a hint: it spares reads of consumed messages. It stays behind the present, so that messages which are
+stored a little after their due time are still found. Later ones are marked. Once a second a client reads from the low
 watermarks again, which all clients share. A deep look ignores both.
 """
 
@@ -40,11 +40,11 @@ class ReadCursor(msgspec.Struct, Generic[P]):
     scanned_at: int = OLDEST  # when it began at the low watermarks
 
     def is_old(self, now: int) -> bool:
-        """Tell whether everything above the low watermarks has to be read again."""
+        """Return whether everything above the low watermarks has to be read again."""
         return not self.scanned_at <= now < self.scanned_at + _RESCAN
 
     def places_beyond(self, done: int, reached: Iterable[tuple[int, P]], end: P) -> list[P]:
-        """Where to read on, by priority, when nothing is left of those before ``done``.
+        """Return where to read on, by priority, when nothing is left of those before ``done``.
 
         In other priorities these places were ``reached``. No place moves back, and none beyond the ``end``.
         """
@@ -72,7 +72,7 @@ class CursorMap(Generic[S, C]):
             return self.cursors.setdefault(shard, cursor)
 
     def replace(self, shard: S, cursor: C) -> None:
-        """Remember the cursor. Whoever still reads by the one before moves that one on, to no effect."""
+        """Remember the cursor. Readers that still use the old cursor move that one on, to no effect."""
         with self._lock.plain:
             self.cursors.pop(shard, None)
             self._make_room()

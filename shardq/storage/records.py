@@ -1,4 +1,4 @@
-"""What a store keeps of a queue and its consumers."""
+"""The records that a store keeps of a queue and its consumers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class QueueRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def new(cls, name: str, settings: bytes) -> QueueRecord:
-        """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
+        """Make the record of a queue to be created. No change of an earlier queue of the name fits its version."""
         first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
         return cls(name, settings, first)
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a consumer has to know of a queue, as the store has it when the consumer is registered there."""
+    """The facts about a queue that a consumer gets when it is registered."""
 
     record: QueueRecord
     consumers: tuple[str, ...]  # the live ones, sorted

@@ -56,7 +56,7 @@ _NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
 class EntryState(Enum):
-    """What a slice of messages waits for."""
+    """The state of a slice of messages."""
 
     READY = "ready"  # for a consumer: its due time has come
     DELAYED = "delayed"  # for its due time
@@ -69,7 +69,7 @@ class Append(msgspec.Struct, frozen=True):
 
     shard: Shard
     bundles: tuple[Bundle, ...]
-    fresh: bool = False  # nobody has tried to add them before: a store MAY do without a look for their ids
+    fresh: bool = False  # their first attempt: a store MAY do without a read for their ids
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class Finish(msgspec.Struct, frozen=True):
     now: int = 0  # what has expired by this moment is only held
 
     def covers(self, piece: ClaimedSlice) -> bool:
-        """True when the slice may be finished; of a bundle with keys nothing may: they are confirmed first."""
+        """Return whether the slice may be finished; not in a bundle with keys, which are confirmed first."""
         keys = decode_keys(piece.bundle.data)
         return (
             keys is not None
@@ -117,7 +117,7 @@ class ClaimedSlice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a claim got."""
+    """The answer to a claim."""
 
     slices: tuple[ClaimedSlice, ...]
     lease_until: int
@@ -134,7 +134,7 @@ class Span(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Fenced(msgspec.Struct, frozen=True):
-    """What an ack, extension or release did not touch; everything else in it was done.
+    """The messages that an ack, extension or release did not touch; all others were done.
 
     ``lost`` is not held under the token any more: claimed again, released or moved. ``gone`` is not stored any more.
     """
@@ -160,10 +160,12 @@ class Extend(msgspec.Struct, frozen=True):
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
     starts: bool = False  # count the delivery of what was claimed without `started`
-    blocks: bool = False  # under `BLOCKED`, without end; of a group, what is held behind them is given back
+    blocks: bool = (
+        False  # under `BLOCKED`, without end; messages held behind them in their groups are released
+    )
 
     def until(self, now: int) -> int:
-        """When the lease ends that is to be stored."""
+        """Return when the lease ends that is to be stored."""
         return _NEVER if self.blocks else now + self.lease
 
 
@@ -185,20 +187,20 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True):
-    """Look at slices of one shard without claiming them."""
+    """Read slices of one shard without claiming them."""
 
     shard: Shard
     limit: int  # messages, 1 or more; the last slice may go beyond it
     after: bytes = b""  # the cursor of the page before
-    processed: bool = False  # the history instead of what waits
-    since: int = 0  # of the history: processed at or after; of what waits: due then, see `Store.peek`
-    until: int = 2**62  # of the history: processed before; of what waits: due before
+    processed: bool = False  # the history instead of pending messages
+    since: int = 0  # of the history: processed at or after; of pending messages: due then, see `Store.peek`
+    until: int = 2**62  # of the history: processed before; of pending messages: due before
     bodies: bool = True  # False: the bundles' data is not read from the storage, and is empty
     held: bool = False  # only what is in flight, in an order that its pages keep
 
     @property
     def of_period(self) -> bool:
-        """True when only what is due within a time is asked for, or only what was processed then."""
+        """True when only messages due within a time are asked for, or only messages that were processed then."""
         return (self.since, self.until) != (0, 2**62)
 
 
@@ -216,7 +218,7 @@ class StoredSlice(msgspec.Struct, frozen=True):
 
     @property
     def blocks(self) -> bool:
-        """True while it blocks its group, until somebody decides about it."""
+        """True while it blocks its group, until it is redriven or removed."""
         return self.token == BLOCKED
 
 
@@ -228,7 +230,7 @@ class PeekPage(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What a shard has to offer."""
+    """The messages that a shard offers."""
 
     shard: Shard
     priority: int | None = None  # of the first message that can be claimed now; None: there is none
@@ -255,7 +257,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Remove orphans of crashed clients, history of before ``history_before``, keys and consumers that are over."""
+    """Remove orphans of crashed clients, history older than ``history_before``, expired keys and consumers."""
 
     queue: str
     history_before: int
@@ -270,7 +272,7 @@ class DedupeEntry(msgspec.Struct, frozen=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
+    """The abilities of a store beyond the MUSTs. Callers ask this, never for a store's name."""
 
     forward_across_shards: bool  # `forward` is atomic when source and target are different shards
     max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have

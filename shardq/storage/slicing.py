@@ -62,7 +62,7 @@ def uncovered(span: Span, ranges: Iterable[Range]) -> list[Span]:
 
 
 def fenced(missing: Iterable[Span], elsewhere: Callable[[Span], Iterable[Range]]) -> Fenced:
-    """Tell of spans that are not held which part is stored all the same, and which is gone.
+    """Divide spans that are not held into parts that are stored all the same, and parts that are gone.
 
     ``elsewhere`` returns the ranges of a span's bundle that others hold, that wait, or that were moved.
     """

@@ -51,11 +51,11 @@ class WrappedStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the inner store can do."""
+        """The abilities of the inner store."""
         return self.inner.capabilities
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002
-        """Every method but ``now`` and ``close`` goes through here."""
+        """Make a call of the inner store: every method but ``now`` and ``close`` goes through here."""
         return do(*args, **kwargs)
 
     def now(self) -> int:
@@ -195,11 +195,11 @@ class SignalledStore(WrappedStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the inner store can do, and signals."""
+        """The abilities of the inner store, and signals."""
         return msgspec.structs.replace(self.inner.capabilities, signals=True)
 
     def close(self) -> None:
-        """Tell what is to be told, and close the inner store."""
+        """Send pending announcements, and close the inner store."""
         self.signals.close()
         self.line.close()
         super().close()
@@ -244,7 +244,7 @@ class SignalledStore(WrappedStore):
         return removed
 
     def _announce_settled(self, request: Settle) -> None:
-        """Tell of what may be deliverable now that a request was carried out."""
+        """Announce messages that may be deliverable now that a request was carried out."""
         if isinstance(request, Release):
             self.signals.announce(request.shard.queue)
         elif isinstance(request, Forward):
@@ -254,12 +254,12 @@ class SignalledStore(WrappedStore):
             self._announce_next(request.shard)
 
     def _announce_next(self, shard: Shard) -> None:
-        """Tell of the message that may be the first of its group now."""
+        """Announce the message that may be the first of its group now."""
         if shard.is_grouped:
             self.signals.announce(shard.queue)
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended, released or next in its group, by a client that signals on the line."""
+        """Listen also to appends, releases and next messages of groups, by clients that signal on the line."""
         return _Relayed(self.signals, super().listen, wake)
 
 

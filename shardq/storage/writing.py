@@ -1,4 +1,4 @@
-"""What stores share of writing: what is too large for one write, what others get ahead of, what is half done."""
+"""Writing, for several stores: bundles too large for one write, writes that others get ahead of, partial work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def telling_done(done: Callable[[], str]) -> Iterator[None]:
 
 
 def after_a_write(begun: Callable[[], object] = lambda: True) -> AbstractContextManager[None]:
-    """As :func:`telling_done`, where a part of the work was done, or had ``begun``."""
+    """Add a note to errors, as :func:`telling_done`, where a part of the work was done, or had ``begun``."""
     return telling_done(lambda: "a part of it is done: repeat the call" if begun() else "")
 
 
@@ -62,7 +62,10 @@ def append_in_parts(
 
 
 def parts(bundles: Iterable[Bundle], most_bytes: int, most_bundles: int) -> Iterator[list[Bundle]]:
-    """Cut them into parts of so many bundles, and bytes of their data, at most; one bundle may have more bytes."""
+    """Cut them into parts of at most this number of bundles, and bytes of their data.
+
+    One bundle may have more bytes.
+    """
     part: list[Bundle] = []
     size = 0
     for bundle in bundles:

@@ -1,11 +1,11 @@
-"""Beginning a workflow, and going on with it when a step of it has ended.
+"""Beginning a workflow, and continuing it when a step of it has ended.
 
-What became of a step is written once, and before its message is acked its worker comes here. So of the steps for
-which another one waits, each looks at the others after its own entry is written: the last one finds all of them, and
-sends what waits. Two may find that at the same time: the message of a step has a unique key, and a step whose entry is
+The result of a step is written once, and before its message is acked its worker comes here. So of the steps for which
+another one waits, each reads the others after its own entry is written. The last one finds all of them, and sends the
+waiting step. Two may find that at the same time. The message of a step has a unique key, and a step whose entry is
 written is not run again. After a crash the step that had ended is delivered again, and comes here again.
 
-The last step of a bucket decides the bucket's entry in the same way, and goes on with what the bucket is a step of.
+The last step of a bucket decides the bucket's entry in the same way, and continues with the step that the bucket is.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None
         else:
             bodies[number] = inputs[number]
     send_steps(binding, workflow, plan, bodies)
-    if all(
-        end in stands for end in plan.ends
-    ):  # the worker that ended the last one did not come to the bucket
+    if all(end in stands for end in plan.ends):  # the worker that ended the last one did not reach the bucket
         advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 
@@ -150,12 +148,12 @@ def _plans_in(message: Message) -> Iterator[tuple[str, Plan]]:
 
 
 class Seen:
-    """What was found and sent for steps that ended together: the others of them need not do it again.
+    """The entries and sends for steps that ended together: the others of them need not do it again.
 
-    ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
-    ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that
-    was found to be open stays blocked for them: the worker that ends it comes later, and finds all of them. That does
-    not hold for the bucket that one of them has closed after the look.
+    ``ended`` are these steps, whose entries are all written, with the entry of each as far as its worker knows.
+    ``sent`` are the steps that were sent or closed, and of which all that followed from it is done too. A step that
+    waits for an open step stays blocked for them. The worker that ends it comes later, and finds all of them. That
+    does not hold for the bucket that one of them has closed after the read.
     """
 
     def __init__(self, ended: dict[str, Entry]) -> None:
@@ -167,7 +165,7 @@ class Seen:
 def advance(binding: Binding, step: str, seen: Seen) -> None:
     """Send, or give up, the steps that waited for one that has ended.
 
-    May be repeated. What it did before it was cut off counts as not done: the rest of it may be what was not.
+    May be repeated. The work of a call that was cut off counts as not done: its rest may be missing.
     """
     ended, sent = [step], set[str]()
     while ended:
@@ -229,13 +227,16 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
 
 
 def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
-    """Return True when all before a step are done, as far as its input does not tell that."""
+    """Return True when all before a step are done, as far as its input does not show that."""
     step = plan.steps[other]
     return step.takes is not None or _are_done(binding, workflow, plan, step.after)
 
 
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
-    """Return what a step takes; None when its message cannot hold that. Raises ResultMissing when it is not done."""
+    """Return the values that a step takes; None when its message cannot hold them.
+
+    Raises ResultMissing when it is not done.
+    """
     step = plan.steps[other]
     if step.takes is None:
         return b""
@@ -260,7 +261,7 @@ def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
 def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
     """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small.
 
-    That of a task which returned a workflow has what that came to, of any size.
+    That of a task which returned a workflow has its result, of any size.
     """
     values: list[bytes] | None = (
         None if plan.replaces_task or any(plan.steps[end].is_bucket for end in plan.ends) else []
@@ -289,7 +290,10 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
 
 
 def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
-    """Return what a task has that returned a workflow whose ends are done. Raises MessageTooLarge, ResultMissing."""
+    """Return the result of a task that returned a workflow whose ends are done.
+
+    Raises MessageTooLarge, ResultMissing.
+    """
     if not plan.many:
         entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
         if entry is None:

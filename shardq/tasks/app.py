@@ -23,10 +23,11 @@ from shardq.tasks.runner import Runner
 from shardq.tasks.signature import Signature, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names, check_options
+from shardq.tasks.worker import BATCH, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker.options import MAX_THREADS
 from shardq.worker.policy import HandlerExited
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class TaskDecorator(Protocol):
-    """What :meth:`Tasks.task` returns when it is called with options."""
+    """The decorator that :meth:`Tasks.task` returns when it is called with options."""
 
     @overload
     def __call__(
@@ -94,10 +95,10 @@ class Tasks(TaskRegistry):
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc] # of mypy: options are keywords
         """Make a function a task, plain or async: ``@tasks.task`` or ``@tasks.task(queue="mail")``.
 
-        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for what is no function,
-        and for a second task of the same name: tasks that a factory makes need a ``name=`` each. A module that is
-        reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple arrives as a
-        list there.
+        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for an object that is no
+        function, and for a second task of the same name. Tasks that a factory makes need a ``name=`` each. A module
+        that is reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple
+        arrives as a list there.
         """
         checked = make_options(options)
 
@@ -113,15 +114,16 @@ class Tasks(TaskRegistry):
         """The tasks by their names."""
         return cast("Mapping[str, Task[Any, Any, Any]]", super().tasks)
 
-    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+    def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.
 
         ``calls`` may be an iterator of any length: some thousands are drawn and stored at a time. Raises what
         :meth:`shardq.Producer.send_many` raises. When it fails after some were stored, also when the iterator raises,
-        that is PartialSend: ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
-        were drawn and are not, and the rest is still in the iterator.
+        that is PartialSend. ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
+        were drawn and are not. The rest is still in the iterator. With a ``transaction`` of the application, as in
+        :meth:`Task.send`, all that is stored stands or falls with it.
         """
-        return send_calls(self.binding, calls)
+        return send_calls(self.binding, calls, transaction)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
         """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.
@@ -138,7 +140,7 @@ class Tasks(TaskRegistry):
 
         Those of a state, or of a name: the one that ``send(name=...)`` gave, or that of the first task. Workflows of
         other apps on the same store are among them. A state costs a request and one for each end that has ended; a
-        search for the failed ones looks at all. Raises InvalidSetting.
+        search for the failed ones reads all. Raises InvalidSetting.
         """
         return newest_workflows(self.binding, state=state, name=name, limit=limit)
 
@@ -152,7 +154,7 @@ class Tasks(TaskRegistry):
 
 
 class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
-    """What a process of a pool of tasks is given to do."""
+    """The plan of a process of a pool of tasks."""
 
     tasks: str
     named: tuple[str, ...]
@@ -272,7 +274,7 @@ class InlineTasks:
         """Return the tasks that wait, now or for later: queue by queue, those of a queue in the order of their sends.
 
         The queues are those of the tasks, or those that are named. Raises ArgumentsRejected, for a task whose function
-        does not take what was sent.
+        does not take the sent arguments.
         """
         check_names(queues)
         found: list[SentTask] = []
@@ -286,10 +288,10 @@ class InlineTasks:
     def drain(self, *, queues: Sequence[str] | None = None, raises: bool = True) -> WorkerReport:
         """Run all tasks that are due, and those that they send, in this thread; returns when none is due.
 
-        The first error that a task raises ends it: it is raised here, once the worker has settled the task as it always
-        does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
-        ``shardq.Retry`` are no errors. What is no Exception, as that of ``pytest.skip``, is raised here too, but for
-        SystemExit: that is the failure HandlerExited.
+        The first error that a task raises ends it: it is raised here, once the worker has settled the task as it
+        always does. With ``raises=False`` errors are only logged, and retries wait for the clock. Outcomes such as
+        ``shardq.Retry`` are no errors. Other exceptions than Exception, as that of ``pytest.skip``, are raised here
+        too, but for SystemExit: that is the failure HandlerExited.
         """
         worker = _RaisingWorker if raises else TaskWorker
         return worker(self._app, self._client, queues=queues, threads=0, idle_exit=0).run()

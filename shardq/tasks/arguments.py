@@ -3,9 +3,9 @@
 A body is a map of the parameters' names to their values. So parameters may change their order, and new ones with
 defaults may be added, while tasks wait.
 
-Models of pydantic may be among them; it need not be installed. A model is written as pydantic dumps it for JSON, by the
-names of its fields, and read by its validators. So aliases, computed fields and strict types do not matter. What would
-not arrive as it was sent is refused.
+Models of pydantic may be among them; it need not be installed. A model is written as pydantic dumps it for JSON, by
+the names of its fields, and read by its validators. So aliases, computed fields and strict types do not matter. Values
+that would not arrive as they were sent are refused.
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ class Arguments:
         self._signature = inspect.signature(function)
         self._decoders: _Decoders | None = None
 
+    def takes(self, name: str) -> bool:
+        """Return True when the function takes a keyword argument of this name."""
+        return name in self._signature.parameters or any(
+            each.kind is Parameter.VAR_KEYWORD for each in self._signature.parameters.values()
+        )
+
     def warn_of_no_types(self) -> None:
         """Warn, at the place of the function, of parameters without an annotation: these arrive as plain values."""
         names = [
@@ -55,13 +61,16 @@ class Arguments:
             return
         text = (
             f"task {self._name!r} has parameters without a type, {', '.join(names)}: a tuple or a set arrives as "
-            f"a list, and an object as a dict; annotate what it takes, such as {names[0]}: int, or {names[0]}: Any"
+            f"a list, and an object as a dict; annotate its parameters, such as {names[0]}: int, or {names[0]}: Any"
         )
         code = self._function.__code__
         warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """Return the body of a call. Raises ArgumentsRejected for what is not taken, or cannot be written."""
+        """Return the body of a call.
+
+        Raises ArgumentsRejected for arguments that are not taken, or cannot be written.
+        """
         body = self._written(self._bound(args, kwargs))
         self.decode(body)
         return body
@@ -74,7 +83,7 @@ class Arguments:
         first = next(iter(self._signature.parameters.values()), None)
         if first is None or first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
             raise ArgumentsRejected(
-                f"task {self._name!r} has no first argument to take what came before: use signature()"
+                f"task {self._name!r} has no first argument for the value of the step before: use signature()"
             )
         given = self._bound([None, *args], kwargs)
         del given[first.name]
@@ -93,8 +102,8 @@ class Arguments:
             return msgspec.structs.asdict(decoder.decode(body))
         except Exception as error:
             raise ArgumentsRejected(
-                f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send what it "
-                "takes, or let the function take what was sent"
+                f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send such "
+                "arguments, or change the function"
             ) from error
 
     def summary(self, body: bytes) -> str:
@@ -176,7 +185,7 @@ class Arguments:
 
 
 class _Decoders(NamedTuple):
-    """Of one function: of all its arguments, of all but the first, and of what it returns."""
+    """Of one function: of all its arguments, of all but the first, and of its result."""
 
     arguments: msgspec.msgpack.Decoder[Any]
     rest: msgspec.msgpack.Decoder[Any]
@@ -203,12 +212,12 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def _clean(text: str) -> str:
-    """On one line, and printable."""
+    """Return the text on one line, and printable."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
 def write(value: Any) -> Any:
-    """Return a model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
+    """Return a model as plain values. Raises ValueError, or NotImplementedError for a value that is no model."""
     if not _is_model(type(value)):
         raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
     dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
@@ -229,7 +238,7 @@ def read(kind: Any, value: Any) -> Any:
     elif issubclass(kind, _ReadByPydantic):
         validate = kind.adapter.validate_json
     else:
-        raise NotImplementedError(f"a {kind.__name__} cannot be made of what was sent")
+        raise NotImplementedError(f"a {kind.__name__} cannot be made of the sent value")
     return validate(json.dumps(value, default=_plain_value), by_alias=False, by_name=True)
 
 
@@ -269,7 +278,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _whole(model: Any) -> Any:
-    """Return all that a model has, but for what pydantic is told to leave out."""
+    """Return all that a model has, except the fields that pydantic excludes."""
     return model.model_dump(round_trip=True, serialize_as_any=True, warnings=False)
 
 

@@ -1,4 +1,4 @@
-"""What joins an app of tasks to a store: a client, the queues of the tasks, and their results."""
+"""The link between an app of tasks and a store: a client, the queues of the tasks, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardq.tasks.options import TaskOptions
 from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
 from shardq.tasks.result_backend import ResultBackend
 
-__all__ = ["Binding", "cut"]
+__all__ = ["Binding", "cut", "settings_for"]
 
 T = TypeVar("T")
 
@@ -42,17 +42,17 @@ class _Opened(NamedTuple):
 
 
 class Binding:
-    """One client, with what is opened once for all tasks.
+    """One client, with the objects that are opened once for all tasks.
 
-    ``options`` gives those of the tasks of a queue, and of others that are sent there: a queue that is missing is
-    created with their limits.
+    ``options`` returns those of the tasks of a queue, and of others that are sent there. A missing queue is created
+    with their limits.
     """
 
     def __init__(
         self, client: Client, options: Callable[[str, Collection[str]], Mapping[str, TaskOptions]]
     ) -> None:
         self.client, self.results = client, ResultBackend(client)
-        self._options = options
+        self.options = options
         self._lock = OwnLock()
         self._opened_queues: dict[str, _Opened] = {}
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
@@ -82,17 +82,17 @@ class Binding:
         message: OutgoingMessage,
         tasks: Collection[str] = (),
     ) -> str:
-        """Store a message whose body is what a file gives, and return its id. The rest is as in :meth:`send`."""
+        """Store a message with the content of a file as its body, and return its id. The rest is as in :meth:`send`."""
         options: Any = {"headers": message.headers, "delay": message.delay}
         return self._with_queue(queue, tasks, lambda opened: opened.producer.send_stream(body(), **options))
 
     def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
         """Return a queue of tasks, of these among others; created with their limits if it is missing."""
-        options = self._options(name, tasks)
+        options = self.options(name, tasks)
         try:
             found = self.client.queue(name)
         except (QueueNotFound, SchemaMismatch):  # or nothing is in the database yet
-            found = self.client.create_queue(name, exist_ok=True, **_wanted(options))
+            found = self.client.create_queue(name, exist_ok=True, **settings_for(options))
         _tell_of_limits(found, options)
         return found
 
@@ -165,8 +165,8 @@ class Binding:
         name = largest.headers[NAME] if largest.headers else None
         return MessageTooLarge(
             f"the arguments of task {name!r} have {len(largest.body):,} bytes, and with its headers a message of queue "
-            f"{queue!r} may have {self.settings(queue).max_message_bytes:,} (max_message_bytes): store what is large "
-            "elsewhere and send where it is, or raise the limit"
+            f"{queue!r} may have {self.settings(queue).max_message_bytes:,} (max_message_bytes): store large values "
+            "elsewhere and send their place, or raise the limit"
         )
 
     def _unbegun(self, message: StoredMessage) -> Plan:
@@ -213,7 +213,7 @@ class Binding:
     def _under_assigned_ids(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
     ) -> dict[int, StoredMessage]:
-        """First steps that were sent under ids that are written down."""
+        """Find first steps that were sent under ids that are written down."""
         if not is_worth_assigning(plan.first) or all(plan.steps[number].after for number in numbers):
             return {}
         places = self._assigned_ids_of(workflow)
@@ -221,7 +221,7 @@ class Binding:
         return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
 
     def _assigned_ids_of(self, workflow: str) -> AssignedIds:
-        """Return the ids of the messages of first steps; what was read once stays true."""
+        """Return the ids of the messages of first steps; these never change."""
         if (known := self._assigned.get(workflow)) is not None:
             return known
         if (found := self.results.assigned_ids(workflow)) is None:
@@ -239,7 +239,7 @@ class Binding:
         return self._opened(in_run(workflow, 0))
 
     def _with_queue(self, queue: str, tasks: Collection[str], use: Callable[[_Opened], T]) -> T:
-        """Return what is made of a queue; it is opened again if it was deleted."""
+        """Return the object for a queue; it is opened again if it was deleted."""
         try:
             return use(self._opened_queue(queue, tasks))
         except QueueNotFound:
@@ -258,7 +258,7 @@ class Binding:
                     self._opened_queues = {}
                 known = self._opened_queues[queue] = _Opened(opened, opened.producer(), set(tasks))
             elif new := set(tasks) - known.tasks:
-                own, options = self._options(queue, ()), self._options(queue, new)
+                own, options = self.options(queue, ()), self.options(queue, new)
                 _tell_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
                 known.tasks.update(new)
         return known
@@ -285,7 +285,7 @@ def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int
     return {number: each for number, each in found.items() if each is not None}
 
 
-def _wanted(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
+def settings_for(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
     """Return the settings with which a queue of these tasks is created; of several limits the first."""
     most = max((each.policy.attempts or 0 for each in options.values()), default=0)
     wanted: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}

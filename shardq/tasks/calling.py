@@ -1,4 +1,4 @@
-"""Calling the function of a task, within its middleware and its time; and what it knows of itself meanwhile."""
+"""Calling the function of a task, within its middleware and its time, and the current task meanwhile."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CurrentTask:
     ) -> None:
         self.name, self.id, self.deliveries = name, identity, deliveries
         self._keep, self._log = keep, log
-        self._stopping = stopping  # whether its worker is told to stop; None: no worker runs it
+        self._stopping = stopping  # whether its worker is stopping; None: no worker runs it
         self._cancelled = False
         self._looked_at = time.monotonic()
         self._told_at = float("-inf")
@@ -70,15 +70,15 @@ class CurrentTask:
     def cancelled(self) -> bool:
         """True when the task was cancelled. The store is asked once a second at most.
 
-        While the store is unreachable the task goes on as before. A task without a result (``keep_result=0``) cannot be
-        cancelled once it runs.
+        While the store is unreachable the task continues as before. A task without a result (``keep_result=0``) cannot
+        be cancelled once it runs.
         """
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self.find_out()
         return self._cancelled
 
     def find_out(self) -> bool:
-        """As :meth:`look`; when the store is unreachable nothing more is known than before."""
+        """Read the state as :meth:`look` does; when the store is unreachable nothing more is known than before."""
         try:
             return self.look()
         except ShardqError as error:
@@ -101,8 +101,9 @@ class CurrentTask:
     def progress(self, value: Any, *, at_once: bool = False) -> None:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
-        It is written twice a second at most, unless ``at_once``; what comes sooner is left out, and so is what comes
-        while the store is unreachable. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
+        It is written twice a second at most, unless ``at_once``. Earlier notes are left out, and so are those while
+        the store is unreachable. Raises ResultRejected for a value that cannot be written, or is larger than a
+        megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)
@@ -112,7 +113,7 @@ class CurrentTask:
             ) from error
         if len(body) > MAX_ENTRY_BYTES:
             raise ResultRejected(
-                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: tell less"
+                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: note less"
             )
         now = time.monotonic()
         if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
@@ -136,7 +137,7 @@ class CurrentTask:
         return self._stopping is not None
 
     def check_wait(self, what: str, *, bounded: bool) -> None:
-        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is told to stop."""
+        """Raise WaitRejected for a wait without a bound, and ResultTimeout when the worker is stopping."""
         if self._stopping is None:
             return
         if not bounded:
@@ -147,7 +148,7 @@ class CurrentTask:
             )
         if self._stopping():
             raise ResultTimeout(
-                f"{what} has not ended, and the worker of task {self.name!r} is told to stop: ask again later"
+                f"{what} has not ended, and the worker of task {self.name!r} is stopping: ask again later"
             )
 
 
@@ -179,7 +180,7 @@ def is_in_worker() -> bool:
 
 @contextmanager
 def running(current: CurrentTask) -> Iterator[CurrentTask]:
-    """Within it this is the current task."""
+    """Make this the current task within the block."""
     if (outer := _current.get(None)) is not None:
         current.within(outer)
     token = _current.set(current)
@@ -190,9 +191,9 @@ def running(current: CurrentTask) -> Iterator[CurrentTask]:
 
 
 class Middleware:
-    """What runs around every task of an app, in the thread of the worker that runs it. Override what you need.
+    """Code that runs around every task of an app, in the thread of the worker that runs it. Override what you need.
 
-    What ``before`` or ``around`` raises is a failure of the task. What ``after`` raises is logged.
+    An error of ``before`` or ``around`` is a failure of the task. An error of ``after`` is logged.
 
     >>> class Timed(Middleware):
     ...     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:
@@ -212,15 +213,18 @@ class Middleware:
         """Do something before the task runs."""
 
     def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
-        """Do something when it has ended, with what it returned or raised."""
+        """Act when it has ended, with its result or its error."""
 
     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
-        """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
+        """Run the task by ``call()``, and return its result. For an async function that is its result too."""
         return call()
 
 
 def check_middleware(given: object) -> tuple[Middleware, ...]:
-    """Return the middleware of an app. Raises InvalidSetting for what is none, or whose methods a call does not run."""
+    """Return the middleware of an app.
+
+    Raises InvalidSetting for an object that is none, or whose methods a call does not run.
+    """
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
         raise InvalidSetting(
             f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
@@ -247,7 +251,7 @@ def run_function(
 ) -> Any:
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error.
 
-    It runs in a copy of the context: what it sets of context variables is seen by its middleware, and by nothing after.
+    It runs in a copy of the context: its middleware sees its changes of context variables, and nothing after it does.
     """
 
     def call_function() -> Any:  # see CALLS
@@ -302,7 +306,7 @@ async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any
 
 @contextmanager
 def _cancelled_is_a_failure() -> Iterator[None]:
-    """Make what is cancelled on an event loop that a plain function runs a failure: it does not end the worker."""
+    """Make a cancellation on an event loop that a plain function runs a failure: it does not end the worker."""
     try:
         yield
     except asyncio.CancelledError as error:

@@ -1,7 +1,7 @@
-"""The entries that say what became of tasks, and the ids and keys under which they are stored.
+"""The entries with the results of tasks, and the ids and keys under which they are stored.
 
-An entry is written once: it is a message with a unique key in a queue of shardq's own, delayed by the time for which it
-is to be kept. When it is due, it has expired: it counts for nothing, and a worker removes it.
+An entry is written once. It is a message with a unique key in a queue of shardq's own, delayed by the time for which
+it is to be kept. When it is due, it has expired: it counts for nothing, and a worker removes it.
 
 A workflow has the id of the message that begins it. A step has a path behind it: its number, behind those of the
 buckets that it is in, as in ``tasks:0:3:...:0#2#17``. When a workflow was retried, the number of the run stands before
@@ -59,16 +59,16 @@ NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
 """The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
 
 APART = "task-input-apart"
-"""Of a step that takes what does not fit into its message: its worker reads what the steps before it returned."""
+"""Of a step whose values do not fit into its message: its worker reads the results of the steps before it."""
 
 RUN = "task-run"
 """Of the message that begins another run of a workflow: the id of the run."""
 
 WORKFLOW = "shardq.workflow"
-"""What the message is called that begins a workflow, in place of a task's name."""
+"""The name of a message that begins a workflow, in place of a task's name."""
 
 MOST_RUNS = 9_999
-"""Of one workflow. What became of a step is looked for in the runs before its own, too."""
+"""Of one workflow. The entry of a step is looked for in the earlier runs, too."""
 
 MAX_RESULT_BYTES = 100_000_000
 MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
@@ -124,7 +124,7 @@ def runs_of(task: str) -> list[str]:
 
 
 def check_task_id(task: object) -> None:
-    """Raise InvalidReceipt for what is no id of a task, of a workflow or of a step."""
+    """Raise InvalidReceipt unless it is an id of a task, of a workflow or of a step."""
     if not isinstance(task, str) or _ID.fullmatch(task) is None:
         raise InvalidReceipt(
             f"{shown(task)} is no message id, and none of a task or step: give one as `send` returned it, or as "
@@ -189,7 +189,7 @@ def is_step_message(message: Message) -> bool:
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a task."""
+    """The entry of a task."""
 
     state: Kind
     value: bytes = b""  # of a task that is done
@@ -255,7 +255,7 @@ class EntryQueue:
         }
 
     def holders(self, keys: Sequence[str]) -> Sequence[str | None]:
-        """Whose the keys are, in one request: see :func:`shardq.queue.holders_of`."""
+        """Return which messages have the keys, in one request: see :func:`shardq.queue.holders_of`."""
         try:
             return holders_of(self._opened(), keys)
         except QueueNotFound:
@@ -279,7 +279,7 @@ class EntryQueue:
             self._queue = None
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until something may have been written, for so many seconds at most; False: nothing ever was."""
+        """Sleep until an entry may have been written, for at most ``seconds``; False: none ever was."""
         try:
             queue = self._opened()
             if not hasattr(self._own, "wait"):
@@ -319,6 +319,6 @@ class EntryQueue:
 
 
 def _as_many(batch: Batch, count: int) -> int:
-    """Return how many entries are received together after these: more, up to so many as are small enough together."""
+    """Return how many entries are received together after these: more, while they are small enough together."""
     size = sum(len(each.raw) for each in batch if each.large is None)
     return max(_FEW, min(_MANY, 10 * count, _BYTES * len(batch) // max(size, 1)))

@@ -37,7 +37,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, deliveries: int, call: str = "") -> Failure:
-        """Return what is kept of an error. Its traceback begins with the function of the task."""
+        """Return the part of an error that is kept. Its traceback begins with the function of the task."""
         try:
             text = str(error)
         except Exception:  # an error whose text cannot be made is a failure like any other
@@ -81,7 +81,10 @@ class TaskTimeout(ShardqError):
 
 
 class ResultTimeout(ShardqError):
-    """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""
+    """Raised when a task has not ended within the time that the caller would wait for its result.
+
+    The task continues.
+    """
 
     retryable = True
 
@@ -96,13 +99,13 @@ class WaitRejected(ShardqError):
 class ResultMissing(ShardqError):
     """Raised when a task is no longer in its queue and has no result.
 
-    It is kept for ``keep_result`` seconds only; or the task was removed, has expired, or went to the dead-letter queue
-    because the processes that worked on it died.
+    A result is kept for ``keep_result`` seconds only. Or the task was removed, has expired, or went to the dead-letter
+    queue because the processes that worked on it died.
     """
 
 
 class ResultRejected(ShardqError):
-    """Raised when what a task returned cannot be stored, or is not of the type that its function declares."""
+    """Raised when the result of a task cannot be stored, or is not of the type that its function declares."""
 
 
 def _clean(text: str) -> str:

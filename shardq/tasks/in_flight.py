@@ -1,4 +1,4 @@
-"""The messages that a worker holds: those that have not begun, the units in which they run, and their settlement."""
+"""The tasks that a worker holds: those that have not begun, what became of those that ran, and their settlement."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
 from shardq.errors import QueueFull, QueueNotFound, QueuePaused, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Outcome, Retry, Snooze
 from shardq.queue import Queue
-from shardq.queue_internals import one_by_one
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, Decided, Entry, headers_of, is_step_message, kept_seconds, result_id
 from shardq.tasks.errors import Failure
 from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.result_backend import RESERVED_SECONDS, ResultBackend
-from shardq.worker.attempt import Attempt, Ending
+from shardq.worker.attempt import Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
 from shardq.worker.settling import AttemptSettling
+from shardq.worker.units import Unit, by_batch, is_done
 
 __all__ = [
     "AGAIN_SECONDS",
-    "EndedUnits",
     "ReservedTasks",
-    "Unit",
-    "first_of",
-    "is_done",
+    "TaskUnit",
     "settle_all",
-    "units_of",
 ]
 
 Persist = Callable[[Callable[[], None]], None]
@@ -47,10 +42,10 @@ AGAIN_SECONDS = 5.0  # until a task is delivered again whose begin or end could 
 class ReservedTasks:
     """The tasks that one worker has received and not begun, so that others see that these wait. Safe for threads.
 
-    A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin of
-    each would cost every task a request. So what has waited in the worker for half a second is noted, once, and taken
-    back when it begins; so is what has ended, and is settled with the rest of its group. A note is for one delivery,
-    and is kept for a minute: what a dead worker has noted hides nothing.
+    A worker receives tasks before it can run them, and all that it holds is in flight in the store. Noting the begin
+    of each would cost every task a request. So tasks that have waited in the worker for half a second are noted, once,
+    and the note is removed when they begin. The same holds for tasks that have ended, and are settled with the rest of
+    their groups. A note is for one delivery, and is kept for a minute: the notes of a dead worker hide nothing.
     """
 
     def __init__(self, results: ResultBackend) -> None:
@@ -66,7 +61,7 @@ class ReservedTasks:
         return len(self._held) > len(self._noted)
 
     def add(self, messages: Iterable[Message], patience: float = PATIENCE_SECONDS) -> None:
-        """Add tasks that were received, or that have ended. They are noted after so many seconds."""
+        """Add tasks that were received, or that have ended. They are noted after ``patience`` seconds."""
         at = time.monotonic() + patience
         with self._lock:
             self._held.update((result_id(each), (at, each.deliveries)) for each in messages)
@@ -94,11 +89,11 @@ class ReservedTasks:
                     self._results.enter_reserved(late)
 
 
-class Unit:
-    """Messages of one batch that are run one after the other by one thread."""
+class TaskUnit(Unit):
+    """Tasks that are run one after the other by one thread, and what became of them."""
 
     def __init__(self, batch: Batch, part: Batch) -> None:
-        self.batch, self.attempt = batch, Attempt(part)
+        super().__init__(batch, part)
         self.entries: dict[Message, Entry] = {}  # of tasks that have ended, as far as is known
         self.failures: dict[Message, Failure] = {}
         self.seconds: dict[Message, float] = {}  # for which each ran
@@ -106,7 +101,6 @@ class Unit:
         self.planned: set[Message] = set()
         """Those whose plans are stored at this delivery, which is not their last one."""
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
-        self.received_at = time.monotonic()
 
     def fail(self, message: Message, error: Exception, call: str) -> None:
         """Keep why a task failed: its error, or that which made it choose an outcome."""
@@ -144,7 +138,7 @@ class Unit:
                 yield ending.message, "retried" if isinstance(ending.outcome, Retry) else "put_off"
 
     def put_off(self, message: Message, reason: str) -> None:
-        """Let a task that has ended be delivered again soon: what comes after it cannot be sent now."""
+        """Let a task that has ended be delivered again soon: the steps after it cannot be sent now."""
         attempt = self.attempt
         attempt.finished = [each for each in attempt.finished if each != message]
         attempt.endings = [each for each in attempt.endings if each.message != message]
@@ -164,62 +158,18 @@ def _is_last(message: Message) -> bool:
         return True
 
 
-def units_of(batch: Batch, of_a_group: int) -> list[Unit]:
-    """Return units of a batch: of each message alone, and of the first few of each group, which run in their order."""
-    if all(message.lane is None for message in batch):
-        return [Unit(batch, part) for part in one_by_one(batch)]
-    parts: dict[object, list[Message]] = {}
-    for place, message in enumerate(batch):
-        parts.setdefault(place if message.lane is None else message.lane, []).append(message)
-    return [Unit(batch, batch.part(messages[:of_a_group])) for messages in parts.values()]
-
-
-def first_of(unit: Unit) -> Unit:
-    """Return a unit of the first of its messages alone."""
-    return unit if len(unit.attempt.batch) == 1 else Unit(unit.batch, unit.batch.part(unit.attempt.batch[:1]))
-
-
-class EndedUnits:
-    """Units that have run, for the thread that settles them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changes = ChangeNotifier(self._lock)
-        self._units: list[Unit] = []
-        self._closed = False
-
-    def put(self, unit: Unit) -> None:
-        """Add one."""
-        with self._lock:
-            self._units.append(unit)
-        self._changes.notify_all()
-
-    def take(self, *, wait: bool = True) -> list[Unit]:
-        """Return all that there are. Waits for one; the list is empty when it is closed and there is none."""
-        if wait:
-            self._changes.wait_for(lambda: self._units or self._closed)
-        with self._lock:
-            units, self._units = self._units, []
-            return units
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        self._closed = True
-        self._changes.notify_all()
-
-
 def settle_all(
-    units: Sequence[Unit],
+    units: Sequence[TaskUnit],
     queues: Mapping[str, Queue],
     binding: Binding,
     options: WorkerOptions,
     tally: Tally,
     persist: Persist,
 ) -> None:
-    """Store what became of the tasks; then ack, release and dead-letter their messages.
+    """Store the results of the tasks; then ack, release and dead-letter their messages.
 
-    In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
-    What could not be stored is not acked: it is delivered again when its lease has expired.
+    In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it. Tasks
+    that could not be stored are not acked: they are delivered again when their leases have expired.
     """
     if not is_done(persist, partial(_decide, units, binding)):
         return
@@ -227,7 +177,7 @@ def settle_all(
     for unit in units:
         if not all(is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
             return
-    for batch, attempt in _by_batch(units):
+    for batch, attempt in by_batch(units):
         if batch.queue is not None:
             for step in AttemptSettling(queues[batch.queue], attempt, options, tally).steps():
                 persist(step)
@@ -238,45 +188,14 @@ def settle_all(
                 tally.observer.ran(name, outcome, unit.seconds.get(message))
 
 
-def is_done(persist: Persist, step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up: the worker is told to stop while the store is unreachable."""
-    done: list[bool] = []
-
-    def run() -> None:
-        step()
-        done.append(True)
-
-    persist(run)
-    return bool(done)
-
-
-def _decide(units: Sequence[Unit], binding: Binding) -> None:
+def _decide(units: Sequence[TaskUnit], binding: Binding) -> None:
     if decided := [each for unit in units for each in unit.decided()]:
         binding.results.decide(decided)
 
 
-def _go_on(unit: Unit, message: Message, binding: Binding, seen: Seen) -> None:
+def _go_on(unit: TaskUnit, message: Message, binding: Binding, seen: Seen) -> None:
     """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
     try:
         advance(binding, result_id(message), seen)
     except (QueuePaused, QueueFull) as error:
         unit.put_off(message, str(error))
-
-
-def _by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:
-    """Return what became of the messages of each batch, in one attempt: they are settled together."""
-    parts: dict[Batch, list[Attempt]] = {}
-    for unit in units:
-        parts.setdefault(unit.batch, []).append(unit.attempt)
-    return [(batch, _joined(batch, attempts)) for batch, attempts in parts.items()]
-
-
-def _joined(batch: Batch, attempts: Sequence[Attempt]) -> Attempt:
-    joined = Attempt(batch.part(message for each in attempts for message in each.batch))
-    joined.started = len(joined.batch)
-    for each in attempts:
-        joined.finished += each.finished
-        joined.endings += each.endings
-        joined.interrupted += each.interrupted
-        joined.held_back += [*each.held_back, *each.unstarted]
-    return joined

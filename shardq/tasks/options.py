@@ -55,7 +55,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"{name}={shown(kinds)}: give a tuple of classes of errors")
 
     def outcome(self, error: Exception, deliveries: int) -> Outcome:
-        """Return what becomes of a task that failed at so many deliveries."""
+        """Return the outcome of a task that failed at this number of deliveries."""
         over = self.attempts is not None and deliveries >= self.attempts
         if over or not isinstance(error, self.only) or isinstance(error, self.never):
             return DeadLetter()
@@ -63,7 +63,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallKeywords(TypedDict, total=False):
-    """What a call may override: see :class:`TaskOptions`."""
+    """The options that a call may override: see :class:`TaskOptions`."""
 
     queue: str
     priority: int
@@ -87,7 +87,7 @@ class TaskKeywords(CallKeywords, total=False):
 
 
 class ScheduleKeywords(TypedDict, total=False):
-    """When a call is sent by itself: see :meth:`shardq.Schedules.create`."""
+    """The times at which a call is sent automatically: see :meth:`shardq.Schedules.create`."""
 
     cron: str | None
     every: float | None
@@ -158,7 +158,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_options(given: Any) -> TaskOptions:
-    """Options that were given as keywords. Raises InvalidSetting."""
+    """Make options from keywords. Raises InvalidSetting."""
     known = TaskOptions.__struct_fields__
     if unknown := [name for name in given if name not in known]:
         raise InvalidSetting(f"{unknown[0]!r} is no option of a task: use one of {', '.join(known)}")

@@ -53,7 +53,7 @@ MIN_ASSIGNED = 8  # steps for which an entry is worth writing
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a task that is sent when the steps before it are done; or a bucket, which has a plan of its own."""
+    """A call of a task that is sent when the steps before it are done; or a bucket, which has another plan."""
 
     task: str
     queue: str
@@ -74,9 +74,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.task == WORKFLOW
 
     def message(self, workflow: str, number: int, keep: float, body: bytes | None) -> OutgoingMessage:
-        """Its message; without a body, what it takes is read by its worker.
+        """Make its message; without a body, its worker reads the values that it takes.
 
-        Two of them are never in the queue: its key is the step's own.
+        The step's key keeps a second one out of the queue.
         """
         identity = step_id(workflow, number)
         headers: Headers = {NAME: self.task, KEEP: float(keep), STEP: identity.text}
@@ -162,7 +162,7 @@ def with_input(step: Step, value: bytes | None) -> bytes | None:
 
 
 def _given(step: Step) -> dict[str, msgspec.Raw]:
-    """Return the arguments of a step, as bytes. Raises InvalidMessage for what is none, as plans are forged."""
+    """Return the arguments of a step, as bytes. Raises InvalidMessage for a body that is none, as of a forged plan."""
     try:
         return _ARGUMENTS.decode(step.body)
     except (*UNREADABLE, TypeError) as error:  # the latter of a step that has none
@@ -236,7 +236,7 @@ def check_plan(plan: bytes) -> bytes:
     if len(plan) > MAX_PLAN_BYTES:
         raise MessageTooLarge(
             f"the arguments of the steps of a workflow that wait for each other, or of one call in a group, have "
-            f"{len(plan):,} bytes, and may have {MAX_PLAN_BYTES:,}: store what is large elsewhere and send where it is"
+            f"{len(plan):,} bytes, and may have {MAX_PLAN_BYTES:,}: store large values elsewhere and send their place"
         )
     return plan
 
@@ -304,7 +304,7 @@ def write_assigned_ids(places: AssignedIds) -> bytes:
 
 
 def read_assigned_ids(stored: bytes) -> AssignedIds:
-    """Read the entry that tells where the first steps are."""
+    """Read the entry with the places of the first steps."""
     return _ASSIGNED.decode(stored)
 
 

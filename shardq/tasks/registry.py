@@ -26,7 +26,7 @@ __all__ = ["TaskDefinition", "TaskRegistry", "check_app", "tasks_named"]
 
 
 class TaskDefinition:
-    """What sending and running a task needs: its name, its function, how its arguments are written, and its app."""
+    """The definition of a task for sending and running: its name, function, way to write arguments, and app."""
 
     app: TaskRegistry
     name: str
@@ -59,7 +59,7 @@ class TaskRegistry:
 
     @property
     def binding(self) -> Binding:
-        """What joins the tasks to a store. Raises InvalidSetting when none was named."""
+        """The link between the tasks and a store. Raises InvalidSetting when none was named."""
         with self._lock.plain:
             if self._binding is None:
                 url = self.url or os.environ.get("SHARDQ_URL")
@@ -90,7 +90,7 @@ class TaskRegistry:
             self._binding = before
 
     def close(self) -> None:
-        """Close what was opened for these tasks. They can be sent again then. The client of :meth:`bind` stays."""
+        """Close the connections of these tasks. They can be sent again then. The client of :meth:`bind` stays."""
         with self._lock.plain:
             own, self._own = self._own, None
             if own is None:
@@ -129,12 +129,12 @@ class TaskRegistry:
         if different and options.rate_limit is not None:
             raise InvalidSetting(
                 f"rate_limit={options.rate_limit!r}: queue {options.queue!r} has tasks of {different.pop()!r}, and the "
-                "limit is one of the queue; give the task a queue of its own"
+                "limit is one of the queue; give the task a separate queue"
             )
 
 
 def check_app(tasks: object) -> None:
-    """Raise InvalidSetting for what is no app."""
+    """Raise InvalidSetting unless it is an app."""
     if not isinstance(tasks, TaskRegistry):
         raise InvalidSetting(f"tasks={shown(tasks)} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
 
@@ -164,7 +164,10 @@ def tasks_named(name: str) -> TaskRegistry:
 
 
 class _Source(NamedTuple):
-    """Where a task was defined, and in which execution of which module. It tells a reload from a second task."""
+    """Where a task was defined, and in which execution of which module.
+
+    It distinguishes a reload from a second task.
+    """
 
     code: CodeType
     place: str  # of the function
@@ -200,6 +203,7 @@ def _is_module(frame: FrameType) -> bool:
 def _collision(name: str, before: _Source, source: _Source) -> str:
     first, second = (f"{each.place} (line {each.code.co_firstlineno})" for each in (before, source))
     return (
-        f"there are two tasks {name!r}, {first} and {second}: a worker could not tell them apart; give each a name, as "
+        f"there are two tasks {name!r}, {first} and {second}: a worker could not distinguish them; give each a "
+        "name, as "
         "in @tasks.task(name=...), or use task.options(...) for calls with other options"
     )

@@ -51,7 +51,7 @@ class Result(Generic[T_co]):
 
         Waits for ``timeout`` seconds at most. Raises ResultTimeout; TaskFailed with the failure; TaskCancelled;
         ResultMissing when there is none and none will come; ResultRejected for a value of another type. In a task it
-        raises WaitRejected if it would wait without a timeout, and ResultTimeout when the worker is told to stop.
+        raises WaitRejected if it would wait without a timeout, and ResultTimeout when the worker is stopping.
         """
         return self._value(self._awaited(timeout))
 
@@ -65,7 +65,7 @@ class Result(Generic[T_co]):
 
     @property
     def state(self) -> TaskState:
-        """What the task is at; "missing" when it is not in its queue and has no result.
+        """The state of the task; "missing" when it is not in its queue and has no result.
 
         It is "running" while its function runs. One that a worker holds for later is "waiting" again after a second.
         """
@@ -82,7 +82,7 @@ class Result(Generic[T_co]):
         return "running" if self._binding.running([message]) else "waiting"
 
     def progress(self) -> Any:
-        """Return what the task noted last of how far it is; None if nothing."""
+        """Return the last progress that the task noted; None if it noted none."""
         found = self._binding.results.progress(self.id)
         return None if found is None else msgspec.msgpack.decode(found)
 
@@ -90,14 +90,14 @@ class Result(Generic[T_co]):
         """Cancel the task, unless it has ended; True when it is cancelled, now or before.
 
         One that waits does not run. One that runs finds out: see :meth:`CurrentTask.check`; an async function is
-        cancelled within a second, or a twentieth of the time that it has run. What it returns after that is dropped.
-        A task without a result (``keep_result=0``) can be cancelled only while it waits. Can be repeated, and has to be
-        after an error.
+        cancelled within a second, or a twentieth of the time that it has run. The values that it returns after that
+        are dropped. A task without a result (``keep_result=0``) can be cancelled only while it waits. Can be repeated,
+        and has to be after an error.
         """
         results = self._binding.results
         if "#" in self.id:
             raise InvalidSetting(
-                f"{self.id} is a step: cancel its workflow, whose id is what is before the first #"
+                f"{self.id} is a step: cancel its workflow, whose id is the part before the first #"
             )
         if self._keep:
             if self.state in ("done", "failed", "missing"):
@@ -175,7 +175,7 @@ class Result(Generic[T_co]):
 
 
 def decoded(arguments: Arguments | None, value: bytes) -> Any:
-    """Return what a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
+    """Return the result of a task, of the type that it declares, if the task is known. Raises ResultRejected."""
     return msgspec.msgpack.decode(value) if arguments is None else arguments.decode_result(value)
 
 
@@ -188,7 +188,7 @@ def timed_out(kind: str, identity: str, timeout: float | None) -> ResultTimeout:
 
 
 class _Wait:
-    """How long a waiter sleeps between its looks: a part of what it has waited already."""
+    """How long a waiter sleeps between its reads: a part of the time that it has waited already."""
 
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None:
@@ -235,9 +235,9 @@ def may_be_sent(binding: Binding, step: str) -> bool:
 
     Also while something is under way that a task, or a step, has returned in place of a value.
 
-    The worker that ends a step sends what comes next before the message of the step leaves its queue. So a workflow
-    that goes on has a message in a queue at every moment. It is looked for in the order in which the workflow goes on:
-    what moves on meanwhile is met further on.
+    The worker that ends a step sends the next steps before the message of the step leaves its queue. So a workflow
+    that continues has a message in a queue at every moment. It is looked for in the order of the workflow: a message
+    that moves on meanwhile is met further on.
 
     A caller that gets False reads the step and its entry once more.
     """
@@ -270,9 +270,9 @@ def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) ->
 def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
     """Return True while one of these steps is in its queue, or one before them, or one that such a step is made of.
 
-    First all are looked for together. What moves on meanwhile is met by the second look, one after the other. A step
-    that failed may end what comes after it, also where errors are collected, so that entries tell little: its message
-    is in its queue until all that follows from it is sent.
+    First all are looked for together. Messages that move on meanwhile are met by the second search, one step after the
+    other. A step that failed may end the steps after it, also where errors are collected, so that entries are not
+    enough. Its message is in its queue until all that follows from it is sent.
     """
     if not numbers:
         return False

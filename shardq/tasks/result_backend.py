@@ -1,7 +1,7 @@
-"""What became of tasks: entries that are written once, under keys that are made of the tasks' ids.
+"""The results of tasks: entries that are written once, under keys that are made of the tasks' ids.
 
 The first writer decides: the worker that ran the task, or a client that cancels it. The plans of workflows are entries
-too, in a queue of their own, so that a list of workflows reads nothing else.
+too, in another queue, so that a list of workflows reads nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ResultBackend:
         self._results, self._workflows = EntryQueue(client, RESULTS), EntryQueue(client, WORKFLOWS)
 
     def decide(self, decided: Sequence[Decided]) -> None:
-        """Write entries where none stands. May be repeated, whatever came of the first time."""
+        """Write entries where none stands. May be repeated after any result."""
         entries = [(each, self._stored(each)) for each in decided]
         if entries:
             self._results.write(
@@ -66,7 +66,7 @@ class ResultBackend:
             )
 
     def value(self, task: str, entry: Entry) -> bytes:
-        """Return what a task returned, also if that is stored beside its entry. Raises ResultMissing."""
+        """Return the result of a task, also if that is stored beside its entry. Raises ResultMissing."""
         if not entry.large:
             return entry.value
         found = self._results.read_large(key_of("v", entry.large))
@@ -79,9 +79,10 @@ class ResultBackend:
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """Return what became of tasks, of those for which something stands: one request, and one for each of these.
+        """Return the entries of those tasks that have one: one request, and one for each of these.
 
-        What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
+        Steps that were done in an earlier run of a workflow count in later ones; steps that failed or were cancelled
+        do not.
         """
         return {task: entry for task, (entry, _) in self.dated(tasks).items()}
 
@@ -109,7 +110,8 @@ class ResultBackend:
 
         So is a task that has returned the workflow.
 
-        For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
+        For a worker that is ``working`` on them, steps of a run of a workflow are cancelled that a later run has
+        overtaken.
         """
         above = {task: [task, *ancestors_of(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
@@ -125,7 +127,7 @@ class ResultBackend:
         return standing
 
     def enter_run(self, workflow: str, keep: float) -> None:
-        """Note that a run of a workflow has begun: earlier ones are over."""
+        """Note that a run of a workflow has begun, which ends the earlier ones."""
         self._results.write([_message("n", workflow, b"", keep)])
 
     def last_run(self, workflow: str) -> int:
@@ -168,7 +170,7 @@ class ResultBackend:
         return {task for task, run in later.items() if begun[run] is not None}
 
     def enter_whole(self, task: str, plans: bytes, keep: float) -> bytes:
-        """Store all plans of what a task returned, unless such are stored; returns those that are."""
+        """Store all plans of a task's result, unless such are stored; returns the stored ones."""
         key = key_of("g", task)
         self._results.write_large(key, plans, keep)
         if (found := self._results.read_large(key)) is None:
@@ -214,7 +216,7 @@ class ResultBackend:
         ]
 
     def write_progress(self, task: str, progress: bytes, keep: float) -> None:
-        """Note how far a task is, in place of what was noted before."""
+        """Note the progress of a task, in place of the note before."""
         with suppress(UniqueKeyTaken):  # that has expired, and is being removed
             self._results.write([_message("p", task, progress, keep, "replace")])
 
@@ -242,12 +244,12 @@ class ResultBackend:
         return {task: int(cast("bytes", message.body)) for task, message in found.items()}
 
     def forget(self, task: str) -> None:
-        """Remove what is kept of a task."""
+        """Remove all entries of a task."""
         for kind in ("r", "p", "v"):
             self._results.remove(key_of(kind, task))
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something may have been written, for so many seconds at most."""
+        """Sleep until an entry may have been written, for at most ``seconds``."""
         if not self._results.wait(seconds):
             time.sleep(min(seconds, _PAUSE))
 
@@ -281,10 +283,10 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 class Upkeep:
-    """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
+    """The upkeep of one worker: once a minute, ``beside`` its tasks in another thread, or between them.
 
-    It ends soon when its worker is ``stopping``, and asks the store nothing more when the worker has no time left for
-    that: every request is within ``leaving()``. What fails is left to the next time. For one thread.
+    It ends soon when its worker is ``stopping``. It makes no requests when the worker has no time left for them: every
+    request is within ``leaving()``. Failed work is left to the next time. For one thread.
     """
 
     def __init__(

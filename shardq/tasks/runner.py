@@ -38,7 +38,7 @@ from shardq.tasks.errors import (
     UnknownTask,
     WaitRejected,
 )
-from shardq.tasks.in_flight import AGAIN_SECONDS, Unit
+from shardq.tasks.in_flight import AGAIN_SECONDS, TaskUnit
 from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
@@ -78,8 +78,8 @@ class Runner:
         self.ends: Callable[[Message], None] = _ignore  # and with one that ends before others of its unit
         self._binding, self._log = binding, binding.results
 
-    def look(self, units: Sequence[Unit]) -> None:
-        """See what stands already of what was received together. What is not seen now is looked at later."""
+    def look(self, units: Sequence[TaskUnit]) -> None:
+        """Read the entries of tasks that were received together. Tasks without one are read later."""
         ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
         if not ids:
             return
@@ -94,8 +94,8 @@ class Runner:
             return message.deliveries >= self._attempts(message) or message.last_delivery
         return False
 
-    def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
-        """Run its tasks, and note what is to become of each. Raises KeyboardInterrupt."""
+    def run(self, unit: TaskUnit, tally: Tally, gate: Gate) -> None:
+        """Run its tasks, and note the outcome of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
         calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
         try:
@@ -119,7 +119,7 @@ class Runner:
         attempts = None if task is None else task.settings.policy.attempts
         return math.inf if attempts is None else attempts
 
-    def _handled(self, unit: Unit, message: Message) -> object:
+    def _handled(self, unit: TaskUnit, message: Message) -> object:
         self.begins(message)
         try:
             return self._handle(unit, message)
@@ -127,7 +127,7 @@ class Runner:
             if len(unit.attempt.batch) > 1:
                 self.ends(message)
 
-    def _handle(self, unit: Unit, message: Message) -> object:
+    def _handle(self, unit: TaskUnit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
         try:
             if (known := self._known(unit, message)) is not None:
@@ -160,7 +160,7 @@ class Runner:
                 return False
             return self._binding.plan(identity) is not None
 
-    def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
+    def _call_instead(self, unit: TaskUnit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = result_id(message)
         name, is_last = str(headers_of(message)[NAME]), message.last_delivery
         again = message.deliveries > 1 or is_last
@@ -181,8 +181,8 @@ class Runner:
             return f"workflow {result_id(message)}"
         return f"task {self._call(message)}, {result_id(message)},"
 
-    def _start(self, unit: Unit, message: Message, begin: Callable[[], None]) -> object:
-        """Begin a workflow, a bucket of one, or what a task returned. An unreachable store is no failure of it."""
+    def _start(self, unit: TaskUnit, message: Message, begin: Callable[[], None]) -> object:
+        """Begin a workflow, a bucket of one, or the result of a task. An unreachable store is no failure of it."""
         with _unreachable_is_no_failure():
             try:
                 begin()
@@ -210,7 +210,7 @@ class Runner:
         else:
             start_workflow(self._binding, message)
 
-    def _run(self, unit: Unit, message: Message) -> Any:
+    def _run(self, unit: TaskUnit, message: Message) -> Any:
         task = self._task(message)
         given = self._arguments(task, message)
         current = CurrentTask(
@@ -268,8 +268,8 @@ class Runner:
             )
         return Entry("done", body, seconds=seconds)
 
-    def _known(self, unit: Unit, message: Message) -> Entry | None:
-        """Return what was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
+    def _known(self, unit: TaskUnit, message: Message) -> Entry | None:
+        """Return the decision about a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
         if not (kept_seconds(message) if stale else _may_stand(message)):
             return None
@@ -287,7 +287,7 @@ class Runner:
             f"delivered {attempts} times, and the last worker died or lost its lease: retry={attempts}"
         )
 
-    def _as_decided(self, unit: Unit, message: Message, entry: Entry) -> object:
+    def _as_decided(self, unit: TaskUnit, message: Message, entry: Entry) -> object:
         unit.entries[message] = entry
         if entry.state == "failed":
             return DeadLetter(str(entry.failure))
@@ -318,7 +318,7 @@ def _unreachable_is_no_failure() -> Iterator[None]:
         raise
 
 
-def _counted(unit: Unit, ending: Ending) -> Ending:
+def _counted(unit: TaskUnit, ending: Ending) -> Ending:
     """Return an ending. Where a plan may stand, a delivery that is put off counts, so the next one looks for the plan.
 
     With its last delivery it would be given up. There a plan is looked for at the first delivery, too.
@@ -334,7 +334,7 @@ def _may_stand(message: Message) -> bool:
 
 
 def _name(message: Message) -> str:
-    """Return what a task is called, to tell of it: others may have written a megabyte into its header."""
+    """Return the name of a task for reports: others may have written a megabyte into its header."""
     return str(headers_of(message).get(NAME))[:LONGEST_NAME]
 
 

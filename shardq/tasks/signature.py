@@ -14,6 +14,7 @@ from shardq.schedules.schedule import Schedule
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import KEEP, NAME, TIMEOUT
 from shardq.tasks.errors import ArgumentsRejected
+from shardq.tasks.joining import within
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.result import Result
@@ -39,15 +40,15 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
     unique_key: str | None
     takes: str | None = None  # the parameter that takes what the step before it returned
 
-    def send(self) -> Result[T_co]:
-        """Send it. Raises what :meth:`Task.send` raises; ArgumentsRejected for one that :meth:`Task.then` made."""
-        return send_calls(self.task.app.binding, [self])[0]
+    def send(self, *, transaction: object = None) -> Result[T_co]:
+        """Send it, as :meth:`Task.send` does; raises ArgumentsRejected for one that :meth:`Task.then` made."""
+        return send_calls(self.task.app.binding, [self], transaction)[0]
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
-        """Send it at each occurrence of a schedule, by a cron expression, every so many seconds, or once.
+        """Send it at each occurrence of a schedule: by a cron expression, at an interval in seconds, or once.
 
-        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
-        what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
+        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for the times, and for
+        its errors. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
         """
         message, options, binding = self.message(), self.options, self.task.app.binding
         wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
@@ -70,7 +71,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         )
 
     def check_whole(self) -> None:
-        """Raise ArgumentsRejected for a call that waits for what a step before it returns."""
+        """Raise ArgumentsRejected for a call that waits for the result of a step before it."""
         if self.takes is not None:
             raise ArgumentsRejected(
                 f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "
@@ -98,11 +99,14 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         )
 
 
-def send_calls(binding: Binding, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+def send_calls(
+    binding: Binding, calls: Iterable[Signature[T]], transaction: object = None
+) -> list[Result[T]]:
     """Send calls of any tasks; returns their results in order. Raises as :meth:`Tasks.send_many` says."""
     drawn, results = _checked_calls(calls), list[Result[T]]()
+    sending = within(binding, transaction)
     while some := _draw(drawn, results):
-        ids = _send_some(binding, some, results)
+        ids = _send_some(sending, some, results)
         results += [
             Result(binding, identity, call.task.arguments, call.options.keep_result)
             for identity, call in zip(ids, some, strict=True)

@@ -85,9 +85,9 @@ class Collected(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
 
 
 def unblocks(plan: Plan, number: int, entry: Entry | None) -> bool:
-    """Return True when what waits for a step goes on, as far as it waits for this one.
+    """Return whether steps that wait for a step continue, as far as they wait for this one.
 
-    The failure of a part of a group that collects errors is collected. What failed before the group stops it.
+    The failure of a part of a group that collects errors is collected. A failure before the group stops them.
     """
     if entry is None or entry.state == "cancelled":
         return False
@@ -97,7 +97,7 @@ def unblocks(plan: Plan, number: int, entry: Entry | None) -> bool:
 
 
 def as_collected(value: bytes, failure: Failure | None) -> bytes:
-    """Return what a step returned, or why it failed, as it is stored in lists."""
+    """Return the result of a step, or its failure, as it is stored in lists."""
     return _ENCODER.encode({"failure": failure} if failure is not None else {"value": msgspec.Raw(value)})
 
 
@@ -117,7 +117,10 @@ _COLLECTED = msgspec.msgpack.Decoder(_Stored)
 
 
 class Value(NamedTuple):
-    """What a step returned, and the name of its task. One that is ``collected`` is read by :func:`read_collected`."""
+    """The value that a step returned, and the name of its task.
+
+    One that is ``collected`` is read by :func:`read_collected`.
+    """
 
     task: str
     value: bytes
@@ -146,7 +149,7 @@ def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, En
 
 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
-    """Return what a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
+    """Return the result of a done step, or of the steps of a bucket. Raises ResultMissing."""
     if step.collected and step.is_bucket:  # only an empty one is collected
         return
     if step.collected:
@@ -173,9 +176,9 @@ def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
 
 
 def body_of(binding: Binding, step: str, body: bytes) -> bytes:
-    """Return the body of a step with what it takes, which did not fit into its message.
+    """Return the body of a step with its values, which did not fit into its message.
 
-    What the first steps of a bucket take is what the bucket takes. Raises ResultMissing, MessageTooLarge.
+    The first steps of a bucket take the values that the bucket takes. Raises ResultMissing, MessageTooLarge.
     """
     workflow, number = split_step(step)
     own = plan_of(binding, workflow).steps[number]
@@ -202,7 +205,7 @@ def plan_of(binding: Binding, workflow: str) -> Plan:
 
 
 def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
-    """Return the bodies of the steps that wait for none, of which some take what the bucket takes that they are in."""
+    """Return the bodies of the steps that wait for none, of which some take the values of their bucket."""
     return {
         number: with_input(plan.steps[number], fitting(binding, plan.steps[number], value))
         for number in plan.first
@@ -233,14 +236,14 @@ def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[
 
 
 def fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
-    """Return what a step takes, if it fits into its message."""
+    """Return the values that a step takes, if they fit into its message."""
     if value is None or step.takes is None:
         return value
     return value if len(value) <= bytes_left(binding, step) else None
 
 
 def bytes_left(binding: Binding, step: Step) -> int:
-    """Return the bytes that there are in the message of a step for what it takes."""
+    """Return how many bytes the message of a step has for its values."""
     return binding.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
@@ -250,10 +253,10 @@ def send_under_assigned_ids(
     """Store the messages of first steps under ids that are written down; False when they are to be sent otherwise.
 
     A step that another one sends has a unique key, which costs as much as its message. The first steps are sent by the
-    worker that begins the workflow. So their messages are planned, their ids are written once as an entry, and they are
-    stored under these ids in bundles, however often, and by whomever, the begin is repeated: a store leaves alone what
-    it has, and what was finished in the last minutes. A worker that repeats it later than that looks which are there,
-    and which have ended, and sends the others with keys.
+    worker that begins the workflow. So their messages are planned, their ids are written once as an entry, and they
+    are stored under these ids in bundles. The begin may be repeated often and by any worker. A store leaves alone the
+    messages that it has, and those that were finished in the last minutes. A worker that repeats it later than that
+    checks which are there, and which have ended, and sends the others with keys.
 
     May be repeated. Raises RepeatTooLate when they may have been stored more than 14 minutes ago.
     """
@@ -294,7 +297,7 @@ def _assign(
     by_queue: Mapping[str, Sequence[int]],
     messages: Mapping[int, OutgoingMessage],
 ) -> AssignedIds | None:
-    """Write down where the messages are to be stored; returns what is written, maybe by another worker."""
+    """Write down where the messages are to be stored; returns the stored entry, maybe of another worker."""
     planned: AssignedIds = {}
     for queue, numbers in by_queue.items():
         found = placed(binding.queue(queue), [messages[number] for number in numbers])

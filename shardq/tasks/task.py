@@ -8,7 +8,7 @@ import inspect
 import io
 from collections.abc import Callable, Iterable, Sequence
 from types import UnionType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin, overload
 
 from shardq.base.callables import check_runs
 from shardq.base.receipt import MessageId
@@ -79,13 +79,16 @@ class Task(TaskDefinition, Generic[P, R, T]):
         return changed
 
     def signature(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
-        """Return a call that is not sent yet. Raises ArgumentsRejected for what the function does not take."""
+        """Return a call that is not sent yet.
+
+        Raises ArgumentsRejected for arguments that the function does not take.
+        """
         body = self.arguments.encode(args, kwargs)
         group = self._made("group", self.settings.group, args, kwargs)
         return Signature(self, body, self.settings, group, self._unique_key(body, args, kwargs))
 
     def then(self, /, *args: Any, **kwargs: Any) -> Signature[T]:
-        """Return a step of a workflow whose first argument is what the step before it returned. Give the others.
+        """Return a step of a workflow whose first argument is the result of the step before it. Give the others.
 
         Raises ArgumentsRejected for arguments that the function does not take.
         """
@@ -108,20 +111,31 @@ class Task(TaskDefinition, Generic[P, R, T]):
         found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
         return with_placeholder(found, self.app, self.settings.queue, self)
 
-    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+    @overload
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    def send(self, /, *args: Any, transaction: object, **kwargs: Any) -> Result[T]: ...
+    def send(self, /, *args: Any, **kwargs: Any) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
 
-        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
-        call has its unique key, nothing is stored, and the result is that of the other one.
-        """
-        return self.signature(*args, **kwargs).send()
+        With ``transaction=`` the call is part of a transaction of the application: it is sent when that commits, and
+        never when it rolls back. Give what :meth:`shardq.Client.transaction` takes. The transaction is joined anew by
+        each call, so any thread may send that may use it. Ask for the result after the commit. A function that takes
+        an argument of that name itself gets it: use ``signature(...).send(transaction=...)`` there.
 
-    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
+        call has its unique key, nothing is stored, and the result is that of the other one. With a transaction it
+        raises what :meth:`shardq.Client.transaction` raises, too.
+        """
+        transaction = None if self.arguments.takes("transaction") else kwargs.pop("transaction", None)
+        return self.signature(*args, **kwargs).send(transaction=transaction)
+
+    def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
 
-        Raises what :meth:`Tasks.send_many` raises.
+        With a ``transaction`` as in :meth:`send`. Raises what :meth:`Tasks.send_many` raises.
         """
-        return send_calls(self.app.binding, calls)
+        return send_calls(self.app.binding, calls, transaction)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.
@@ -134,8 +148,8 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the task here as a worker would: its arguments are written and read, an async function is awaited.
 
-        Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected, TaskTimeout,
-        or what the function raises.
+        Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected,
+        TaskTimeout, or the error of the function.
         """
         return _run_here(self, self.arguments.encode(args, kwargs))  # type: ignore[no-any-return]
 
@@ -220,19 +234,19 @@ def store_replacement(
 ) -> None:
     """Store the plan of the call or workflow that a task returned in place of a value. May be repeated.
 
-    What that comes to is the result of the task. The plan is stored under the id of the task, as that of a bucket is.
-    So a task that ends so ends once, whoever dies: where a plan stands, its function is not run again. The plans of a
-    large group are several: they are stored as a whole first, and copied from there. The entry of the task is written
-    by the worker that ends the last step.
+    The value of the call or workflow is the result of the task. The plan is stored under the id of the task, as that
+    of a bucket is. So a task that ends so ends once, also after a crash: where a plan is stored, its function is not
+    run again. The plans of a large group are several: they are stored as a whole first, and copied from there. The
+    entry of the task is written by the worker that ends the last step.
 
     ``keep`` is for how many seconds the result of the task is kept. With ``again`` an earlier attempt may have stored
-    some of what it returned, which need not be the same. Raises what :meth:`Workflow.send` raises, and InvalidSetting
-    for one that is too deep; nothing is stored then.
+    a part of another result. Raises what :meth:`Workflow.send` raises, and InvalidSetting for one that is too deep;
+    nothing is stored then.
     """
     if task.count("#") >= MAX_REPLACEMENTS:
         raise InvalidSetting(
             f"task {name!r} returned a call, as {MAX_REPLACEMENTS} before it did, each in place of the one before: "
-            "return a value, or send the next call by itself"
+            "return a value, or send the next call separately"
         )
     first = in_run(task, 0)
     queue = MessageId.parse(first.partition("#")[0]).shard.queue

@@ -1,4 +1,4 @@
-"""What tasks, workflows and their steps are at, for people who look."""
+"""The states of tasks, workflows and their steps, for display."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _PAGE = 50  # workflows whose states are looked up together
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task, or a step of a workflow, was at when it was read.
+    """The state of a task, or of a step of a workflow, when it was read.
 
-    ``after`` are the numbers of the steps that a step waits for; a bucket of a large group has ``steps``, which can be
-    looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran. A dead letter has
-    an id of its own, and ``sent_as`` is the one that its task had. ``call`` and ``traceback`` are told of a single task
-    that has failed.
+    ``after`` are the numbers of the steps that a step waits for. A bucket of a large group has ``steps``, which can be
+    read by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran. A dead letter has a
+    new id, and ``sent_as`` is the one that its task had. ``call`` and ``traceback`` are set for a single task that has
+    failed.
 
     >>> TaskView(id="tasks:0:0:00:0#1", task="double", state="done", seconds=0.5).state
     'done'
@@ -166,7 +166,7 @@ def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> T
 def _opened(
     binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
 ) -> TaskView:
-    """Return a step that waits for none any more and has not ended, with what it is at."""
+    """Return the view of a step that waits for none any more and has not ended."""
     if message is not None:
         found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
@@ -189,10 +189,10 @@ def _failure_of(entry: Entry) -> str | None:
 
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workflow was at when it was read.
+    """The state of a workflow when it was read.
 
     ``begun`` is when a worker received it, ``ended`` when it was done, or was seen to have failed, by the store's
-    clock. What is known of it is kept until ``kept_until``. ``run`` is above 0 when it was retried.
+    clock. Its entries are kept until ``kept_until``. ``run`` is above 0 when it was retried.
 
     >>> from shardq.tasks import Tasks, chain
     >>> tasks = Tasks(url)

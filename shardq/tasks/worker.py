@@ -1,49 +1,34 @@
-"""A worker of tasks: it receives while others run, several at a time, and settles what has ended together."""
+"""A worker of tasks: it receives while others run, several at a time, and settles ended ones together."""
 
 from __future__ import annotations
 
-import logging
-import math
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Unpack
+from typing import Unpack, cast
 
 from shardq.base.texts import kind_of, shown
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
-from shardq.errors import Closed, InvalidSetting, ShardqError
+from shardq.errors import InvalidSetting
 from shardq.message import Message
-from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.settings import check_number
-from shardq.tasks.in_flight import (
-    PATIENCE_SECONDS,
-    EndedUnits,
-    ReservedTasks,
-    Unit,
-    first_of,
-    is_done,
-    settle_all,
-    units_of,
-)
+from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, settle_all
 from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
-from shardq.tasks.threads import Loop, PrefetchLimit, ThreadPool
+from shardq.tasks.threads import Loop
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
-from shardq.worker.gate import Caution, set_apart
-from shardq.worker.options import LoopKeywords
-from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.gate import Caution
+from shardq.worker.options import MAX_THREADS, LoopKeywords
+from shardq.worker.report import WorkerReport
+from shardq.worker.threaded import WAIT_SECONDS
+from shardq.worker.threads import PrefetchLimit, ThreadPool
+from shardq.worker.units import Unit, units_of
 
 __all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
 
-_log = logging.getLogger(__name__)
-MAX_THREADS = 1_000
 BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
-WAIT_SECONDS = 5.0
 
 
 class TaskWorkerKeywords(LoopKeywords, total=False):
@@ -53,11 +38,11 @@ class TaskWorkerKeywords(LoopKeywords, total=False):
 class TaskWorker(Worker):
     """Runs the tasks of an app: ``threads`` at a time, plain functions in threads, async ones on one event loop.
 
-    It receives further tasks while some run, and keeps the leases of those that it holds. What has become of a task is
-    stored before its message is acked: whatever dies in between, the result stands, and the task does not run again. A
+    It receives further tasks while some run, and keeps the leases of those that it holds. The result of a task is
+    stored before its message is acked. A crash in between leaves the result, and the task does not run again. A
     task whose worker dies while it runs is run again. Before its last attempt it waits until the worker holds nothing
-    else, and is held alone: it is no dead letter because another task has killed the process. A task that has a single
-    attempt runs beside others.
+    else, and is held alone. So it is no dead letter because another task has killed the process. A task that has a
+    single attempt runs beside others.
 
     It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``
     seconds without any. With ``threads=0`` the tasks run in the thread that calls :meth:`run`. The queues are those of
@@ -101,23 +86,17 @@ class TaskWorker(Worker):
         )
         options.setdefault("batch", BATCH)
         super().__init__(opened, print, **options)
-        self._threads, self._binding = threads, binding
+        self._threads, self._receives_beside, self._binding = threads, True, binding
+        self._prefetch = PrefetchLimit(threads, Caution(len(opened) + 2))
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
         self._reserved = ReservedTasks(binding.results)
         if threads:
             self._runner.begins = lambda message: self._reserved.remove([message])
             self._runner.ends = lambda message: self._reserved.add([message], 0.0)
-        self._prefetch = PrefetchLimit(threads, Caution(len(opened) + 2))
-        self._error: BaseException | None = None
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
         )
-
-    @property
-    def report(self) -> WorkerReport:
-        """What the worker has done so far. Any thread may read it."""
-        return self._prefetch.with_held(super().report)
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
@@ -125,186 +104,78 @@ class TaskWorker(Worker):
         Errors as in :meth:`shardq.worker.Worker.run`.
         """
         try:
-            super().run()
+            return super().run()
         finally:
             if not self._is_forked:  # the thread of the loop is the parent's
                 self._loop.close()
-        if self._error is not None:
-            raise self._error
-        return self.report
 
     def _consume(self) -> None:
         self._open_gate()
         self._tell_of_pauses()
-        consumer, self._ended = self._make_consumer(), EndedUnits()
-        self._consumer = consumer
-        settling = threading.Thread(target=self._settle, name="shardq-tasks-settling", daemon=True)
-        if self._threads:
-            settling.start()
-        threads = ThreadPool(self._threads, self._run)
         try:
-            self._receive(consumer, threads)
+            self._consume_in_threads()
         finally:
-            threads.close()
             self._upkeep.close()
-            self._ended.close()
-            if self._threads:
-                settling.join()
-            with self._leaving():
-                consumer.close()
 
     def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
-        """Receive as much as there is room for, until there is nothing any more."""
-        idle_exit, faults = self._options.idle_exit, 0
-        idle_since = time.monotonic()
-        while not self._stopping:
-            enable_loggers(_log)
-            self._upkeep.look()
-            self._reserved.write_due()
-            if (room := self._prefetch.wait_for_room(0.5)) == 0:
-                idle_since = time.monotonic()
-                continue
-            left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
-            held = (
-                self._prefetch.held
-            )  # before the look, which does not see what those send that end meanwhile
-            try:
-                longest = PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
-                # A task that dies meanwhile must not make dead letters of what is just being received.
-                receive = partial(receive_uncounted, consumer) if held else consumer.receive
-                batch = receive(min(room, self._options.batch), wait=min(left, longest))
-                faults = 0
-            except ShardqError as error:
-                faults += 1
-                self._wait_for_store(error, faults)
-                continue
-            if units := self._take(consumer, batch):
-                self._begin(units, threads)
-            if batch:
-                idle_since = time.monotonic()
-                self._tally.add(batches=1)
-            elif held:
-                idle_since = time.monotonic()
-                self._prefetch.wait_for_less(held, 0.5)
-            elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
-                if self._threads:
-                    self._upkeep.finish()
-                return
+        super()._receive(consumer, threads)
+        if self._threads and not self._stopping:
+            self._upkeep.finish()
 
-    def _take(self, consumer: Consumer, batch: Batch) -> list[Unit]:
-        """Return what is to be run of a batch. The deliveries of that are counted then, the rest is released uncounted.
+    def _look_around(self) -> float:
+        self._upkeep.look()
+        self._reserved.write_due()
+        return PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
 
-        A task at its last attempt waits, uncounted, until nothing else is held. One that has a single attempt is taken
-        when it begins at once.
-        """
-        last = [message for message in batch if self._runner.is_last(message)]
-        tried = next((message for message in last if message.deliveries > 1), None)
-        if tried is not None:
-            kept, rest = set_apart(batch, tried)
-            units = units_of(kept, len(kept))
-        else:
-            units, rest = self._at_once(batch, last)
-        self._prefetch.limit(None if not last else 1 if tried is not None else self._threads or 1)
-        if rest is not None:
-            self._give_back(rest)
-        if tried is not None:
-            self._reserved.add(kept)
-            is_alone = self._holds_nothing()
-            self._reserved.remove(kept)
-            if not is_alone:
-                self._give_back(kept)
-                return []
-        return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
+    def _last_of(self, batch: Batch) -> Sequence[Message]:
+        return [message for message in batch if self._runner.is_last(message)]
 
-    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[list[Unit], Batch | None]:
-        """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
-        units = units_of(batch, self._prefetch.of_a_group if self._threads else len(batch))
-        if last:
-            begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
-            for unit in units:
-                (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
-            units = [first_of(unit) for unit in begun[: self._prefetch.at_once]] + others
-        if sum(len(unit.attempt.batch) for unit in units) == len(batch):
-            return units, None
-        kept = {message for unit in units for message in unit.attempt.batch}
-        rest = [message for message in batch if message not in kept]
-        return units, batch.part(rest) if rest else None
+    def _units_of(self, batch: Batch) -> Sequence[TaskUnit]:
+        return units_of(batch, self._prefetch.of_a_group if self._threads else len(batch), TaskUnit)
 
-    def _holds_nothing(self) -> bool:
-        """Wait until all that is held has ended and is settled. False: the worker was told to stop meanwhile."""
-        while self._prefetch.held and not self._stopping:
-            self._upkeep.look()
-            self._reserved.write_due()
-            self._prefetch.wait_for_less(1, 0.5)
-        return not self._prefetch.held
+    def _is_alone(self, kept: Batch) -> bool:
+        self._reserved.add(kept)
+        is_alone = super()._is_alone(kept)
+        self._reserved.remove(kept)
+        return is_alone
 
-    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
-        self._prefetch.take(sum(len(unit.attempt.batch) for unit in units), len(units))
-        self._open.update(unit.attempt for unit in units)
-        self._runner.look(units)
+    def _begins(self, units: Sequence[Unit]) -> None:
+        self._runner.look(_of_tasks(units))
         if self._threads:
             self._reserved.add(message for unit in units for message in unit.attempt.batch)
-        for unit in units:
-            if self._threads:
-                threads.put(unit)
-            else:
-                unit.received_at = -math.inf  # one task may cancel another, which is seen at once
-                self._run(unit)
-        if self._is_forked:  # without threads the child comes back here: the messages are the parent's
-            raise self._error or Closed("this worker is the parent's: a forked child cannot go on with it")
-        if not self._threads:
-            self._settle_units(self._ended.take(wait=False))
 
-    def _run(self, unit: Unit) -> None:
-        began = time.monotonic()
-        try:
-            self._runner.run(unit, self._tally, self._gate)
-        except BaseException as error:
-            # The task wants the process to end, or the store of a semaphore is unreachable.
-            self._end_with(error)
-        finally:
-            if not self._is_forked:  # there the messages are the parent's, and others may have had the locks
-                self._reserved.remove(unit.attempt.batch)
-                self._prefetch.ran(len(unit.attempt.batch), time.monotonic() - began)
-                self._ended.put(unit)
+    def _run_unit(self, unit: Unit) -> None:
+        (own,) = _of_tasks([unit])
+        self._runner.run(own, self._tally, self._gate)
 
-    def _settle(self) -> None:
-        while units := self._ended.take():
-            self._settle_units(units)
+    def _ran(self, unit: Unit) -> None:
+        self._reserved.remove(unit.attempt.batch)
 
-    def _settle_units(self, units: list[Unit]) -> None:
-        try:
-            settle_all(units, self._queues, self._binding, self._options, self._tally, self._persist)
-        except BaseException as error:
-            self._end_with(error)
-        finally:
-            self._open.difference_update(unit.attempt for unit in units)
-            self._prefetch.give(sum(len(unit.attempt.batch) for unit in units), len(units))
+    def _settle_ended(self, units: Sequence[Unit]) -> None:
+        settle_all(_of_tasks(units), self._queues, self._binding, self._options, self._tally, self._persist)
 
     def _settle_beside(self, attempt: Attempt) -> None:
-        """Release what is not begun. What has ended is settled with its result, by the thread for that."""
+        """Release tasks that are not begun. Ended ones are settled with their results, by the thread for that."""
         if unstarted := attempt.unstarted:
             queue = self._queues[unstarted[0].queue]
             self._settle_all(queue, Attempt(attempt.batch.part(unstarted)), self._tally)
 
-    def _end_with(self, error: BaseException) -> None:
-        if isinstance(error, ShardqError) and error.retryable:
-            _log.warning("tasks were not begun or settled: %s", error)
-            return
-        self._error = self._error or error
-        self.stop()
+
+def _of_tasks(units: Sequence[Unit]) -> Sequence[TaskUnit]:
+    """Return the units as what `_units_of` made them."""
+    return cast("Sequence[TaskUnit]", units)
 
 
 def check_options(options: Mapping[str, object]) -> None:
     """Raise InvalidSetting for options that only workers of handlers have: ``prefetch`` would take groups apart."""
     if others := options.keys() - TaskWorkerKeywords.__annotations__.keys():
         raise InvalidSetting(
-            f"{', '.join(sorted(others))}: workers of tasks have no such option; they receive ahead by themselves"
+            f"{', '.join(sorted(others))}: workers of tasks have no such option; they always receive ahead"
         )
 
 
 def check_names(queues: object) -> None:
-    """Raise InvalidSetting for what is no list of names of queues. Whether they exist is not asked."""
+    """Raise InvalidSetting unless it is a list of names of queues. Whether they exist is not asked."""
     if queues is not None and (isinstance(queues, str | bytes) or not isinstance(queues, Iterable)):
         raise InvalidSetting(
             f"queues={shown(queues)} is {kind_of(queues)}: give a list of names, such as ['tasks']"

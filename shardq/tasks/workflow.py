@@ -14,6 +14,7 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.entries import KEEP, NAME, WORKFLOW
+from shardq.tasks.joining import within
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import (
     Bucket,
@@ -76,14 +77,20 @@ class Workflow(msgspec.Struct, frozen=True):
     buckets: Mapping[int, Bucket] = {}  # the plans of those steps that are buckets of a large group
 
     def send(
-        self, *, keep: float = KEEP_SECONDS, delay: float = 0.0, name: str | None = None
+        self,
+        *,
+        keep: float = KEEP_SECONDS,
+        delay: float = 0.0,
+        name: str | None = None,
+        transaction: object = None,
     ) -> WorkflowResult:
         """Send it: one message, from which a worker begins the first steps. Returns its result.
 
-        What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
+        The result of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
         that wait for each other have to fit into a message together; a group may have any size. ``name`` is the one by
-        which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
-        :meth:`Task.send` raises; nothing is stored then.
+        which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. With a
+        ``transaction`` of the application it begins after the commit. Raises what :meth:`Task.send` raises; nothing is
+        stored then.
         """
         plan = self.plan(keep, next(iter(self.arguments), WORKFLOW) if name is None else _checked_name(name))
         if self.app is None:
@@ -91,12 +98,12 @@ class Workflow(msgspec.Struct, frozen=True):
         body = check_plan(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
-        tasks = tasks_in(queue, self.steps, self.buckets)
+        tasks, sending = tasks_in(queue, self.steps, self.buckets), within(binding, transaction)
         if self.buckets:
             root = Bucket(body, self.buckets)
-            identity = binding.send_stream(queue, lambda: stream(root), message, tasks)
+            identity = sending.send_stream(queue, lambda: stream(root), message, tasks)
         else:
-            (identity,) = binding.send(queue, [message], tasks)
+            (identity,) = sending.send(queue, [message], tasks)
         return WorkflowResult(binding, identity, self.arguments, plan)
 
     def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:
@@ -110,7 +117,8 @@ class Workflow(msgspec.Struct, frozen=True):
 Part = Signature[Any] | Workflow
 
 Errors = Literal["stop", "collect"]
-"""What the failure of a call of a group does: it is that of all that waits for the group, or an item of its list."""
+"""The effect of a failed call of a group: it is the failure of all that waits for the group, or an item of its
+list."""
 
 
 @overload
@@ -157,7 +165,7 @@ def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
 
 
 def _member(part: Part, errors: Errors) -> Workflow:
-    """Return a part of a group; one that collects errors takes what its ends become in place of what they return."""
+    """Return a part of a group; one that collects errors takes the outcomes of its ends in place of their results."""
     member = workflow_of(_checked_part(part))
     if errors == "stop":
         return member
@@ -203,9 +211,9 @@ def _bucket(parts: Sequence[Workflow]) -> Workflow:
 
 
 def chain(*parts: Part) -> Workflow:
-    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes what that returned.
+    """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes its result.
 
-    A part may be a workflow. What follows a group waits for all of it, and takes a list: an empty one after an empty
+    A part may be a workflow. A step after a group waits for all of it, and takes a list: an empty one after an empty
     group. An empty chain is no step of the chain that it is in.
     """
     given = [workflow_of(_checked_part(part)) for part in parts]
@@ -297,16 +305,16 @@ def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> N
 def _check(step: Step, number: int, keep: float) -> None:
     if step.takes is not None and not step.after:
         raise InvalidSetting(
-            f"step {step.task!r} takes what a step before it returned, and there is none: make it with signature()"
+            f"step {step.task!r} takes the result of a step before it, and there is none: make it with signature()"
             if not step.is_bucket
-            else "a step of a large group takes what a step before it returned, and there is none: make it with "
+            else "a step of a large group takes the result of a step before it, and there is none: make it with "
             "signature()"
         )
     prepare_options(step.message(_SOME_ID, number, keep, b""), step.queue)
 
 
 def _moved(workflow: Workflow, by: int) -> list[Step]:
-    """Return the steps, when they come after so many others."""
+    """Move the steps behind this number of others."""
     return [
         msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
         for step in workflow.steps

@@ -55,10 +55,10 @@ class WorkflowResult:
 
     @property
     def state(self) -> TaskState:
-        """What it is at: "waiting" until a worker begins it, then "running".
+        """The state of the workflow: "waiting" until a worker begins it, then "running".
 
-        It is "failed" or "cancelled" as soon as one of its ends is, and "missing" when nothing is known of it, or when
-        one of its ends will not come to be.
+        It is "failed" or "cancelled" as soon as one of its ends is. It is "missing" when nothing is known of it, or
+        when one of its ends will never exist.
         """
         return self._state(self._run())
 
@@ -77,7 +77,7 @@ class WorkflowResult:
     def steps(self, bucket: str | None = None) -> list[TaskView]:
         """Return what its steps are at, in their order; or those of a bucket of a large group, by its id.
 
-        Raises ResultMissing, and InvalidReceipt for what is no id.
+        Raises ResultMissing, and InvalidReceipt for a text that is no id.
         """
         if bucket is not None:
             check_task_id(bucket)
@@ -143,13 +143,13 @@ class WorkflowResult:
         return any(entry.state == "cancelled" for entry in results.read_many(steps).values())
 
     def retry(self) -> bool:
-        """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
+        """Run again the steps that failed, were cancelled, went missing or were never begun; done steps stay.
 
-        False when nothing has failed, or when another client has retried it already. It goes on as after a first send:
-        ``get`` waits again, and it can be cancelled, and retried again. What still waits of the run that failed is
-        dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep`` seconds
-        of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send it again
-        then; and InvalidSetting after 9,999 times. May be repeated.
+        False when nothing has failed, or when another client has retried it already. It continues as after a first
+        send: ``get`` waits again, and it can be cancelled, and retried again. Steps of the failed run that still wait
+        are dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep``
+        seconds of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send
+        it again then; and InvalidSetting after 9,999 times. May be repeated.
         """
         run = self._run()
         if self._state(run) not in _TELLING:
@@ -225,7 +225,7 @@ class NothingSent(WorkflowResult):
         return "done"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
-        """Return no steps. Raises InvalidReceipt for what is no id."""
+        """Return no steps. Raises InvalidReceipt for a text that is no id."""
         if bucket is not None:
             check_task_id(bucket)
         return []

@@ -1,8 +1,8 @@
-"""What proves a store and its callers: the conformance suite, a manual clock, a faulty store.
+"""Tools that test a store and its callers: the conformance suite, a manual clock, a faulty store.
 
 The suite is :class:`shardq.testing.conformance.StoreConformance` and the state machine
-:func:`shardq.testing.state_machine.state_machine_for`. They need pytest and Hypothesis and are therefore
-imported from where they are; what is here needs neither.
+:func:`shardq.testing.state_machine.state_machine_for`. They need pytest and Hypothesis and are therefore imported from
+where they are; the objects here need neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The audit: what is stored for a queue, found by its rows alone, against what the port shows of it.
+"""The audit: the rows that are stored for a queue, against the messages that the port shows of it.
 
-A store may keep hints, directories and due indexes; the audit goes by none of them. What it finds in the rows and not
-through the port is hidden, and what remains when a queue was drained and swept is left behind.
+A store may keep hints, directories and due indexes; the audit uses none of them. Messages that it finds in the rows
+and not through the port are hidden. Rows that remain when a queue was drained and swept are left behind.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _listed(store: Store, shard: Shard, *, processed: bool) -> list[StoredSlice]
 
 
 def _deliver(store: Store, shard: Shard, due: int) -> Iterator[Message]:
-    """Claim and finish what is due, until so many came or no more does."""
+    """Claim and finish due messages, until ``due`` came or no more do."""
     while due > 0:
         token = os.urandom(16)
         slices = _claim(store, Claim(shard, token, _AT_ONCE, _LEASE)).slices

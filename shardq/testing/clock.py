@@ -1,4 +1,4 @@
-"""A clock and a timer that stand still until they are told to move."""
+"""A clock and a timer that stand still until they are moved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ManualClock", "ManualTimer"]
 
 
 class ManualClock:
-    """Tells the time that a test has set; safe to share between threads.
+    """Returns the time that a test has set; safe to share between threads.
 
     >>> clock = ManualClock(start=1_000_000)
     >>> clock.advance(2.5)
@@ -26,18 +26,18 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now(self) -> int:
-        """Microseconds since 1970-01-01 UTC, as set."""
+        """Return microseconds since 1970-01-01 UTC, as set."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move on by so many seconds."""
+        """Move on by ``seconds``."""
         _check(seconds)
         with self._lock:
             self._now += microseconds(seconds)
 
 
 class ManualTimer:
-    """Measures seconds in place of :func:`time.monotonic`, and starts from what that tells. Safe to share.
+    """Measures seconds in place of :func:`time.monotonic`, and starts from its value. Safe to share.
 
     >>> timer = ManualTimer()
     >>> began = timer()
@@ -51,7 +51,7 @@ class ManualTimer:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """Seconds since a moment that means nothing."""
+        """Return the seconds since a moment that means nothing."""
         return self._now / 1_000_000
 
     def advance(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ __all__ = ["Fault", "FaultKind", "FaultPlan"]
 
 
 class FaultKind(Enum):
-    """What becomes of a request that fails."""
+    """The fate of a request that fails."""
 
     UNAVAILABLE = "unavailable"  # StoreUnavailable, and nothing was done
     LOST_REQUEST = "lost request"  # OutcomeUnknown, and nothing was done

@@ -1,4 +1,4 @@
-"""What a shard of groups should hold, as a dict, and which answers of a claim are right."""
+"""The expected content of a shard of groups, as a dict, and the right answers of a claim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupModel(ShardModel):
         return sorted((front[0] for front in self._fronts(now)), key=lambda each: each.rank)
 
     def ahead(self, now: int) -> list[int]:
-        """Return the moments at which groups go on."""
+        """Return the moments at which groups continue."""
         return [messages[0].due for messages in self.groups() if messages[0].due > now]
 
     def claim(
@@ -51,7 +51,7 @@ class GroupModel(ShardModel):
         starts: bool = False,
         blocks: bool = False,
     ) -> None:
-        """Hide the messages until then; give back what is held behind them, if they block their groups."""
+        """Hide the messages until then; release the held ones behind them, if they block their groups."""
         named = list(messages)
         super().extend(named, until, now=now, starts=starts, blocks=blocks)
         for group in self.groups() if blocks else ():
@@ -60,7 +60,7 @@ class GroupModel(ShardModel):
             super().release(dropwhile(named.__contains__, behind), now, now=now, started=False)
 
     def release(self, messages: Iterable[ModelMessage], due: int, *, now: int, started: bool) -> None:
-        """Give the messages back, and what is held behind them."""
+        """Release the messages, and the held ones behind them."""
         named = list(messages)
         super().release(named, due, now=now, started=started)
         for group in self.groups():
@@ -104,7 +104,7 @@ class GroupModel(ShardModel):
 
 
 def _front(messages: Sequence[ModelMessage], now: int) -> list[ModelMessage]:
-    """Return what can be taken of a group: what is due, and what was held with the first, whose lease is over."""
+    """Return the messages of a group to take: due ones, and those that were held with the first until it expired."""
     if messages[0].due > now:
         return []
     for number, each in enumerate(messages):

@@ -1,4 +1,4 @@
-"""What the author of a store writes so that the conformance suite can run on it."""
+"""The harness that the author of a store writes so that the conformance suite can run on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LASTING_KINDS = frozenset({"finished", "moved", "shard", "dedupe", "consumer"})
 
 
 class RawState(Enum):
-    """What kind of row stands for a message, whatever the time is."""
+    """The kind of a message's row, whatever the time is."""
 
     WAITING = "waiting"  # it carries no claim's token: sent or released
     HELD = "held"  # a timeout marker: it carries a claim's token, even when the lease has run out
@@ -54,7 +54,7 @@ class RawQueue(msgspec.Struct, frozen=True):
 
 
 class ApplicationTransaction(ABC):
-    """A transaction of the application on a storage, on a connection of its own.
+    """A transaction of the application on a storage, on a separate connection.
 
     It uses what an application would, the storage's driver, and not the code under test.
     """
@@ -88,10 +88,10 @@ class ApplicationTransaction(ABC):
 
 
 class StoreHarness(ABC):
-    """Opens clients of one storage, moves its time, and looks at it behind the store's back.
+    """Opens clients of one storage, moves its time, and reads it behind the store's back.
 
-    The ``raw_`` methods MUST NOT use the code under test: they read the storage with a connection of their
-    own. One harness may serve many tests; each test makes queues with new names.
+    The ``raw_`` methods MUST NOT use the code under test: they read the storage with a separate connection. One
+    harness may serve many tests; each test makes queues with new names.
     """
 
     real_time: bool = False  # True: a server's: `advance` sleeps, tests of exact moments are skipped
@@ -117,27 +117,27 @@ class StoreHarness(ABC):
 
     @abstractmethod
     def raw_entries(self, shard: Shard) -> Sequence[RawEntry]:
-        """Every message stored in the shard, in any state."""
+        """Read every message stored in the shard, in any state."""
 
     @abstractmethod
     def raw_bundles(self, shard: Shard) -> int:
-        """How many values that carry bodies are stored in the shard."""
+        """Count the values that carry bodies and are stored in the shard."""
 
     @abstractmethod
     def raw_leftovers(self, queue: str) -> Mapping[str, int]:
-        """How many rows of each kind are stored for the queue, beside the queue's own record.
+        """Count the rows of each kind that are stored for the queue, beside the queue's own record.
 
-        The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``moved`` (what
-        was finished because it is stored elsewhere), ``shard`` (the directory, locks included), ``dedupe`` and
-        ``consumer``; rows of other kinds (``entry``, ``bundle``, ``acked``, ...) count as leftovers once all
-        messages are finished. A kind without rows may be missing.
+        The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``moved`` (messages that
+        were finished because they are stored elsewhere), ``shard`` (the directory, locks included), ``dedupe`` and
+        ``consumer``. Rows of other kinds (``entry``, ``bundle``, ``acked``, ...) count as leftovers once all messages
+        are finished. A kind without rows may be missing.
         """
 
     @abstractmethod
     def raw_queue(self, queue: str) -> RawQueue:
-        """Everything that is stored for the queue, found by its rows, not by a directory or an index.
+        """Read everything that is stored for the queue, found by its rows, not by a directory or an index.
 
-        No client is at work meanwhile. What belongs to nothing is given as strays.
+        No client is at work meanwhile. Rows that belong to nothing are given as strays.
         """
 
     def begin(self) -> ApplicationTransaction:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardq.aio.threads import Wraps
 from shardq.base.clock import microseconds
+from shardq.base.waits import BackgroundThread
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
@@ -81,8 +82,8 @@ def context_of(opened: Queue | Producer | Consumer) -> QueueContext:
 def store_of(opened: Opened) -> Store:
     """Return the store that it sends requests to, to ask it directly or to replace a method.
 
-    Of a client it is the store itself. Of the others it is the one in front of that which joins the requests of several
-    threads; all queues, producers and consumers of a client share it.
+    Of a client it is the store itself. Of the others it is the store in front of the one that joins the requests of
+    several threads. All queues, producers and consumers of a client share it.
     """
     return opened._store if isinstance(opened, Client) else opened._context.store
 
@@ -103,11 +104,11 @@ def expire_caches(*opened: Opened) -> None:
 
 
 def drive_timers(*opened: Opened, timer: Callable[[], float]) -> None:
-    """Let a timer of the test, instead of time.monotonic, tell when caches are old and pauses have ended.
+    """Let a timer of the test, instead of time.monotonic, decide when caches are old and pauses have ended.
 
     It drives settings, counts of pending messages, pauses after failures, the intervals of reads of all queues,
-    messages claimed ahead, and sweeps; not for how long a call waits. Such as a :class:`~shardq.testing.ManualTimer`:
-    one that tells less than time.monotonic() keeps what is cached by now.
+    messages claimed ahead, and sweeps. It does not drive how long a call waits. Such as a
+    :class:`~shardq.testing.ManualTimer`: one behind time.monotonic() keeps the present caches.
     """
     for context in _all_contexts(opened):
         context.live.timer = context.usage.timer = timer
@@ -190,7 +191,8 @@ def keep_lease(held: Batch | Message, seconds: float) -> None:
 
 def claim_thread(consumer: Consumer) -> Thread | None:
     """Return the last thread that claimed messages while a batch was acked; None when there was none."""
-    return consumer._overlap._thread
+    last = consumer._overlap._last
+    return None if last is None else last.thread.thread
 
 
 def extend_leases(consumer: Consumer) -> None:
@@ -210,10 +212,14 @@ def fetch_by_hand(consumer: Consumer) -> None:
     with prefetcher._lock:
         prefetcher._stopped = True
         prefetcher._changes.notify_all()
-        if prefetcher._thread.ident is None:
-            prefetcher._thread.start()
     prefetcher._thread.join()
+    prefetcher._thread = _NoThread("by hand")
     prefetcher._stopped = False
+
+
+class _NoThread(BackgroundThread):
+    def prepare(self, work: Callable[[], None]) -> None:
+        """Begin nothing."""
 
 
 def fetch(consumer: Consumer, times: int = 1) -> None:
@@ -231,7 +237,7 @@ def abandon(consumer: Consumer) -> None:
 
 
 def _keep_claimed(_: object) -> None:
-    """Stands in for what returns messages."""
+    """Replace the function that returns messages."""
 
 
 def _prefetcher(consumer: Consumer) -> Prefetcher:

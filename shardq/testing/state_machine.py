@@ -40,8 +40,8 @@ GROUP = st.sampled_from(["a", "b"])
 class StoreStateMachine(StoreAgreement):
     """Two clients of a store, used in any order on two shards of one queue, and on one of groups.
 
-    Where the store's time is real, every lease and delay is an hour and no time passes; where it is manual,
-    they are seconds and time is moved.
+    Where the store's time is real, every lease and delay is an hour and no time passes. Where it is manual, they are
+    seconds and time is moved.
     """
 
     # -- appending
@@ -144,7 +144,7 @@ class StoreStateMachine(StoreAgreement):
         busy = [shard for shard, model in self.models.items() if model.messages] or self.shards
         return busy[where % len(busy)]
 
-    # -- finishing, extending, giving back
+    # -- finishing, extending, releasing
 
     @precondition(lambda self: self.claims)
     @rule(

@@ -1,4 +1,4 @@
-"""What holds of a store at any time in the life of its messages, compared with a dict."""
+"""The rules for a store at any time in the life of its messages, compared with a dict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PastClaim:
     token: bytes
     spans: tuple[Span, ...]
     started: bool
-    repeatable: bool = True  # False: it finished something, which only its client is told again
+    repeatable: bool = True  # False: it finished messages, which only its client is answered again
 
 
 class StoreAgreement(RuleBasedStateMachine):
@@ -66,7 +66,7 @@ class StoreAgreement(RuleBasedStateMachine):
 
     @invariant()
     def the_storage_holds_what_the_model_holds(self) -> None:
-        """Every message is there once, waiting, held or processed as it should be."""
+        """Compare all messages in the storage, waiting, held or processed, with the model."""
         for shard, model in self.models.items():
             entries = self.harness.raw_entries(shard)
             assert of_entries(entries, RawState.WAITING) == model.keys(held=False), "waiting"
@@ -90,7 +90,7 @@ class StoreAgreement(RuleBasedStateMachine):
 
     @invariant()
     def the_listing_and_the_probe_agree(self) -> None:
-        """Peek shows every message once, and the probe tells the first that can be claimed."""
+        """Peek shows every message once, and the probe shows the first that can be claimed."""
         probes = self.store.probe(self.shards)
         for (shard, model), probe in zip(self.models.items(), probes, strict=True):
             listed = self._peek(shard)

@@ -1,4 +1,4 @@
-"""What a store should hold, as a dict: the model that the state machine compares a store with."""
+"""The expected content of a store, as a dict: the model that the state machine compares a store with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ModelMessage:
 
     @property
     def rank(self) -> tuple[int, int, bytes, int]:
-        """What a claim sorts by."""
+        """The order of claims."""
         return (self.bundle.priority, self.due, *self.key)
 
 
@@ -68,7 +68,7 @@ class ShardModel:
         )
 
     def held_by(self, token: bytes) -> list[ModelMessage]:
-        """Return what is held under the token."""
+        """Return the messages held under the token."""
         return [each for each in self.messages.values() if each.token == token]
 
     def ahead(self, now: int) -> list[int]:

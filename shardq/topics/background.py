@@ -12,10 +12,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 
 from shardq.base.clock import microseconds
-from shardq.base.waits import Flag, is_over, start
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
@@ -41,7 +40,7 @@ class Background:
         self._open_relay, self._close = open_relay, close
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-relay")
         self._news, self._ended = Flag(), Flag()
         self._relay_at_work: Relay | None = None
         self._published = False
@@ -60,37 +59,28 @@ class Background:
         self._start()
 
     def published(self) -> None:
-        """Relay in a while, if nobody else has."""
-        if self._published:
+        """Relay in a while, if no other thread has."""
+        if self._published and not self._thread.is_over:
             return
         with self._lock:
             self._published = True
         self._start()
 
     def end(self) -> None:
-        """Relay no more, and wait until the round at hand is over: what it holds is free for others then."""
+        """Relay no more, and wait until the round at hand has ended: others can take its messages then."""
         self._ended.set()
         self._news.set()
         if (relay := self._relay_at_work) is not None:
             relay.stop()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_END_SECONDS)
+        self._thread.join(_END_SECONDS)
 
     def _start(self) -> None:
-        """Start the thread if there is none. Where it cannot be started, what was published is relayed later."""
+        """Start the thread if there is none. Where it cannot be started, published messages are relayed later."""
         with self._lock:
             self._news.set()
-            if not is_over(self._thread):
-                return
-            new = self._thread = threading.Thread(target=self._run, name="shardq-relay", daemon=True)
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(new, self._forget_thread)
-
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self._thread, self._published = None, False
+            new = self._thread.prepare(self._run)
+        if new is not None:
+            self._thread.begin(new)
 
     def _run(self) -> None:
         try:
@@ -98,11 +88,10 @@ class Background:
         except QueueNotFound:  # the topic is deleted
             pass
         except Closed:
-            self._close()  # again: what this thread waited with meanwhile is given back too
+            self._close()  # again: messages that this thread waited with meanwhile are released too
         finally:
             with self._lock:
-                if self._thread is threading.current_thread():  # else a publisher has begun another one
-                    self._thread, self._published = None, False
+                self._thread.forget()
 
     def relay_until_idle(self) -> None:
         """Relay in this thread until nothing came for a while. Raises Closed, or QueueNotFound for a deleted topic."""
@@ -126,13 +115,13 @@ class Background:
         if not self._is_in_use() and not self._published and not self._news.wait(IDLE_SECONDS):
             with self._lock:
                 if not self._news.is_set():
-                    self._thread = None
+                    self._thread.forget()
                     return False
         self._news.clear()
         return True
 
     def _relay(self, relay: Relay) -> None:
-        self._relay_at_work = relay  # before the look at whether it is to end
+        self._relay_at_work = relay  # before the check whether it is to end
         try:
             self._run_rounds(relay)
         finally:
@@ -152,7 +141,7 @@ class Background:
 
 
 def background_of(contexts: QueueContexts, topic: str) -> PerProcess[Background]:
-    """That of a topic: one for all who have opened it with the client, or within its transactions."""
+    """Return the background of a topic: one for all who have opened it with the client, or within its transactions."""
     outside = contexts.outside or contexts  # threads have no part in a transaction
     own = PerProcess(lambda: Background(lambda: Relay(outside, topic), outside.close))
     return outside.background.setdefault(topic, own)
@@ -172,7 +161,7 @@ _SERVED_SECONDS = 90.0
 
 
 def relay_beside(contexts: QueueContexts, context: QueueContext, job: str) -> int:
-    """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
+    """Let a thread relay while the topic is received from; returns when to ask for it again, in microseconds."""
     name = topic_of_job(job)
     if name is not None and contexts.outside is None:
         background_of(contexts, name).get().serve_for(_SERVED_SECONDS)

@@ -1,8 +1,8 @@
 """Storing copies in the queue of a subscription once per round, and removing those from before a rewind.
 
-With the copies of a round goes a **marker**, in the same step: a message that is due in ten years, so nobody receives
-it. It is removed when the round is over. So where a round is repeated, the marker says whether the copies were stored,
-also when they were received and finished hours ago.
+With the copies of a round goes a **marker**, in the same step: a message that is due in ten years, so it is never
+received. It is removed when the round has ended. So where a round is repeated, the marker says whether the copies were
+stored, also when they were received and finished hours ago.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardq.topics.envelopes import Copies
 __all__ = ["RELAY", "CopyTarget", "empty"]
 
 RELAY = AppendPolicy(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
-"""What was published is let in: its publisher was told that it is."""
+"""Published messages are always let in: their publishers have been promised that."""
 
 _SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id after its message is finished
 _TEN_YEARS = 10 * 365 * 86_400_000_000
@@ -51,7 +51,7 @@ class CopyTarget(msgspec.Struct, frozen=True):
     def store(self, context: QueueContext, copies: Sequence[Copies], *, again: bool) -> None:
         """Store the copies, and the marker; not ``again`` where the marker is.
 
-        Raises StoreUnavailable when it is to be done again, and QueueNotFound when the subscription is no more.
+        Raises StoreUnavailable when it is to be done again, and QueueNotFound when the subscription is gone.
         """
         looked_at = context.store.now() if again else self.at
         if again and context.retry(context.store.find, self.shard, self._id(0), 0) is not None:
@@ -69,7 +69,7 @@ class CopyTarget(msgspec.Struct, frozen=True):
         append(context, RELAY, [PlannedBundle.of(self.shard, bundle) for bundle in bundles])
 
     def unmark(self, context: QueueContext) -> None:
-        """Remove the marker of a round that is over."""
+        """Remove the marker of a round that has ended."""
         context.retry(context.store.remove, self.shard, self._id(0), 0)
 
     def _id(self, number: int) -> bytes:
@@ -82,8 +82,8 @@ _PAGE_MESSAGES = 1_000
 def empty(context: QueueContext, before: int, keep: Callable[[], None]) -> None:
     """Remove the messages of rounds before a moment, in any state. ``keep`` is called now and then.
 
-    It names what it removes. So one that stood still meanwhile removes nothing that came later. It ends with a
-    look that finds none: consumers may move messages past a look.
+    It names the messages that it removes. So one that stood still meanwhile removes nothing that came later. It ends
+    with a read that finds none: consumers may move messages past a read.
     """
     for shard in context.retry(context.store.shards, context.name):
         while _removed(context, shard, before, keep):
@@ -91,7 +91,7 @@ def empty(context: QueueContext, before: int, keep: Callable[[], None]) -> None:
 
 
 def _removed(context: QueueContext, shard: Shard, before: int, keep: Callable[[], None]) -> int:
-    """Remove what a look at a shard finds; returns how many messages."""
+    """Remove the messages that a read of a shard finds; returns how many messages."""
     removed = 0
     for piece in slices(context, Peek(shard, _PAGE_MESSAGES, bodies=False)):
         if made_at(piece.bundle.id) >= before:

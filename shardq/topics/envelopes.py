@@ -41,7 +41,7 @@ MOST_BYTES = 983_040
 
 _MESSAGES = 500
 _BYTES = 262_144
-_COUNT = "messages"  # the header of an envelope of several, which relays of before read
+_COUNT = "messages"  # the header of an envelope of several, which older relays read
 
 
 class TopicMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Envelope:
 
     @classmethod
     def received(cls, message: Message) -> Envelope:
-        """That of a message of the log. Raises InvalidMessage when it is damaged in the store."""
+        """Read the envelope of a message of the log. Raises InvalidMessage when it is damaged in the store."""
         return cls(message.id, from_datetime(message.enqueued_at), message.raw)
 
     @cached_property
@@ -73,11 +73,11 @@ class Envelope:
         return decode_bundle(self.data)
 
     def taken(self, by: Filter) -> Sequence[int]:
-        """The positions of those that a filter takes; none of what is no envelope."""
+        """Return the positions of the messages that a filter takes; none of a message that is no envelope."""
         try:
             headers = self.messages.headers or [None] * len(self.messages.bodies)
         except InvalidMessage as error:
-            _log.error("message %s of a topic is relayed to nobody: %s", self.id, error)
+            _log.error("message %s of a topic is not relayed: %s", self.id, error)
             return ()
         if by.takes_everything:
             return range(len(headers))
@@ -93,12 +93,12 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def envelope(message: TopicMessage, codec: Codec) -> OutgoingMessage:
-    """A message alone in its envelope; raises InvalidMessage or MessageTooLarge."""
+    """Put a message alone into an envelope; raises InvalidMessage or MessageTooLarge."""
     return _packed([_checked(codec.encode(message.body), _headers(message))])
 
 
 def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
-    """True for an envelope that failed to be sent before. Raises InvalidMessage for a message that is none."""
+    """Return True for an envelope that failed to be sent before. Raises InvalidMessage for a message that is none."""
     if not isinstance(item, OutgoingMessage):
         return False
     try:
@@ -108,15 +108,15 @@ def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
     except InvalidMessage:
         pass
     raise InvalidMessage(
-        f"body {shown(item.body)} is in an OutgoingMessage that no publish has made, so nobody would get it: "
+        f"body {shown(item.body)} is in an OutgoingMessage that no publish has made, so no subscription would get it: "
         "give the body alone, with `subject` and `headers`, or a TopicMessage to `publish_many`"
     )
 
 
 def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iterator[OutgoingMessage]:
-    """Messages in envelopes; one that failed to be sent before is passed on as it is.
+    """Yield messages in envelopes; one that failed to be sent before is passed on as it is.
 
-    What comes before a message that is refused is handed out first. Raises InvalidMessage at once for what they share.
+    Messages before a refused one are handed out first. Raises InvalidMessage at once for the options that they share.
     """
     check_bodies(bodies, "publish one body with `publish`")
     headers = _headers(shared)
@@ -124,7 +124,7 @@ def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iter
 
 
 def packed(messages: Iterable[tuple[bytes, Headers | None]]) -> Iterator[OutgoingMessage]:
-    """Bodies and headers that are fit to be published, in envelopes; raises MessageTooLarge."""
+    """Put bodies and headers that are fit to be published into envelopes; raises MessageTooLarge."""
     return _pack(messages, lambda message: _checked(*message))
 
 
@@ -157,7 +157,7 @@ def _pack(
 
 
 def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
-    """What a subscription gets of envelopes: small ones together, one that it takes whole as it is."""
+    """Yield the copies of envelopes for a subscription: small ones together, one that it takes whole as it is."""
     waiting: list[tuple[BundleData, int]] = []
     messages = size = 0
     for each in found:

@@ -41,7 +41,7 @@ class _Condition(msgspec.Struct, frozen=True, array_like=True):
     values: tuple[Any, ...]  # HeaderValue
 
     def holds(self, headers: Headers) -> bool:
-        """True when the headers meet it. One that is missing meets nothing but ``exists: False``."""
+        """Return whether the headers meet it. One that is missing meets nothing but ``exists: False``."""
         if self.operator == "exists":
             return (self.header in headers) is self.values[0]
         if self.header not in headers:
@@ -67,14 +67,14 @@ class _Condition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What a subscription takes: messages with one of the subjects, whose headers meet all conditions.
+    """The messages that a subscription takes: those with one of the subjects, whose headers meet all conditions.
 
     ``subjects`` are patterns of tokens with dots between them. ``*`` stands for one token, ``>`` at the end for one or
     more: ``orders.*.created``, ``orders.>``. Without any, every message is taken, also one without a subject.
 
-    A condition of ``headers`` is a value, a list of values, or operators with a value: ``=`` and ``!=`` (a value or a
-    list), ``<``, ``<=``, ``>``, ``>=``, ``prefix`` and ``exists``. A header that is missing meets nothing but
-    ``{"exists": False}``. Numbers are compared with numbers and texts with texts.
+    A condition of ``headers`` is a value, a list of values, or operators with a value. The operators are ``=`` and
+    ``!=`` (a value or a list), ``<``, ``<=``, ``>``, ``>=``, ``prefix`` and ``exists``. A header that is missing meets
+    nothing but ``{"exists": False}``. Numbers are compared with numbers and texts with texts.
 
     Made by :func:`Filter.of`, which raises InvalidFilter.
 
@@ -123,7 +123,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def _compared(self) -> tuple[frozenset[str], frozenset[_Condition]]:
-        """Its content without the order, which changes nothing of what it takes."""
+        """Its content without the order, which does not matter."""
         return frozenset(self.subjects), frozenset(self.headers)
 
     @property
@@ -132,7 +132,7 @@ class Filter(msgspec.Struct, frozen=True):
         return not (self.subjects or self.headers)
 
     def takes(self, headers: Headers | None) -> bool:
-        """True for a message with such headers."""
+        """Return whether it takes a message with such headers."""
         found = {} if headers is None else headers
         if not isinstance(found, Mapping):
             raise InvalidMessage(
@@ -159,12 +159,12 @@ FilterLike: TypeAlias = Filter | str | Sequence[str]
 
 
 def filter_of(given: FilterLike) -> Filter:
-    """The filter that was given in short. Raises InvalidFilter."""
+    """Make the filter that was given in short. Raises InvalidFilter."""
     return given if isinstance(given, Filter) else Filter.of(given)
 
 
 def check_subject(subject: object) -> str | None:
-    """The subject of a message that is to be published; raises InvalidMessage."""
+    """Return the subject of a message that is to be published; raises InvalidMessage."""
     if subject is None:
         return None
     if not isinstance(subject, str) or not _is_subject(subject, wildcards=False):

@@ -1,7 +1,7 @@
-"""Deleting the queues that a topic is made of, whatever others do meanwhile, and what a deletion that broke off left.
+"""Deleting the queues of a topic, also while others use it, and the leftovers of a broken-off deletion.
 
-A topic exists while its log does. So what is found beside no log is of a topic that was deleted. Each queue is dropped
-as it was found, so that one that is made anew meanwhile stays.
+A topic exists while its log does. So queues without a log are of a topic that was deleted. Each queue is dropped as it
+was found, so that one that is made anew meanwhile stays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def drop_topic(contexts: QueueContexts, topic: str) -> None:
 
 
 def drop_leftovers(contexts: QueueContexts, topic: str) -> None:
-    """Delete what is left of a topic that was deleted; nothing if it exists."""
+    """Delete the leftovers of a topic that was deleted; nothing if it exists."""
     found = _queues(contexts, topic)
     if not contexts.exists(log_of(topic)):
         _drop(contexts, found)
@@ -58,11 +58,12 @@ def drop_subscription(contexts: QueueContexts, queue: str) -> None:
 def drop_unnamed(
     contexts: QueueContexts, topic: str, subscription: str, named: Callable[[], str | None]
 ) -> None:
-    """Delete what calls that broke off have left of a subscription's name.
+    """Delete the queues of a subscription's name that broken-off calls have left.
 
-    ``named`` tells the incarnation that the topic's state names. It is asked for after the queues were looked at, and
-    each is dropped only as it was found: whoever makes a subscription replaces the record of its queue after the state
-    names it. Beside a queue that stays, its dead letters stay. What cannot be dropped now is found by the next call.
+    ``named`` returns the incarnation that the topic's state names. It is called after the queues were read, and each
+    is dropped only as it was found. A caller that makes a subscription replaces the record of its queue after the
+    state names it. Beside a queue that stays, its dead letters stay. Queues that cannot be dropped now are found by
+    the next call.
     """
     with suppress(OutcomeUnknown, StoreUnavailable):
         found = _records(contexts, contexts.names(folder_of(topic, subscription)))
@@ -74,7 +75,7 @@ def drop_unnamed(
 
 
 def _queues(contexts: QueueContexts, topic: str) -> list[QueueRecord]:
-    """The queues of a topic, but for its log, as they are now."""
+    """Read the present queues of a topic, but for its log."""
     return _records(contexts, (name for name in contexts.names(folder_of(topic)) if name != log_of(topic)))
 
 

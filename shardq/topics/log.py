@@ -1,4 +1,4 @@
-"""The log of a topic: what a relay has claimed of it, and what was relayed already."""
+"""The log of a topic: messages that a relay has claimed, and relayed ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ClaimedEnvelopes:
         self._messages.update((message.id, message) for message in messages)
 
     def next(self, now: int) -> list[Message]:
-        """Those of one round. They are held now: what was claimed a while ago is held on to, or left out if lost.
+        """Return the messages of one round. They are held now: older claims are extended, or left out if lost.
 
         A while by the store's clock: while the machine is suspended, that of the process may stand still.
         """
@@ -67,14 +67,14 @@ class ClaimedEnvelopes:
         return chosen
 
     def entered(self, round_: Round | None) -> None:
-        """Leave out what is in a round that was entered into the state."""
+        """Leave out messages of a round that was entered into the state."""
         receipts = set(round_.messages) if round_ is not None else ()
         self._messages = {
             each: message for each, message in self._messages.items() if message.receipt not in receipts
         }
 
     def ack(self, identity: str) -> bool:
-        """Ack a message, which somebody else's round has; False when it is not here."""
+        """Ack a message of another relay's round; False when it is not here."""
         message = self._messages.pop(identity, None)
         if message is None:
             return False
@@ -85,9 +85,9 @@ class ClaimedEnvelopes:
         return True
 
     def give_back(self) -> None:
-        """Give back what is left."""
+        """Release the rest."""
         for message in self._messages.values():
-            with suppress(ShardqError):  # it comes back when its lease is over
+            with suppress(ShardqError):  # it comes back when its lease expires
                 message.release(count=False)
 
     def _hold_on(self) -> None:
@@ -110,7 +110,7 @@ _CHUNK_ENVELOPES = 90
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """The next messages of the history, and where it goes on after them."""
+    """The next messages of the history, and the place where it continues after them."""
 
     envelopes: tuple[Envelope, ...]
     cursor: Cursor
@@ -118,9 +118,9 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 def next_chunk(log: QueueContext, cursor: Cursor) -> Chunk | None:
-    """What was acked after a place, as much as a round may have; None when there is nothing.
+    """Read the envelopes that were acked after a place, as much as a round may have; None when there is nothing.
 
-    First comes what was acked more than a minute ago, which is in its place, however much clocks differ.
+    First come those that were acked more than a minute ago, which are in their places, however much clocks differ.
     """
     settled = log.store.now() - _SETTLED
     return _chunk(log, cursor, settled, last=False) or _chunk(log, cursor, _ALWAYS, last=True)
@@ -139,19 +139,19 @@ def _chunk(log: QueueContext, cursor: Cursor, until: int, *, last: bool) -> Chun
 
 
 def horizon(log: QueueContext) -> int:
-    """The moment before which the history is over, in microseconds."""
+    """Return the moment before which the history has expired, in microseconds."""
     return log.store.now() - microseconds(log.settings.history_retention)
 
 
 def envelope_of(log: QueueContext, identity: str) -> Envelope | None:
-    """A message of the log by its id, waiting or relayed; None when it is stored no more."""
+    """Find a message of the log by its id, waiting or relayed; None when it is no longer stored."""
     place = MessageId.parse(identity)
     piece = log.retry(log.store.find, place.shard, place.bundle_id, place.position)
     return None if piece is None else _envelope(place.shard, piece, place.position)
 
 
 def is_waiting(log: QueueContext, identity: str) -> bool:
-    """True when a message of the log is not acked."""
+    """Return whether a message of the log is not acked."""
     place = MessageId.parse(identity)
     piece = log.retry(log.store.find, place.shard, place.bundle_id, place.position)
     return piece is not None and piece.state is not EntryState.PROCESSED
@@ -173,13 +173,13 @@ def _history(log: QueueContext, cursor: Cursor, until: int) -> Iterator[tuple[Cu
 
 
 def _by_place(found: Iterable[StoredSlice]) -> Iterator[StoredSlice]:
-    """Slices in the order of a cursor: a store has an order of its own for those that were acked at the same moment."""
+    """Yield slices in the order of a cursor: stores have other orders for slices that were acked at the same moment."""
     for _, together in groupby(found, key=lambda piece: piece.due):
         yield from sorted(together, key=lambda piece: (piece.bundle.id, piece.first))
 
 
 def _envelope(shard: Shard, piece: StoredSlice, position: int) -> Envelope | None:
-    """A stored message of the log; None when it is damaged."""
+    """Read a stored message of the log; None when it is damaged."""
     identity = str(MessageId(shard, piece.bundle.id, position))
     try:
         messages = decode_bundle(piece.bundle.data, identity)

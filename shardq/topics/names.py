@@ -58,7 +58,7 @@ _SUBSCRIPTION = re.compile(rf"{_FOLDER}[^/]+/[^/]+/[^/]+")
 
 
 def check_name(what: str, name: object) -> str:
-    """The name of a topic or a subscription; raises InvalidName when it cannot be one."""
+    """Return the name of a topic or a subscription; raises InvalidName when it cannot be one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(
             f"{what} {shown(name)} cannot be used: give a str of 1 to {_LONGEST} letters, digits, '.', '_' and '-', "
@@ -68,42 +68,42 @@ def check_name(what: str, name: object) -> str:
 
 
 def folder_of(topic: str = "", subscription: str = "") -> str:
-    """How the names of all queues of a topic, or of a subscription, begin. Without a topic: of all topics."""
+    """Return how the names of all queues of a topic, or of a subscription, begin. Without a topic: of all topics."""
     return _FOLDER + "".join(f"{part}/" for part in (topic, subscription) if part)
 
 
 def log_of(topic: str) -> str:
-    """The queue to which messages are published, and whose history keeps them."""
+    """Return the queue to which messages are published, and whose history keeps them."""
     return f"{folder_of(topic)}log"
 
 
 def state_of(topic: str) -> str:
-    """The queue of the one message that says what subscriptions there are."""
+    """Return the queue of the one message that lists the subscriptions."""
     return f"{folder_of(topic)}state"
 
 
 def queue_of(topic: str, subscription: str, incarnation: str) -> str:
-    """The queue of a subscription."""
+    """Return the queue of a subscription."""
     return f"{folder_of(topic, subscription)}{incarnation}"
 
 
 def is_of_subscription(queue: str) -> bool:
-    """True for the queue of a subscription, and for that of its dead letters."""
+    """Return True for the queue of a subscription, and for that of its dead letters."""
     return _SUBSCRIPTION.fullmatch(queue) is not None
 
 
 def topic_in(queue: str) -> str | None:
-    """The topic whose log a queue is; None for other queues."""
+    """Return the topic whose log a queue is; None for other queues."""
     found = _LOG.fullmatch(queue)
     return found.group(1) if found else None
 
 
 def job_of(topic: str) -> str:
-    """What the consumers of a subscription look after: that the topic is relayed. No record has this name."""
+    """Return the background job of a subscription's consumers: relaying the topic. No record has this name."""
     return f"{folder_of(topic)}relay"
 
 
 def topic_of_job(job: str) -> str | None:
-    """The topic that is to be relayed; None where the background job is another one."""
+    """Return the topic that is to be relayed; None where the background job is another one."""
     found = _DUTY.fullmatch(job)
     return found.group(1) if found else None

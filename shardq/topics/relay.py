@@ -1,20 +1,20 @@
-"""The relay: copies what is published to a topic into the queues of its subscriptions. Any process may run it.
+"""The relay: copies published messages of a topic into the queues of its subscriptions. Any process may run it.
 
 It works in rounds:
 
-1. It claims messages of the log, then the topic's state, and enters them there as the round under way. From now on it
-   is decided who gets them.
+1. It claims messages of the log, then the topic's state, and enters them there as the round under way. From now on its
+   subscriptions are decided.
 2. It stores the copies of each subscription in one step, and acks the messages.
-3. It enters that the round is over.
+3. It enters that the round has ended.
 
-Whoever finds a round under way carries it out first, as it was entered: the ids of the copies follow from it, and the
-marker beside them tells whether they were stored. So a relay may die, stand still or be overtaken at any point. Nothing
-else about the topic changes while a round is under way: no subscription comes, goes or is rewound.
+A relay that finds a round under way carries it out first, as it was entered. The ids of the copies follow from the
+round, and the marker beside them shows whether they were stored. So a relay may die, stand still or be overtaken at
+any point. Nothing else about the topic changes while a round is under way: no subscription comes, goes or is rewound.
 
-A subscription that is to have what was published before is filled from the history of the log, in rounds too, and gets
-nothing else until it has all of it. While it is filled with what was acked a minute ago or earlier, others get new
-messages between these rounds. The last minute's is copied without any round of others in between, so that the
-history stands still.
+A subscription that is to have earlier messages is filled from the history of the log, in rounds too. It gets nothing
+else until it has all of them. While it is filled with messages that were acked a minute ago or earlier, others get new
+messages between these rounds. The last minute's is copied without any round of others in between, so that the history
+stands still.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who b
 TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next
 PATIENCE = 15.0  # seconds for which the state is waited for
 LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
-_PAUSE = 0.02  # seconds between looks at a round of somebody else
+_PAUSE = 0.02  # seconds between reads of a round of another relay
 ENVELOPES = 90
 _MOST_IN_HAND = 900  # while it is waited for those of a relay that died
 APART = 1_000
@@ -84,11 +84,12 @@ class Relay:
         self._look_again = 0.0
 
     def run(self, *, wait: float = 0.0, fills: bool = False) -> int:
-        """Relay what waits, and fill what is to be filled; returns how many envelopes were relayed.
+        """Relay waiting messages, and fill the subscriptions that are to be filled.
 
-        Waits up to so many seconds for the first one. What is published later than that is left to the next call: it
-        does not go on for as long as somebody publishes. With ``fills`` all but the first is left to it, too. It ends
-        after the round at hand when it is stopped. Raises QueueNotFound when the topic is deleted.
+        Returns how many envelopes were relayed. Waits up to ``wait`` seconds for the first one. Messages that are
+        published later are left to the next call, so that it ends though others publish. With ``fills`` all but the
+        first is left to it, too. It ends after the round at hand when it is stopped. Raises QueueNotFound when the
+        topic is deleted.
         """
         relayed, came_later = 0, False
         with self._lock.plain:
@@ -104,7 +105,7 @@ class Relay:
         return relayed
 
     def fill(self, name: str, incarnation: str) -> SubscriptionRecord | None:
-        """Relay until a subscription has what it is to get of the history, though another relay may be at that.
+        """Relay until a subscription has its part of the history, though another relay may be at that.
 
         Returns it as it is then; None when it is gone. Errors as in :meth:`run`.
         """
@@ -119,7 +120,8 @@ class Relay:
     def change(self, change: Callable[[TopicState], TopicState]) -> TopicState:
         """Change the state while no round is under way; returns it as it is then.
 
-        Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
+        Raises the errors of the change, with nothing changed; StoreUnavailable when others have the state all the
+        time.
         """
         hand = ClaimedEnvelopes(())
         with self._lock.plain:
@@ -132,7 +134,7 @@ class Relay:
         raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
 
     def _changed(self, held: Held, change: Callable[[TopicState], TopicState]) -> TopicState | None:
-        """Change the state that is held; None when somebody else has changed it."""
+        """Change the state that is held; None when another client has changed it."""
         try:
             state = change(held.state.completed())
         except BaseException:
@@ -144,11 +146,11 @@ class Relay:
         return state if self._replace(held, state) else None
 
     def moment(self, state: TopicState) -> int:
-        """The moment of what comes next: later than that of any round before."""
+        """Return a moment for the next round: later than that of any round before."""
         return max(self._log_context.store.now(), state.at + APART)
 
     def look(self) -> TopicState:
-        """The topic's state as it is now."""
+        """Read the topic's present state."""
         with self._lock.plain:
             return self._register.look()
 
@@ -158,7 +160,7 @@ class Relay:
         self._consumer.stop()
 
     def close(self) -> None:
-        """Give back what is held, and end."""
+        """Release its messages, and end."""
         with self._lock.plain:
             self._consumer.close()
             self._register.close()
@@ -172,7 +174,7 @@ class Relay:
         return bool(messages) and all(from_datetime(each.enqueued_at) > moment for each in messages)
 
     def _is_due(self) -> bool:
-        """True when the state has to be looked at though nothing is published."""
+        """Return whether the state has to be read though nothing is published."""
         if self._done:
             return True
         state = self._register.look()
@@ -180,7 +182,7 @@ class Relay:
         return state.round is not None or any(each.filling for each in state.subscriptions.values())
 
     def _look_after_jump(self, state: TopicState) -> None:
-        """Where the last round is ahead of the clock, let go what a relay held that died while the clock was ahead."""
+        """Release the messages of a relay that died while the clock was ahead, if the last round is ahead."""
         is_ahead = state.at > self._log_context.store.now() + JUMP
         if is_ahead and time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LEASE_SECONDS
@@ -216,7 +218,7 @@ class Relay:
         return None
 
     def _is_free(self, state: TopicState, hand: ClaimedEnvelopes, *, courteous: bool) -> bool:
-        """True when no round is under way, or the one that is was completed now."""
+        """Return whether no round is under way, or the one that is was completed now."""
         round_ = state.round
         if round_ is None or round_.at == self._done:
             return True
@@ -241,7 +243,7 @@ class Relay:
             raise
         if state == before:
             held.give_back()
-            self._done = 0  # another relay has entered that it is over
+            self._done = 0  # another relay has entered that it has ended
             return False
         if not self._replace(held, state):
             return True
@@ -253,7 +255,7 @@ class Relay:
         return bool(hand) or state.filling() is not None
 
     def _replace(self, held: Held, state: TopicState) -> bool:
-        """Store another state; False when somebody else has changed it."""
+        """Store another state; False when another client has changed it."""
         try:
             held.replace(state)
         except LeaseLost:
@@ -271,7 +273,7 @@ class Relay:
     def _next(
         self, state: TopicState, held: Held, hand: ClaimedEnvelopes
     ) -> tuple[TopicState, Round | None, Sequence[Envelope]]:
-        """What comes next: the state with a round and its envelopes, or a state without one."""
+        """Return the next step: the state with a round and its envelopes, or a state without one."""
         due, at = self._log_context.store.now(), self.moment(state)
         while (name := state.filling()) is not None:
             record, chunk = self._fill(name, state.subscriptions[name], held)
@@ -295,7 +297,7 @@ class Relay:
     def _fill(
         self, name: str, record: SubscriptionRecord, held: Held
     ) -> tuple[SubscriptionRecord, Chunk | None]:
-        """What a subscription gets of the history next. When there is nothing left, its filling is over."""
+        """Return the next part of the history for a subscription. When there is nothing left, its filling ends."""
         filling = record.filling
         assert filling is not None
         if filling.empties:
@@ -312,7 +314,7 @@ class Relay:
         return msgspec.structs.replace(record, filling=filling if chunk else None, missed=missed), chunk
 
     def _copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope] | None) -> None:
-        """Store what each subscription gets of a round. Without envelopes: as somebody may have done."""
+        """Store what each subscription gets of a round. Without envelopes: as another relay may have done."""
         again = envelopes is None
         if envelopes is None:
             envelopes = [
@@ -331,7 +333,7 @@ class Relay:
                 self.contexts.pop(place.queue, None)
 
     def _acked(self, round_: Round, hand: ClaimedEnvelopes) -> bool:
-        """Ack the messages of a round; False when somebody else holds some, who acks them when it finds the round."""
+        """Ack the messages of a round; False when another relay holds some, and acks them when it finds the round."""
         try:
             self._log.ack(round_.messages)
         except LeaseLost as error:
@@ -362,7 +364,7 @@ class Relay:
         return CopyTarget(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
 
     def _context(self, queue: str) -> QueueContext | None:
-        """A queue that is opened once; None when it does not exist."""
+        """Open a queue once; None when it does not exist."""
         if queue not in self.contexts:
             try:
                 self.contexts[queue] = self._all.of(queue)
@@ -372,7 +374,7 @@ class Relay:
 
 
 def _is_readable(message: Message) -> bool:
-    """False for a message that is damaged in the store: it comes again when its lease is over, and holds up none."""
+    """Return False for a message that is damaged in the store: it comes again when its lease expires."""
     try:
         message.raw  # noqa: B018 - reads it
     except InvalidMessage as error:

@@ -1,11 +1,11 @@
-"""What is known of a topic: its subscriptions, and the round of the relay that is under way.
+"""The state of a topic: its subscriptions, and the round of the relay that is under way.
 
-It is the body of one message, alone in a queue. To change it, one claims the message and exchanges it for one with
-another body, which a store does in one step and only while the claim is still held. So changes come one after the
-other, and whoever was overtaken changes nothing.
+It is the body of one message, alone in a queue. To change it, a client claims the message and exchanges it for one
+with another body. A store does that in one step and only while the claim is still held. So changes come one after the
+other, and an overtaken client changes nothing.
 
-Beside it is the **mark** of a topic that has a state: a message that is never due, and that nobody touches. It is
-stored in the same step as the first state. A look that a claim overtakes may miss the state. The mark is found.
+Beside it is the **mark** of a topic that has a state: a message that is never due, and never changed. It is stored in
+the same step as the first state. A read that a claim overtakes may miss the state, but not the mark.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every to
 _NEVER = _FIRST + 1_000 * 366 * 86_400_000_000
 _LAST_PRIORITY = 9
 _SAME_ID = 600_000_000  # microseconds for which a store surely knows an id after its message is finished
-_SLICE = 0.1  # seconds for which it is waited without such a look
+_SLICE = 0.1  # seconds for which it is waited without such a read
 _LOOKS = 20
 _MOST_BYTES = 500_000  # of all subscriptions; a message has twice as much, for their rewinds and for a round
 _PAUSE = 0.01  # seconds between them
 
 
 class Filling(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscription is still to get of the history: messages published since a moment, in microseconds."""
+    """The history that a subscription is still to get: messages published since a moment, in microseconds."""
 
     since: int
     # The last one that it got: when it was acked, its shard, bundle and position.
@@ -79,7 +79,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of the log that are copied to subscriptions together, by whoever comes."""
+    """Messages of the log that are copied to subscriptions together, by any relay."""
 
     at: int  # names it: later rounds have later moments, maybe ahead of the clock
     due: int  # when it was entered
@@ -104,27 +104,27 @@ class TopicState(msgspec.Struct, frozen=True):
     at: int = 0  # of the last round; its markers may still be there
 
     def incarnation(self, name: str) -> str | None:
-        """That of a subscription; None when there is none of the name."""
+        """Return the incarnation of a subscription; None when there is none of the name."""
         record = self.subscriptions.get(name)
         return None if record is None else record.incarnation
 
     def with_subscription(self, name: str, record: SubscriptionRecord | None) -> TopicState:
-        """The state with another record of a subscription; None: without it."""
+        """Return the state with another record of a subscription; None: without it."""
         others = {each: known for each, known in self.subscriptions.items() if each != name}
         return msgspec.structs.replace(
             self, subscriptions=others if record is None else {**others, name: record}
         )
 
     def entered(self, round_: Round) -> TopicState:
-        """The state with a round under way."""
+        """Return the state with a round under way."""
         return msgspec.structs.replace(self, round=round_, at=round_.at)
 
     def filling(self) -> str | None:
-        """The subscription that is filled from the history now; None when none is."""
+        """Return the subscription that is filled from the history now; None when none is."""
         return next((name for name, record in self.subscriptions.items() if record.filling is not None), None)
 
     def targets(self, round_: Round) -> dict[str, SubscriptionRecord]:
-        """Who gets the messages of a round."""
+        """Return the subscriptions that get the messages of a round."""
         return {
             name: record
             for name, record in self.subscriptions.items()
@@ -132,7 +132,7 @@ class TopicState(msgspec.Struct, frozen=True):
         }
 
     def completed(self) -> TopicState:
-        """The state when the round under way is complete."""
+        """Return the state when the round under way is complete."""
         state, done = msgspec.structs.replace(self, round=None), self.round
         record = state.subscriptions.get(done.filling) if done is not None else None
         if done is None or record is None or record.filling is None or done.cursor is None:
@@ -154,13 +154,13 @@ _decode = msgspec.msgpack.Decoder(TopicState).decode
 
 
 class Held:
-    """The state under a claim: nobody else changes it while that is held."""
+    """The state under a claim: no other client changes it while that is held."""
 
     def __init__(self, message: Message) -> None:
         self._message, self.state = message, _decode(message.body)
 
     def replace(self, state: TopicState) -> None:
-        """Store another state and give it up. Raises LeaseLost, with nothing changed, when somebody else has it."""
+        """Store another state and give it up. Raises LeaseLost, with nothing changed, when another client has it."""
         replace_body(self._message, _encode(state))
 
     def keep(self) -> None:
@@ -184,7 +184,7 @@ class Register:
         self._consumer = self._queue.consumer(visibility_timeout=_LEASE_SECONDS)
 
     def take(self, wait: float) -> Held | None:
-        """Claim the state; None when somebody else has it for so many seconds."""
+        """Claim the state; None when another client has it for ``wait`` seconds."""
         until = time.monotonic() + wait
         # Without a wait, also from a shard that is left to others for a while.
         while not (batch := self._consumer.receive(1)):
@@ -197,7 +197,7 @@ class Register:
         return Held(batch[0])
 
     def look(self) -> TopicState:
-        """The state as it is now."""
+        """Read the present state."""
         for _ in range(_LOOKS):
             if (found := _seen(self._queue)) is not None:
                 return _decode(found)
@@ -206,15 +206,15 @@ class Register:
         raise StoreUnavailable(f"the state of topic {self._topic!r} cannot be read: try again")
 
     def close(self) -> None:
-        """Give back what is held, and end."""
+        """Release its messages, and end."""
         self._consumer.close()
 
 
 def ensure_state(contexts: QueueContexts, topic: str) -> None:
-    """Make the state of a topic if whoever created the topic did not come to it.
+    """Make the state of a topic if the creator of the topic did not.
 
-    Whoever does so stores it under the same id, so it is there once. That id is soon forgotten, as the state changes.
-    So whether there is one is not told by a look, but by the mark.
+    Every client stores it under the same id, so it is there once. That id is soon forgotten, as the state changes. So
+    the mark, and not a read, shows whether there is one.
     """
     context = _state_context(contexts, topic)
     began, queue, shard = context.store.now(), Queue(context), Shard(context.name, 0, 0)
@@ -232,7 +232,7 @@ def ensure_state(contexts: QueueContexts, topic: str) -> None:
 
 
 def _state_context(contexts: QueueContexts, topic: str) -> QueueContext:
-    """The queue of the state, which is made if it is missing."""
+    """Open the queue of the state, which is created if it is missing."""
     try:
         return contexts.of(state_of(topic))
     except QueueNotFound:
@@ -246,12 +246,12 @@ def _state_context(contexts: QueueContexts, topic: str) -> QueueContext:
 
 
 def _seen(queue: Queue) -> bytes | None:
-    """The state as it is stored; None when a look does not find it."""
+    """Return the state as it is stored; None when a read does not find it."""
     return next((each.body for each in queue.peek(2) if each.priority < _LAST_PRIORITY), None)
 
 
 def open_register(contexts: QueueContexts, topic: str) -> Register:
-    """The register of a topic. Raises TopicNotFound."""
+    """Open the register of a topic. Raises TopicNotFound."""
     try:
         return Register(contexts, topic)
     except QueueNotFound as error:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Start: TypeAlias = Literal["latest", "earliest"] | datetime
-"""What a subscription gets first: what is published from now on, everything that is kept, or what came since then."""
+"""The first messages of a subscription: those published from now on, all that are kept, or those since a moment."""
 
 _SKEW = 60_000_000
 """Microseconds that clocks may differ by before a message is missed."""
@@ -119,12 +119,12 @@ class Subscription:
     def consumer(self, **options: Any) -> Consumer:
         """Return a consumer of its messages, with the options of :meth:`shardq.Queue.consumer`.
 
-        While it lives a thread of this process relays what is published, for all subscriptions of the topic.
+        While it lives a thread of this process relays published messages, for all subscriptions of the topic.
         """
         return self.queue.consumer(**options)
 
     def state(self) -> SubscriptionState:
-        """How many messages it has, without those that are not relayed yet. Raises SubscriptionNotFound."""
+        """Count the messages that it has, without those that are not relayed yet. Raises SubscriptionNotFound."""
         with self._there():
             record, counts = self._known(self._relay().look()), self.queue.counts()
         return SubscriptionState(
@@ -139,11 +139,11 @@ class Subscription:
         )
 
     def seek(self, to: datetime | Literal["earliest"]) -> timedelta:
-        """Rewind: what was published since then is delivered again, as far as the topic keeps it.
+        """Rewind: messages that were published since then are delivered again, as far as the topic keeps them.
 
-        What waits or is in flight now is removed first, dead letters stay. When this returns all of it is copied. If
-        this process dies first, others complete it. Returns how much of the time since ``to`` is over, as the topic's
-        retention is shorter; none for ``earliest``. Raises InvalidSetting or SubscriptionNotFound.
+        Pending messages and messages in flight are removed first, dead letters stay. When this returns all of it is
+        copied. If this process dies first, others complete it. Returns how much of the time since ``to`` has expired,
+        as the topic's retention is shorter; none for ``earliest``. Raises InvalidSetting or SubscriptionNotFound.
         """
         if to == "latest":
             raise InvalidSetting("to='latest': purge the queue of the subscription instead")
@@ -197,7 +197,7 @@ class Subscription:
 
     @contextmanager
     def _there(self) -> Iterator[None]:
-        """Tell of the subscription where its queues, or those of its topic, are not found."""
+        """Raise an error that names the subscription where its queues, or those of its topic, are not found."""
         try:
             yield
         except SubscriptionNotFound:
@@ -216,12 +216,12 @@ class Subscription:
 
 
 def new_incarnation() -> str:
-    """A part of the name of a new subscription's queue: no other one has had it."""
+    """Make a part of the name of a new subscription's queue: no other one has had it."""
     return secrets.token_hex(4)
 
 
 def moment_of(argument: str, start: object) -> int:
-    """The moment of publishing from which messages are wanted, in microseconds. Raises InvalidSetting."""
+    """Return the moment of publishing from which messages are wanted, in microseconds. Raises InvalidSetting."""
     if start == "earliest":
         return 0
     if not is_aware(start):
@@ -232,7 +232,7 @@ def moment_of(argument: str, start: object) -> int:
 
 
 def relayed_from(since: int, now: int) -> int:
-    """The moment of publishing from which a subscription gets what is not relayed yet.
+    """Return the moment of publishing from which a subscription gets messages that are not relayed yet.
 
     It is a minute ago or earlier, or well ahead: the clock of a publisher may be slow, and nothing is missed for that.
     """
@@ -240,5 +240,5 @@ def relayed_from(since: int, now: int) -> int:
 
 
 def filling_from(since: int) -> Filling:
-    """What a subscription is to get that wants what was published since a moment: it was acked after that, nearly."""
+    """Describe the history for a subscription from a moment of publishing: it was acked after that, nearly."""
     return Filling(since, (max(0, since - _SKEW), "", b"", 0))

@@ -1,4 +1,4 @@
-"""A topic: what is published to it goes to each of its subscriptions."""
+"""A topic: each published message goes to each of its subscriptions."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Topic:
     ) -> None:
         """Store a message, which goes to each subscription that takes it.
 
-        It is durable when this returns, for every subscription that was there when it was called. ``subject`` is tokens
-        with dots between them; subscribers find it in the header ``shardq-subject``. A second message with the same
-        ``dedupe_key`` within five minutes is not stored. To repeat a publish that raised OutcomeUnknown, publish what
-        is in ``error.unsent``.
+        It is durable when this returns, for every subscription that was there when it was called. ``subject`` is
+        tokens with dots between them; subscribers find it in the header ``shardq-subject``. A second message with the
+        same ``dedupe_key`` within five minutes is not stored. To repeat a publish that raised OutcomeUnknown, publish
+        the messages in ``error.unsent``.
 
         Raises InvalidMessage, MessageTooLarge (above 960 KiB), TopicNotFound, StoreUnavailable or OutcomeUnknown.
         """
@@ -140,10 +140,10 @@ class Topic:
     ) -> Subscription:
         """Make a durable subscription, or open the one of that name as it is, with a warning for other settings.
 
-        ``filter`` is a pattern of subjects, several, or a :class:`Filter`; None takes everything. A new one gets what
-        is published from now on; with ``start="earliest"`` or an aware datetime also what was published before, or
-        since then, as far as the topic keeps it: it is there when this returns. ``settings`` are those of its queue,
-        such as ``visibility_timeout`` and ``max_deliveries``.
+        ``filter`` is a pattern of subjects, several, or a :class:`Filter`; None takes everything. A new one gets the
+        messages that are published from now on. With ``start="earliest"`` it also gets earlier ones, and with an aware
+        datetime those since then, as far as the topic keeps them. They are there when this returns. ``settings`` are
+        those of its queue, such as ``visibility_timeout`` and ``max_deliveries``.
 
         Raises InvalidName, InvalidFilter, InvalidSetting, SubscriptionExists if it has another filter, TopicNotFound.
         """
@@ -163,7 +163,7 @@ class Topic:
                     return made
 
     def subscription(self, name: str) -> Subscription:
-        """An existing subscription. Raises SubscriptionNotFound or TopicNotFound."""
+        """Open an existing subscription. Raises SubscriptionNotFound or TopicNotFound."""
         name = check_name("subscription", name)
         with self._there():
             found = self._opened(name, None)
@@ -175,7 +175,7 @@ class Topic:
         return found
 
     def subscriptions(self) -> tuple[str, ...]:
-        """The names of all subscriptions, sorted. Raises TopicNotFound."""
+        """Return the names of all subscriptions, sorted. Raises TopicNotFound."""
         with self._there():
             known = self._relay.get().look().subscriptions
             there = set(self._contexts.names(folder_of(self.name)))
@@ -183,9 +183,9 @@ class Topic:
             return tuple(sorted(name for name, queue in queues.items() if queue in there))
 
     def relay(self, *, wait: float = 0.0) -> int:
-        """Copy what waits in the log to the subscriptions, in this thread; returns how many envelopes it were.
+        """Copy waiting messages of the log to the subscriptions, in this thread; returns how many envelopes it were.
 
-        Consumers and publishers do so by themselves. It is for processes that do nothing else, and for tests. Waits up
+        Consumers and publishers do so automatically. It is for processes that do nothing else, and for tests. Waits up
         to ``wait`` seconds for the first message. Raises InvalidSetting or TopicNotFound.
         """
         check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
@@ -197,11 +197,11 @@ class Topic:
     def _published(self) -> None:
         if self._contexts.outside is None:
             self._background.get().published()
-        else:  # nobody is told when the application commits
+        else:  # no thread is notified when the application commits
             self._background.get().serve_for(_COMMIT_SECONDS)
 
     def _opened(self, name: str, wanted: Any) -> Subscription | None:
-        """The subscription that is there; None when it is not, or its queue was deleted."""
+        """Open an existing subscription; None when it does not exist, or its queue was deleted."""
         record = self._relay.get().look().subscriptions.get(name)
         if record is None:
             return None
@@ -218,14 +218,14 @@ class Topic:
     def _made(
         self, name: str, wanted: Any, since: int | None, settings: QueueSettingsArguments
     ) -> Subscription | None:
-        """The subscription that is made now; None when somebody else was faster.
+        """Make the subscription now; None when another client was faster.
 
-        In the end the record of its queue is replaced by itself. So whoever saw that before the state named it drops
-        it no more.
+        In the end the record of its queue is replaced by an equal one. So a client that saw that before the state
+        named it no longer drops it.
         """
         relay = self._relay.get()
         if since is None:
-            relay.run()  # what waits now is not for it
+            relay.run()  # waiting messages are not for it
         incarnation = new_incarnation()
         context = self._queue_made(queue_of(self.name, name, incarnation), settings)
         if context is None:
@@ -263,7 +263,7 @@ class Topic:
             return self._subscription(name, record)
 
     def _queue_made(self, queue: str, settings: QueueSettingsArguments) -> QueueContext | None:
-        """A new queue, for a subscription; None when it was dropped at once, as the state does not name it yet."""
+        """Create a queue for a subscription; None when it was dropped at once, as the state does not name it yet."""
         try:
             context = create_queue(self._contexts, queue, settings, exist_ok=False)
             context.live.assign(job_of(self.name))
@@ -281,7 +281,7 @@ class Topic:
 
     @contextmanager
     def _there(self) -> Iterator[None]:
-        """Tell of the topic where its queues are not found."""
+        """Raise an error that names the topic where its queues are not found."""
         try:
             yield
         except (SubscriptionNotFound, TopicNotFound):
@@ -296,7 +296,7 @@ class Topic:
 
 
 def _confirmed(context: QueueContext) -> bool:
-    """Replace the record of a queue by itself; False when it is dropped."""
+    """Replace the record of a queue by an equal one; False when it is dropped."""
     try:
         context.live.alter({})
     except QueueNotFound:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
@@ -13,7 +12,6 @@ import msgspec
 from shardq.base.callables import check_has_run
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
-from shardq.hooks import Observer
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.queue_internals import without_next_claim
@@ -29,7 +27,7 @@ from shardq.worker.policy import (
 )
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
-from shardq.worker.timed import timed_calls
+from shardq.worker.timed import timed
 
 __all__ = [
     "Attempt",
@@ -51,7 +49,7 @@ Handler = Callable[[Any], object]
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A message that was not worked, what is to become of it, and why: the reason that a dead letter carries."""
+    """A message that was not worked, its outcome, and the reason that a dead letter carries."""
 
     message: Message
     outcome: Outcome
@@ -63,9 +61,9 @@ def _by_id(message: Message) -> str:
 
 
 class Attempt:
-    """What became of the messages of a batch. A message that is in no list was not started.
+    """The results of the messages of a batch. A message that is in no list was not started.
 
-    ``called`` is what the log calls a message.
+    ``called`` is the log's name for a message.
     """
 
     def __init__(self, batch: Batch, called: Callable[[Message], str] = _by_id) -> None:
@@ -83,21 +81,24 @@ class Attempt:
     def failure(self, raised: BaseException) -> Exception | None:
         """Return the failure that something raised by the handler is.
 
-        None if it ends the worker: Ctrl-C, and whatever ends a child that the handler has forked.
+        None if it ends the worker: Ctrl-C, and the end of a child that the handler has forked.
         """
         if not isinstance(raised, Exception) and os.getpid() != self._process:
             return None
         return as_failure(raised)
 
     def holds_back(self, message: Message) -> bool:
-        """True when the message has to wait for an earlier one of its group. It is given back then."""
+        """Return whether the message has to wait for an earlier one of its group. It is released then."""
         if not self._stopped or message.lane not in self._stopped:
             return False
         self.held_back.append(message)
         return True
 
     def leaves_out(self, message: Message) -> bool:
-        """True when the message is not to be begun: its lease is over, or it has to wait. It is given back then."""
+        """Return whether the message is not to be begun: its lease has expired, or it has to wait.
+
+        It is released then.
+        """
         if not message.lost:
             return self.holds_back(message)
         if message.lane is not None:
@@ -115,17 +116,6 @@ class Attempt:
         if message.lane is not None and (message.released or not (leaves or message.settled)):
             self._stopped.add(message.lane)
         return True
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """How many messages the handler has worked, failed, snoozed and discarded so far."""
-        snoozed = sum(isinstance(each.outcome, Snooze) for each in self.endings)
-        return {
-            "worked": len(self.finished) - self.discarded,
-            "failed": len(self.endings) - snoozed,
-            "snoozed": snoozed,
-            "discarded": self.discarded,
-        }
 
     @property
     def running(self) -> list[Message]:
@@ -150,7 +140,7 @@ class HandlerCalls(Protocol):
 class EachMessage(msgspec.Struct, frozen=True):
     """Calls the handler with one message at a time. A message that fails does not affect the others.
 
-    One whose lease is over, as after this process stood still, is not begun: somebody else may work on it.
+    One whose lease has expired, as after this process stood still, is not begun: another worker may have it.
     """
 
     handler: MessageHandler
@@ -158,7 +148,7 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
-        with _timed(self.handler, attempt, tally.observer) as handler:
+        with timed(self.handler, attempt, tally.observer) as handler:
             for message in attempt.batch:
                 with gate() as is_open:
                     if not is_open:
@@ -181,9 +171,9 @@ class EachMessage(msgspec.Struct, frozen=True):
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
-    """Calls the handler with the whole batch. What it raises is about the messages that it has not settled.
+    """Calls the handler with the whole batch. An error that it raises is about the messages that it has not settled.
 
-    A batch of which a lease is over, as after a long wait for a permit, is not begun. An ack by the handler claims
+    A batch in which a lease has expired, as after a long wait for a permit, is not begun. An ack by the handler claims
     nothing further: messages would be held beside those that it still works on.
     """
 
@@ -194,7 +184,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
         """Call the handler once, with all messages."""
         with gate() as is_open:
             if is_open and not any(message.lost for message in attempt.batch):
-                with _timed(self.handler, attempt, tally.observer) as handler:
+                with timed(self.handler, attempt, tally.observer) as handler:
                     self._call(handler, attempt, tally)
 
     def _call(self, handler: BatchHandler, attempt: Attempt, tally: Tally) -> None:
@@ -209,12 +199,11 @@ class WholeBatch(msgspec.Struct, frozen=True):
             _finish(attempt, tally, messages, self.handler, result)
 
 
-def _timed(handler: Handler, attempt: Attempt, observer: Observer | None) -> AbstractContextManager[Handler]:
-    return nullcontext(handler) if observer is None else timed_calls(handler, attempt, observer)
-
-
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
-    """The handler returned. Raises InvalidSetting for something that has not run yet, or for an outcome's class."""
+    """Note that the handler returned.
+
+    Raises InvalidSetting for a value that has not run yet, or for an outcome's class.
+    """
     try:
         _check_returned(handler, result)
     except InvalidSetting:
@@ -239,7 +228,10 @@ def _check_returned(handler: object, result: object) -> None:
 def _fail(
     attempt: Attempt, tally: Tally, messages: list[Message], raised: BaseException, policy: ErrorFunction
 ) -> bool:
-    """The handler raised: an outcome, or an error for which the policy has one. False when it ends the worker."""
+    """Note that the handler raised an outcome, or an error for which the policy has one.
+
+    False if it ends the worker.
+    """
     enable_loggers(_log)
     error = attempt.failure(raised)
     if error is None:
@@ -259,14 +251,14 @@ def _fail(
 
 
 def _taken(attempt: Attempt, messages: Iterable[Message], outcome: Outcome) -> list[Message]:
-    """Those of the messages for which the outcome holds: the others wait for an earlier one of their group."""
+    """Take the messages for which the outcome holds: the others wait for an earlier one of their group."""
     return attempt.take(messages, leave=isinstance(outcome, Discard))
 
 
 def _end(
     attempt: Attempt, tally: Tally, messages: list[Message], outcome: Outcome, error: BaseException | None
 ) -> None:
-    """Note what is to become of messages, log it, and count it."""
+    """Note the outcome of messages, log it, and count it."""
     if not messages:
         return
     reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
@@ -302,7 +294,7 @@ def _many(messages: list[Message]) -> str:
 def _log_ending(
     which: str, deliveries: int, outcome: Outcome, reason: str, error: BaseException | None
 ) -> None:
-    """Log it, with the traceback of the error unless a command failed: that of a command says nothing.
+    """Log the outcome, with the traceback of the error unless a command failed: that of a command is of no use.
 
     Logging writes the texts of errors whole, so a traceback with one that is too long is a part of the message.
     """
@@ -323,7 +315,7 @@ def _note(messages: Iterable[Message], text: str) -> None:
 
 
 def _cause(outcome: Outcome) -> BaseException | None:
-    """The error that an outcome was raised from, or while it was handled."""
+    """Return the error that an outcome was raised from, or while it was handled."""
     return outcome.__cause__ or (None if outcome.__suppress_context__ else outcome.__context__)
 
 
@@ -334,7 +326,7 @@ def _forget(outcome: Outcome) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    """The reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
+    """Return the reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
     try:
         text = str(error)
     except Exception:  # an error whose text cannot be made is a failure like any other

@@ -35,7 +35,7 @@ class ProcessFailed(ShardqError):
 
 
 class _Word(Enum):
-    """What a process and its parent tell each other."""
+    """The words between a process and its parent."""
 
     READY = "ready"  # a process waits for the others
     GO = "go"  # all are ready
@@ -54,7 +54,7 @@ class Parent:
     def ready(self) -> float:
         """Wait until all processes that were started together are ready; returns the moment, a monotonic time.
 
-        Raises SystemExit when this process is told to end meanwhile.
+        Raises SystemExit when this process is asked to end meanwhile.
         """
         self._channel.send((_Word.READY, None))
         if self._receive() is not _Word.GO:
@@ -66,14 +66,14 @@ class Parent:
         self._channel.send((_Word.REPORT, value))
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to so many seconds. True as soon as this process is told to end, or its parent is gone."""
+        """Wait up to ``seconds``. True as soon as this process is asked to end, or its parent is gone."""
         if not self._stopped and self._channel.poll(seconds):
             self._stopped = self._receive() is _Word.STOP
         return self._stopped
 
     @property
     def stopped(self) -> bool:
-        """True when this process is told to end, or its parent is gone."""
+        """True when this process is asked to end, or its parent is gone."""
         return self.wait(0.0)
 
     def _receive(self) -> _Word:
@@ -125,9 +125,9 @@ class _Child:
 
 
 class ChildProcesses:
-    """Processes that all end with the ``with`` block, whatever happens in it.
+    """Processes that all end with the ``with`` block, also after an error.
 
-    At its end they are told to end, and killed after ``patience`` seconds, or after one second if the block raised an
+    At its end they are asked to end, and killed after ``patience`` seconds, or after one second if the block raised an
     error. They ignore Ctrl-C: this process gets it, and ends them.
 
     >>> with ChildProcesses() as processes:  # doctest: +SKIP
@@ -149,7 +149,7 @@ class ChildProcesses:
         self._children[name] = _Child(name, work, arguments)
 
     def listen(self, seconds: float = 0.0) -> list[tuple[str, Any]]:
-        """Wait up to so many seconds for reports; returns the first ones, each with the name of its process.
+        """Wait up to ``seconds`` for reports; returns the first ones, each with the name of its process.
 
         Raises ProcessFailed when a process has failed.
         """
@@ -162,7 +162,7 @@ class ChildProcesses:
         return found
 
     def results(self, *, start_seconds: float = 120.0) -> list[Any]:
-        """What the functions returned, in the order of the starts, once all have ended.
+        """Return the results of the functions, in the order of the starts, once all have ended.
 
         Raises ProcessFailed when one has failed, or is not ready after ``start_seconds``.
         """
@@ -175,7 +175,7 @@ class ChildProcesses:
         return [child.result for child in self._children.values()]
 
     def stop(self, *names: str) -> None:
-        """Tell these processes to end. Their reports can still be listened to."""
+        """Ask these processes to end. Their reports can still be listened to."""
         for name in names:
             self._children[name].tell(_Word.STOP)
 
@@ -209,7 +209,7 @@ class ChildProcesses:
 
 
 def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:
-    """The body of every process."""
+    """Run the body of every process."""
     ignore_interrupts()
     try:
         channel.send((_Word.DONE, work(Parent(channel), *arguments)))
@@ -223,4 +223,4 @@ def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:
 
 def _ending(process: SpawnProcess) -> str:
     code = process.exitcode or 0
-    return f"was killed by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""What is passed before a handler is called, and messages at their last attempt, which are held alone."""
+"""The gate before each call of a handler, and messages at their last attempt, which are held alone."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOOK_SECONDS = 5.0  # until it is looked again whether the queue of the messages
 
 
 def open_gate(stopping: Callable[[], bool]) -> Gate:
-    """A gate that needs no permit."""
+    """Make a gate that needs no permit."""
     return lambda: nullcontext(not stopping())
 
 
 def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None]) -> Gate:
-    """A gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
+    """Make a gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
 
-    It tells that it ``waits`` about twice a second, while no handler of this gate runs in another thread.
+    It calls ``waits`` about twice a second while it waits and no handler of this gate runs in another thread.
     """
     within: list[Permit] = []
 
@@ -58,7 +58,10 @@ def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Calla
 
 
 def present_gate(gate: Gate, queue: Queue) -> Gate:
-    """Another gate for one batch of a queue: it closes when the queue was deleted. It looks every five seconds."""
+    """Make another gate for one batch of a queue: it closes when the queue was deleted.
+
+    It checks every five seconds.
+    """
     looked_at = time.monotonic()
 
     @contextmanager
@@ -79,7 +82,7 @@ def _is_gone(queue: Queue) -> bool:
     try:
         queue.settings  # noqa: B018 - reads them
     except QueueNotFound as error:
-        _log.warning("what was received and not begun is not worked: %s", error)
+        _log.warning("received messages that were not begun are not worked: %s", error)
         return True
     except ShardqError as error:
         _log.debug("whether queue %s is still there is not known: %s", queue.name, error)
@@ -103,7 +106,7 @@ def _release(permit: Permit) -> None:
 
 
 def set_apart(batch: Batch, last: Message | None) -> tuple[Batch, Batch | None]:
-    """Return what a process may hold of a batch, and what it has to release uncounted before it begins anything.
+    """Return the messages of a batch that a process may hold, and those to release uncounted before it begins.
 
     ``last`` is a message of the batch at its last attempt: if the process dies, that message becomes a dead letter. So
     it is held alone, or the message that it waits for in its group. Without one all of the batch may be held.
@@ -127,7 +130,7 @@ class Caution:
         self.most: int | None = None  # None: any number
 
     def limit(self, most: int | None) -> None:
-        """Take note of a read: because of what it found ``most`` messages may be held; None: of nothing special."""
+        """Take note of a read, after which ``most`` messages may be held; None: any number."""
         self._reads = self._reads - 1 if most is None else self._patience
         if self._reads <= 0:
             self.most = None

@@ -20,6 +20,7 @@ from shardq.worker.policy import OnError, check_on_error
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign"]
 
 MAX_IDLE_SECONDS = 7 * 86_400.0
+MAX_THREADS = 1_000
 
 
 class LoopKeywords(TypedDict, total=False):
@@ -41,6 +42,7 @@ class SharedKeywords(LoopKeywords, total=False):
     codec: Codec | str
     on_error: OnError
     prefetch: int
+    threads: int
 
 
 class WorkerKeywords(SharedKeywords, total=False):
@@ -54,16 +56,19 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``by_batch``: the handler takes a whole :class:`~shardq.Batch` instead of one message.
     - ``batch``: messages of one bulk read, 1 to 100,000.
-    - ``codec``: a codec, or the name of one: ``bytes``, ``text``, ``json``, ``msgpack``. A pool pickles it, so
-      the codecs that shardq ships are given to a pool by name.
+    - ``codec``: a codec, or the name of one: ``bytes``, ``text``, ``json``, ``msgpack``. A pool pickles it, so the
+      codecs that shardq ships are given to a pool by name.
     - ``retry_delay``: until a message whose handler raised is delivered again; doubles with each delivery, up to
       ``max_retry_delay``, and half of it is random. None: those of the queue.
-    - ``on_error``: what becomes of a message whose handler raised an error: a mapping of types of errors to outcomes
-      (of several, that of the most special class), a function of message and error that returns an outcome or None, or
-      the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
+    - ``on_error``: the outcome of a message whose handler raised an error. It is a mapping of types of errors to
+      outcomes, in which the most special class counts. Or it is a function of message and error that returns an
+      outcome or None, or the name of such a function, ``package.module:function``. Anything else is a
+      :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
-    - ``idle_exit``: end when nothing was due for so long, whatever is delayed. None: never.
-    - ``prefetch``: messages claimed ahead, of each queue.
+    - ``idle_exit``: end when nothing was due for this time; delayed messages do not count. None: never.
+    - ``prefetch``: messages claimed ahead, of each queue. With ``threads`` there is none: such a worker receives ahead
+      as much as it works in half a second.
+    - ``threads``: how many messages, or batches, are worked at a time in one process, 1 to 1,000.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
     - ``weights``, ``order``: how several queues take turns; see :meth:`shardq.Client.consumer`.
@@ -78,6 +83,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_leases: bool = True
     idle_exit: float | None = None
     prefetch: int = 0
+    threads: int = 1
     semaphore: str | None = None
     weights: Mapping[str, float] | None = None
     order: Literal["fair", "strict"] = "fair"
@@ -85,6 +91,12 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_number("batch", self.batch, 1, MAX_BATCH, whole=True)
         check_number("prefetch", self.prefetch, 0, MAX_BATCH, whole=True)
+        check_number("threads", self.threads, 1, MAX_THREADS, whole=True)
+        if self.prefetch and self.threads > 1:
+            raise InvalidSetting(
+                f"prefetch={self.prefetch} with threads={self.threads}: a worker with threads receives ahead "
+                "automatically; leave prefetch out"
+            )
         if self.idle_exit is not None:
             check_number("idle_exit", self.idle_exit, 0.0, MAX_IDLE_SECONDS)
         check_codec(self.body_codec)
@@ -103,7 +115,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return codec_named(self.codec) if isinstance(self.codec, str) else self.codec
 
     def backoff(self, settings: QueueSettings) -> Backoff:
-        """The delays before a failed message of a queue with these settings is delivered again."""
+        """Return the delays before a failed message of a queue with these settings is delivered again."""
         first, longest = self.retry_delay, self.max_retry_delay
         return Backoff(
             settings.retry_delay if first is None else first,
@@ -123,7 +135,7 @@ H = TypeVar("H")
 def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerOptions) -> dict[str, H]:
     """Return the handler of each queue: one for all, or those that are given by queue.
 
-    Raises InvalidSetting, or InvalidName, for what a worker cannot receive from with these options.
+    Raises InvalidSetting, or InvalidName, for queues that a worker cannot receive from with these options.
     """
     scheduler_of(check_queues(queues), options.weights, options.order)
     if not isinstance(handler, Mapping):

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler raised an error, and what is told of the error."""
+"""The outcome of a message whose handler raised an error, and the record of the error."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ __all__ = [
 ]
 
 LONGEST_TEXT = 2_000
-"""Characters of an error's text that are told: that of a driver may have all that was sent in it."""
+"""Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""
 CALLS = "call_function"
-"""The name of a function of shardq that calls one of a program, within middleware: what is above it is left out."""
+"""The name of a function of shardq that calls one of a program, within middleware: the frames above it are left
+out."""
 _CALLERS = frozenset({"shardq", "concurrent", "asyncio", "contextlib"})
 
 
 def trace_of(error: BaseException) -> TracebackType | None:
-    """The traceback from the first frame on that is not of shardq, or of what it calls functions with.
+    """Return the traceback from the first frame on that is not of shardq, or of its callers of functions.
 
-    Where there is none: nothing for an error of shardq, whose text says it all, else the whole traceback.
+    Where there is none: nothing for an error of shardq, whose text is complete, else the whole traceback.
     """
     trace = _called(error.__traceback__) or error.__traceback__
     while trace is not None and _is_callers(trace):
@@ -47,24 +48,24 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
 
 def shortened(text: str) -> str:
-    """A text as far as it is told, and how long it is if that is not all."""
+    """Shorten a text, and add its length if it is too long."""
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[:LONGEST_TEXT]}... ({len(text):,} characters)"
 
 
 def has_long_text(error: BaseException, trace: TracebackType) -> bool:
-    """True when the text of the error, or of one that led to it, is too long to be told."""
+    """Return whether the text of the error, or of one that led to it, is too long."""
     return any(len(part) > LONGEST_TEXT for part in traceback.format_exception(type(error), error, trace))
 
 
 def short_trace(error: BaseException, trace: TracebackType) -> str:
-    """The error with its traceback, and those that led to it, the texts of all of them shortened."""
+    """Write the error with its traceback, and those that led to it, the texts of all of them shortened."""
     return "".join(map(shortened, traceback.format_exception(type(error), error, trace)))
 
 
 def _called(trace: TracebackType | None) -> TracebackType | None:
-    """The part that begins where a function was called within middleware, if there is one."""
+    """Return the part that begins where a function was called within middleware, if there is one."""
     while trace is not None and not (trace.tb_frame.f_code.co_name == CALLS and _is_callers(trace)):
         trace = trace.tb_next
     return trace
@@ -83,7 +84,7 @@ OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
 
 
 class HandlerExited(ShardqError):
-    """Stands for what a handler or a task raised that is no Exception, such as SystemExit: a failure like any other.
+    """Stands for a raised object of a handler or a task that is no Exception, such as SystemExit: it is a failure, too.
 
     ``raised`` is what that was.
     """
@@ -109,7 +110,7 @@ def as_failure(raised: BaseException) -> Exception | None:
 
 
 def check_on_error(on_error: object) -> None:
-    """Raise InvalidSetting for what is none of these; a function that is named is looked for when it is needed."""
+    """Raise InvalidSetting for other values; a function that is named is looked for when it is needed."""
     if isinstance(on_error, Mapping):
         for kind, outcome in on_error.items():
             _check_entry(kind, outcome)
@@ -118,7 +119,7 @@ def check_on_error(on_error: object) -> None:
 
 
 def error_policy(on_error: OnError) -> ErrorFunction:
-    """The function that chooses an outcome; raises InvalidSetting when there is none of the name that was given."""
+    """Return the function that chooses an outcome; raises InvalidSetting when there is none of the given name."""
     if isinstance(on_error, str):
         return function_named("on_error", on_error)
     if isinstance(on_error, Mapping):
@@ -127,7 +128,10 @@ def error_policy(on_error: OnError) -> ErrorFunction:
 
 
 def chosen(policy: ErrorFunction, message: Message, error: Exception) -> Outcome:
-    """The outcome that the policy chooses. One that fails, or chooses something else, is logged: a usual retry then."""
+    """Return the outcome that the policy chooses.
+
+    One that fails, or chooses something else, is logged: a usual retry then.
+    """
     try:
         outcome = policy(message, error)
     except Outcome as raised:
@@ -152,7 +156,7 @@ def _usual(_message: Message, _error: Exception) -> None:
 
 
 def _by_type(outcomes: dict[type[Exception], Outcome]) -> ErrorFunction:
-    """The outcome for the most special class of an error that is named."""
+    """Choose the outcome by the most special class of an error that is named."""
 
     def choose(_: Message, error: Exception) -> Outcome | None:
         named = (outcomes[kind] for kind in type(error).__mro__ if kind in outcomes)

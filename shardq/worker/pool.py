@@ -38,14 +38,14 @@ TURN_SECONDS = 0.25  # the longest wait for reports
 
 
 class PoolReport(msgspec.Struct, frozen=True):
-    """What a pool has done so far: the sum over its processes, including those that have ended."""
+    """The counters of a pool: the sum over its processes, including those that have ended."""
 
     total: WorkerReport
     processes: int  # running now
     restarts: int  # processes that died and were replaced
     seconds: float  # since the start
     left_in_flight: int = 0  # messages held by processes that died: delivered again when their leases expire
-    stops: int = 0  # how often it was told to end
+    stops: int = 0  # how often it was asked to end
 
 
 class WorkerPool:
@@ -53,17 +53,17 @@ class WorkerPool:
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
     all queues, if there are several; then the handler may be a mapping of one for each. The options of the workers are
-    :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for so
-    long, whatever is delayed. ``on_progress`` is called with the report several times a second. With ``measured`` the
-    processes measure what they do: see :meth:`measures`.
+    :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when in every process nothing was due for
+    that time; delayed messages do not count. ``on_progress`` is called with the report several times a second. With
+    ``measured`` the processes measure what they do: see :meth:`measures`.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
 
-    With ``processes=(1, 8)`` there are 1 to 8 of them. Every 10 seconds the pool counts what is due, which asks each
+    With ``processes=(1, 8)`` there are 1 to 8 of them. Every 10 seconds the pool counts due messages, which asks each
     queue for its shards, and for the counts of each. When for 20 seconds more was due than all handle in 10, half as
-    many are added, one at least. When for 60 seconds nothing was due and one of them held nothing, one is retired: it
-    ends after the messages at hand, as by SIGTERM, and what it has not begun is given back.
+    many are added, one at least. When for 60 seconds nothing was due and one of them held nothing, one is retired. It
+    ends after the messages at hand, as by SIGTERM, and releases the messages that it has not begun.
 
     SIGTERM and SIGINT end the pool cleanly, after the messages at hand. A second one ends it at once, with the
     processes that handlers have started.
@@ -74,11 +74,11 @@ class WorkerPool:
     When this process is killed, its processes end after the messages at hand: within ``handler_timeout`` seconds, or 60
     without one. A handler that still runs then is killed, and its message released.
 
-    A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
-    A process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
+    A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced. A
+    process that dies, or ends on a SIGTERM from outside, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
     WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
-    it is told to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process goes on.
+    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
@@ -144,7 +144,7 @@ class WorkerPool:
 
     @property
     def report(self) -> PoolReport:
-        """What the pool has done so far."""
+        """The counters of the pool so far."""
         return PoolReport(
             total=sum((slot.report for slot in self._slots), WorkerReport()),
             processes=sum(slot.running for slot in self._slots),
@@ -164,7 +164,7 @@ class WorkerPool:
         return sum((each for slot in self._slots if (each := slot.measures)), Measures())
 
     def run(self) -> PoolReport:
-        """Work until told to stop, or until all processes are idle.
+        """Work until stopped, or until all processes are idle.
 
         Raises WorkersFailing, or the error that a process ended with, such as QueueNotFound, or InvalidSetting for a
         handler that cannot be loaded.
@@ -193,7 +193,7 @@ class WorkerPool:
         self._stops += 1
 
     def _signals(self) -> dict[int, Callable[[], None]]:
-        """What the pool does on further signals than SIGTERM and SIGINT."""
+        """Return the actions of the pool on further signals than SIGTERM and SIGINT."""
         stops: dict[int, Callable[[], None]] = {signal.SIGHUP: self.stop, signal.SIGQUIT: self._stop_at_once}
         return stops | {number: partial(self._pass_on, number) for number in STACKS}
 
@@ -218,7 +218,7 @@ class WorkerPool:
         return all(slot.at_rest for slot in self._slots)
 
     def _scale(self) -> None:
-        """Take up slots, or retire one, when what is due was counted."""
+        """Take up slots, or retire one, when due messages were counted."""
         due = None if self._backlog is None or self._stops or self._error else self._backlog.take()
         if due is None:
             return
@@ -249,7 +249,7 @@ class WorkerPool:
             self._error = self._error or error
 
     def _end(self) -> None:
-        """Leave no process behind, whatever happened."""
+        """Leave no process behind, also after an error."""
         for slot in self._slots:
             slot.kill()
 

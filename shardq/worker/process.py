@@ -1,4 +1,4 @@
-"""What runs in a process of a pool, and what the process is given to do."""
+"""The work in a process of a pool, and the plan that the process is given."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
         return tuple(self.handlers)
 
     def worker(self, client: Client) -> Worker:
-        """The worker that the process runs."""
+        """Make the worker that the process runs."""
         handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}
         options = msgspec.structs.asdict(self.options)
         return Worker([client.queue(name) for name in handlers], handlers, **options)
@@ -88,8 +88,8 @@ class Ended(msgspec.Struct, frozen=True):
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """Work as planned; report on the channel a few times a second and at the end.
 
-    SIGTERM and SIGHUP are a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and tells this
-    process. The process is a group of its own, with the commands that it starts, so that the parent can end them all.
+    SIGTERM and SIGHUP are a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and ends this
+    process. The process has its own group, with the commands that it starts, so that the parent can end them all.
     """
     own_group()
     ignore_interrupts()
@@ -133,7 +133,7 @@ def _metrics() -> Metrics:
 
 
 def load_handler(handler: str | Handler) -> Handler:
-    """The handler itself, or the function that it names; raises InvalidSetting when there is none."""
+    """Load the handler, or the function that it names; raises InvalidSetting when there is none."""
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
@@ -156,9 +156,9 @@ def reporting(
 ) -> Iterator[None]:
     """Report on a worker, and what it has measured, from a thread, while the block runs.
 
-    When the parent is gone the worker is told to stop, as nobody is left to do so. If its handler has not ended after
+    When the parent is gone the worker is stopped here, as no other process does so. If its handler has not ended after
     ``patience`` seconds, it releases its messages, and its process group is killed. An error of the thread stops the
-    worker too and is raised at the end of the block: a worker whose reports have ended must not go on unnoticed.
+    worker too and is raised at the end of the block. A worker whose reports have ended must not continue unnoticed.
     """
     done = threading.Event()
     errors: list[Exception] = []
@@ -192,7 +192,7 @@ def reporting(
 
 
 def _leave(worker: Worker, patience: float) -> None:
-    """End this process, and what it has started, although a handler runs."""
+    """End this process, and those that it has started, although a handler runs."""
     _log.error(
         "the parent of this process was killed, and the handler has not ended within %g seconds: "
         "its message is released, and this process ends",
@@ -203,7 +203,7 @@ def _leave(worker: Worker, patience: float) -> None:
 
 
 def sendable(error: ShardqError | None) -> ShardqError | None:
-    """The error, or one of the same text where it cannot be pickled."""
+    """Return the error, or one of the same text where it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""Counters of what workers have done, and the loggers that tell of it."""
+"""Counters of workers, and their loggers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Tally:
         self._set(in_flight=count, settling=settling)
 
     def read(self) -> WorkerReport:
-        """The counters as they are now."""
+        """Return the present values of the counters."""
         return self._report
 
     def _set(self, **values: Any) -> None:

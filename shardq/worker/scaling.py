@@ -1,4 +1,4 @@
-"""How many processes a pool has: by what is due in its queues, and what its processes did about it."""
+"""The number of processes of a pool: by the due messages of its queues, and the pace of its processes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Backlog:
-    """Counts the messages that are due every so many seconds, in a thread: the store may be slow, or away.
+    """Counts due messages at an interval, in a thread: the store may be slow, or unreachable.
 
-    A count asks for the shards of each queue, and for the counts of each shard. What waits in a queue whose deliveries
-    are paused is not due.
+    A count asks for the shards of each queue, and for the counts of each shard. Messages of a queue whose deliveries
+    are paused are not due.
     """
 
     def __init__(self, url: str, queues: Sequence[str], seconds: float) -> None:
@@ -44,12 +44,12 @@ class Backlog:
         self._thread.start()
 
     def take(self) -> int | None:
-        """The last count; None when there is none since it was taken."""
+        """Take the last count; None when there is none since it was taken."""
         due, self._due = self._due, None
         return due
 
     def close(self) -> None:
-        """Count no more. A count that is under way ends by itself."""
+        """Count no more. A count that is under way ends automatically."""
         self._over.set()
 
     def _run(self) -> None:
@@ -58,10 +58,13 @@ class Backlog:
                 try:
                     self._due = self._count()
                 except ShardqError as error:
-                    _log.warning("what is due was not counted, so the pool stays as it is: %s", error)
+                    _log.warning("due messages were not counted, so the pool stays as it is: %s", error)
 
     def _count(self) -> int:
-        """What is due in all queues. Those that are not there are left out, as the workers do, unless all are."""
+        """Count the due messages of all queues.
+
+        Missing queues are left out, as the workers do, unless all are missing.
+        """
         counts: list[int] = []
         missing: QueueNotFound | None = None
         for queue in self._queues:
@@ -79,7 +82,7 @@ def _due(client: Client, name: str) -> int:
     return 0 if queue.settings.delivery_paused else queue.counts().ready
 
 
-LOOK_SECONDS = 10.0  # from one look at the queues to the next
+LOOK_SECONDS = 10.0  # from one count of the queues to the next
 UP_SECONDS = 20.0  # for so long too much is due before processes are added
 DOWN_SECONDS = 60.0  # for so long nothing is due and a process does nothing before one is retired
 MAX_PROCESSES = 1_000
@@ -89,12 +92,12 @@ Processes = int | tuple[int, int]
 
 
 class Scaling:
-    """Decides how many processes a pool has, between two bounds. It asks nothing: it is told the time and the counts.
+    """Decides how many processes a pool has, between two bounds.
 
-    More are due than the pool handles from one look to the next: it is behind. When it was for 20 seconds, half as many
-    processes are added, one at least, and none beyond what is due. Nothing is due and a process holds nothing: it is
-    idle. When it was for 60 seconds, one process is retired. Either begins anew after each change, and when a look
-    finds it otherwise.
+    It makes no requests: the caller passes the time and the counts. More are due than the pool handles from one count
+    to the next: it is behind. When it was for 20 seconds, half as many processes are added, one at least, and none
+    beyond the number of due messages. Nothing is due and a process holds nothing: it is idle. When it was for 60
+    seconds, one process is retired. Either begins anew after each change, and when a count finds it otherwise.
 
     >>> scaling = Scaling(1, 8)
     >>> [scaling.look(now, due=100, handled=now, processes=2, idle=0) for now in (0, 10, 20)]
@@ -110,8 +113,8 @@ class Scaling:
     def look(self, now: float, *, due: int, handled: int, processes: int, idle: int) -> int:
         """Return how many processes there should be from now on.
 
-        ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message. Those
-        that have ended by themselves are not made up for.
+        ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message.
+        Processes that have ended on their own are not made up for.
         """
         done = self._done(now, handled)
         self._behind_since = _since(self._behind_since, now) if due > done else None
@@ -126,7 +129,7 @@ class Scaling:
         return max(min(self.least, processes), min(self.most, wanted))
 
     def _done(self, now: float, handled: int) -> float:
-        """How many messages the pool handles from one look to the next, at its pace since the last one."""
+        """Estimate how many messages the pool handles from one count to the next, at its pace since the last one."""
         before, self._seen = self._seen, (now, handled)
         if before is None or now <= before[0]:
             return 0.0
@@ -134,7 +137,7 @@ class Scaling:
 
 
 def bounds(processes: Processes) -> tuple[int, int]:
-    """The fewest and the most processes. Raises InvalidSetting."""
+    """Return the fewest and the most processes. Raises InvalidSetting."""
     least, most = (
         processes if isinstance(processes, tuple) and len(processes) == 2 else (processes, processes)
     )

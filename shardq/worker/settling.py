@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 _Key = TypeVar("_Key", bound=Hashable)
 
 _CANNOT = (InvalidMessage, InvalidName, InvalidSetting, UnsupportedByStore)
-"""What is wrong with a message, or where it is to go: neither waiting nor the end of the worker mends that."""
+"""Errors of a message, or of its target: neither waiting nor the end of the worker fixes them."""
 
 
 class AttemptSettling:
-    """Acks messages that are finished, gives back those not started, and does with the others as their outcomes say."""
+    """Acks messages that are finished, releases those not started, and applies the outcomes of the others."""
 
     def __init__(self, queue: Queue, attempt: Attempt, options: WorkerOptions, tally: Tally) -> None:
         self._queue, self._attempt, self._options, self._tally = queue, attempt, options, tally
@@ -44,7 +44,7 @@ class AttemptSettling:
         self._last: frozenset[Message] = frozenset()
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
+        """Yield the steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
         yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack)
         yield from self._step(attempt.unstarted, partial(Batch.release, count=False), counter="given_back")
@@ -59,7 +59,7 @@ class AttemptSettling:
             yield from self._failures(failed)
 
     def _look(self) -> None:
-        """Ask for the settings of the queue, and which messages are to be delivered no more."""
+        """Ask for the settings of the queue, and which messages are no longer to be delivered."""
         self._backoff = self._options.backoff(self._queue.settings)
         messages = _messages(self._attempt.endings)
         self._last = frozenset(message for message in messages if message.last_delivery)
@@ -78,7 +78,7 @@ class AttemptSettling:
         return isinstance(ending.outcome, DeadLetter) or ending.message in self._last
 
     def _delayed(self, ending: Ending) -> tuple[float | Backoff, int]:
-        """By what a message is delayed: those alike are released together."""
+        """Return the delay of a message: those that are alike are released together."""
         assert isinstance(ending.outcome, Retry)
         after = ending.outcome.after
         return self._backoff if after is None else after, ending.message.deliveries

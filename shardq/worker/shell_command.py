@@ -35,11 +35,11 @@ class CommandFailed(ShardqError):
 class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
-    The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its queue
-    and its number of deliveries. The command writes to the standard output of the worker. An exit code other than 0 is
-    a failure, and the last line of its standard error is the reason; no more than the last 64 KiB of that are ever
+    The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its
+    queue and its number of deliveries. The command writes to the standard output of the worker. An exit code other
+    than 0 is a failure, and the last line of its standard error is the reason. Only the last 64 KiB of that are ever
     kept. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once.
-    Processes that it leaves behind are not waited for; what they write to standard error is dropped.
+    Processes that it leaves behind are not waited for; their standard error is dropped.
     """
 
     command: str
@@ -87,7 +87,7 @@ class _ErrorOutput:
         threading.Thread(target=self._read, args=(reading,), name="shardq-stderr", daemon=True).start()
 
     def until_now(self) -> bytes:
-        """The end of what was written until now. To be called once."""
+        """Return the end of the output until now. Call it once."""
         os.set_blocking(self.pipe, True)  # the command may have changed that
         os.write(self.pipe, self._mark)
         self._marked.wait()

@@ -118,15 +118,15 @@ def ignore_interrupts() -> None:
 
 
 def own_group() -> None:
-    """Put this process, and what it starts from now on, into a process group of their own."""
+    """Put this process, and those that it starts from now on, into a separate process group."""
     os.setpgid(0, 0)
 
 
 @contextmanager
 def guarded_group() -> Iterator[None]:
-    """Have the process group of this process killed when the process dies within the block, whatever it dies of.
+    """Have the process group of this process killed when the process dies within the block, from any cause.
 
-    A process waits for that: its pipe is closed then. At the end of the block it is told that all is well.
+    A process waits for that: its pipe is closed then. At the end of the block it is notified that all is well.
     """
     script = 'trap "" HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"'
     here = forks.count
@@ -147,7 +147,7 @@ def guarded_group() -> Iterator[None]:
 
 
 def end_group(pid: int | None) -> None:
-    """Kill the process group of a process. Does nothing if the process has ended or has no group of its own."""
+    """Kill the process group of a process. Does nothing if the process has ended or has no separate group."""
     try:
         if pid is not None:
             os.killpg(pid, signal.SIGKILL)

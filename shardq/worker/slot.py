@@ -26,7 +26,7 @@ __all__ = ["Child", "Slot", "WorkersFailing"]
 _log = logging.getLogger(__name__)
 
 PAUSES = Backoff(0.5, 30.0)
-STILL_SECONDS = 3.0  # without a look at the reports: this process stood still, as after Ctrl-Z
+STILL_SECONDS = 3.0  # without a read of the reports: this process stood still, as after Ctrl-Z
 
 
 class WorkersFailing(ShardqError):
@@ -51,7 +51,7 @@ class Child:
         self.reported = False
         self.progress_at = self._listened_at = time.monotonic()
         self._stood_still = False
-        self.retired = False  # it was told to end because it is one too many
+        self.retired = False  # it was asked to end because it is one too many
 
     @property
     def alive(self) -> bool:
@@ -73,7 +73,7 @@ class Child:
             self.process.join(1.0)
 
     def hangs(self, seconds: float | None) -> bool:
-        """True when the process has held messages for so many seconds without finishing one.
+        """Return whether the process has held messages for ``seconds`` without finishing one.
 
         One that waits for a permit, or for the store, does not hang.
         """
@@ -85,7 +85,7 @@ class Child:
         self.process.terminate()
 
     def kill(self) -> None:
-        """Kill the process and what it has started. Its messages are delivered again when their leases expire."""
+        """Kill the process and those that it has started. Its messages are delivered again when their leases expire."""
         end_group(self.process.pid)
         self.process.kill()
 
@@ -108,7 +108,10 @@ class Child:
 
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:
-    """The counters that change while a process gets on. A worker of tasks receives others beside one that hangs."""
+    """Return the counters that change while a process gets on.
+
+    A worker of tasks receives others beside one that hangs.
+    """
     return (
         report.handled,
         report.given_back,
@@ -119,7 +122,7 @@ def _steps(report: WorkerReport) -> tuple[int, ...]:
 
 
 class Slot:
-    """Keeps one process running until it ends by itself or is told to. While it is retired it has none."""
+    """Keeps one process running until it ends on its own or is stopped. While it is retired it has none."""
 
     def __init__(self, plan: WorkerPlan, name: str, max_restarts: int, *, retired: bool = False) -> None:
         self._plan, self._name, self._max_restarts = plan, name, max_restarts
@@ -153,7 +156,7 @@ class Slot:
 
     @property
     def report(self) -> WorkerReport:
-        """What the processes of this slot have done."""
+        """The counters of the processes of this slot."""
         return self._past + self.child.report if self.child is not None else self._past
 
     @property
@@ -163,7 +166,7 @@ class Slot:
             return _sum(self._measured, None if self.child is None else self.child.measures)
 
     def start_if_due(self) -> None:
-        """Start a process if there is none and the pause after the last crash is over."""
+        """Start a process if there is none and the pause after the last crash has passed."""
         if self.child is None and not self.at_rest and time.monotonic() >= self._start_at:
             with without_interrupts():
                 self.child = Child(self._plan, self._name)
@@ -183,7 +186,7 @@ class Slot:
         if not child.alive:
             child.listen()
             if child.ended is None:
-                # Commands that it ran must not go on beside their messages' next deliveries.
+                # Commands that it ran must not continue beside their messages' next deliveries.
                 end_group(child.process.pid)
             self._handle_end(child)
 
@@ -199,7 +202,7 @@ class Slot:
         self.retired = False
 
     def stop(self, *, at_once: bool) -> None:
-        """Start no more processes, and tell the running one to end."""
+        """Start no more processes, and ask the running one to end."""
         if self.child is None:
             self.finished = True
         elif at_once:
@@ -247,7 +250,7 @@ class Slot:
             self.finished = True
             if isinstance(error, WorkersFailing):
                 error = WorkersFailing(
-                    f"{error}, for the {self._deaths}. time in a row without a finished message: its log tells why; "
+                    f"{error}, for the {self._deaths}. time in a row without a finished message: see its log; "
                     f"more than max_restarts={self._max_restarts} are for a queue with many messages that kill"
                 )
             raise error

@@ -805,9 +805,9 @@ def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:
 @pytest.mark.parametrize(
     ("options", "state"),
     [
-        ((), "delivers no messages and goes on accepting new ones"),
+        ((), "delivers no messages and still accepts new ones"),
         (("--sends",), "delivers no messages and accepts no new ones"),
-        (("--only-sends",), "goes on delivering and accepts no new ones"),
+        (("--only-sends",), "still delivers and accepts no new ones"),
     ],
 )
 def test_pausing_says_what_is_paused_now(jobs, options: tuple[str, ...], state: str) -> None:
@@ -1066,12 +1066,26 @@ def test_completion_scripts_name_the_program(shell) -> None:
         assert "_SHARDQ_COMPLETE" in shell.ok("completion", name).stdout
 
 
-def test_work_runs_a_command_and_reports(jobs) -> None:
+@pytest.mark.parametrize("threads", [(), ("--threads", "3")], ids=["one thread", "several"])
+def test_work_runs_a_command_and_reports(jobs, threads: tuple[str, ...]) -> None:
     jobs.ok("send", "jobs", "a", "b", "c")
-    report = jobs.json("work", "jobs", "--exec", "grep -q '[ab]'", "--idle-exit", "0.2")
+    report = jobs.json("work", "jobs", "--exec", "grep -q '[ab]'", "--idle-exit", "0.2", *threads)
     assert (report["total"]["worked"], report["total"]["dead_lettered"]) == (2, 1)
     assert jobs("work", "jobs").exit_code == 2
     assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "code"),
+    [("true", ["--fail-on-error"], 0), ("false", [], 0), ("false", ["--fail-on-error"], 1)],
+)
+def test_work_fails_on_request_when_a_message_failed(
+    jobs, command: str, options: list[str], code: int
+) -> None:
+    jobs.ok("send", "jobs", "a")
+    result = jobs("work", "jobs", "--exec", command, "--idle-exit", "0", "--json", *options)
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["total"]["failed"] == (command == "false")
 
 
 def test_work_takes_several_queues_with_a_handler_each(

@@ -56,7 +56,7 @@ def test_what_a_consumer_holds_of_all_queues_is_given_back(client: shardq.Client
         assert "consumer_alive" in told
         assert "--force" in told
         code, _, told = run(tmp_path, "consumers", "evict", "worker-7", "--force", "--queue", "orders")
-        assert (code, told) == (0, "2 messages given back\n")
+        assert (code, told) == (0, "2 messages released\n")
         assert run(tmp_path, "consumers", "evict", "worker-7", "--force", "--json")[1] == '{"released":2}\n'
         assert client.queue("letters").counts().ready == 2
 

@@ -11,8 +11,8 @@ import pytest
 from shardq import errors
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
-from shardq.cli.commands.work import summary
 from shardq.cli.main import main
+from shardq.cli.pools import summary
 from shardq.cli.printing import many
 from shardq.cli.times import coming_moment, duration, in_words, past_moment
 from shardq.worker import PoolReport, WorkerReport
@@ -54,7 +54,7 @@ def test_the_summary_of_a_pool_counts_in_words(restarts: int, text: str) -> None
     assert summary(PoolReport(WorkerReport(), 0, restarts, 2.0)).endswith(text)
 
 
-def _every_error() -> list[errors.ShardqError]:
+def every_error() -> list[errors.ShardqError]:
     made = []
     for name in errors.__all__:
         kind = getattr(errors, name)
@@ -69,8 +69,8 @@ CODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("error", _every_error(), ids=lambda error: error.code)
-def test_every_error_is_one_line_and_its_exit_code(shell, monkeypatch, error: errors.ShardqError) -> None:
+@pytest.mark.parametrize("error", every_error(), ids=lambda error: error.code)
+def testevery_error_is_one_line_and_its_exit_code(shell, monkeypatch, error: errors.ShardqError) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 

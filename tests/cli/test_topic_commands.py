@@ -118,5 +118,5 @@ def test_commands_for_all_queues_look_at_those_of_subscriptions(tmp_path: Path) 
         assert {check["subject"] for check in checks} == {"store", mail.queue.name, f"{mail.queue.name}.dead"}
         (line,) = json.loads(run(tmp_path, "consumers", "list", "--json")[1])["consumers"]
         assert (line["name"], line["held"], line["queues"]) == ("mailer", 1, [mail.queue.name])
-        assert run(tmp_path, "consumers", "evict", "mailer", "--force")[2] == "1 message given back\n"
+        assert run(tmp_path, "consumers", "evict", "mailer", "--force")[2] == "1 message released\n"
         consumer.close()

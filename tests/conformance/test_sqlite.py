@@ -14,7 +14,7 @@ from shardq.base.shard import Shard
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ApplicationTransaction, ManualClock, RawEntry, RawQueue, RawState, StoreHarness
 from shardq.testing.conformance import StoreConformance
-from tools.audit.sqlite_rows import read_sqlite
+from tools.audit.sqlite_rows import open_tables, read_sqlite
 
 SHARD = "(SELECT shard_key FROM shard WHERE queue = ?1 AND time_shard = ?2 AND number = ?3)"
 SHARDS = "(SELECT shard_key FROM shard WHERE queue = ?1)"
@@ -56,6 +56,8 @@ class SqliteTransaction(ApplicationTransaction):
 
 
 class SqliteHarness(StoreHarness):
+    prefix = ""
+
     def __init__(self, folder: Path) -> None:
         self.path = folder / "queue.db"
         self.empty = folder / "empty.db"
@@ -93,7 +95,7 @@ class SqliteHarness(StoreHarness):
         return {kind: len(self._rows(sql, queue)) for kind, sql in (by_shard | by_queue | lost).items()}
 
     def raw_queue(self, queue: str) -> RawQueue:
-        return read_sqlite(self.path, queue)
+        return read_sqlite(self.path, queue, self.prefix)
 
     def open_empty(self) -> SqliteStore:
         for path in self.empty.parent.glob("empty.db*"):
@@ -106,7 +108,7 @@ class SqliteHarness(StoreHarness):
         return True
 
     def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+        with closing(open_tables(self.path, self.prefix)) as connection:
             return connection.execute(sql, values).fetchall()
 
 

@@ -122,7 +122,7 @@ def test_one_that_is_cut_short_is_completed_by_the_next(
     )
     # StoreUnavailable says that nothing was changed
     told = shardq.OutcomeUnknown if nth > 1 else shardq.StoreUnavailable
-    with pytest.raises(told, match="not given back"):
+    with pytest.raises(told, match="not released"):
         queue.evict("dead")
     assert queue.counts().in_flight == 4 - (nth - 1)
     store.plan = FaultPlan()

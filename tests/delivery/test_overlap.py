@@ -98,7 +98,7 @@ def test_nobody_waits_for_a_claim_whose_thread_was_not_started_as_an_interrupt_c
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(overlap, "start", interrupt)
+        patched.setattr(threading.Thread, "start", interrupt)
         first.ack()
     if then == "read":
         assert numbers(consumer.receive(10))[-1] == 9

@@ -1,7 +1,12 @@
-"""The user pages keep the countable rules for plain English: subjects, the length of sentences, replaced words."""
+"""Pages and docstrings keep the countable rules for plain English: subjects, the length of sentences, replaced words.
+
+Ruff's rule D401 checks that the docstrings of functions begin with an imperative verb.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +17,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-coming-from comparison concepts faq index large-bodies metrics operations pipelines scaling schedules spark tasks
-testing topics tutorial
+coming-from commands comparison concepts faq index large-bodies metrics operations pipelines scaling schedules spark
+tasks testing topics tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",
@@ -22,10 +27,15 @@ REWRITTEN = [
 ]
 """Pages that were written by the rules. Add a page here when it is rewritten."""
 
+PACKAGE = ROOT / "shardq"
+UNFINISHED = {PACKAGE / "aio", PACKAGE / "storage" / "postgresql"}
 MOST_WORDS = 35
+FEW_WORDS = 4
 PARSER = MarkdownIt().enable("table")
 END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
 CLAUSE = re.compile(r"(What|Who|Whoever|Whatever|Nobody|Somebody|Everybody)\b")
+MARKED = re.compile(r":[\w:]+:`[^`]*`|``.*?``|`[^`]*`", re.DOTALL)
+ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+|^``\w+``\n", re.MULTILINE)
 REPLACED = re.compile(
     r"\b("
     r"what (waits|is due|is held)"
@@ -57,6 +67,38 @@ def sentences(text: str) -> Iterator[str]:
             yield from END.split("".join(parts).strip())
 
 
+def docstrings(module: Path) -> Iterator[str]:
+    """Every docstring of a module, also those of attributes."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield inspect.cleandoc(text)
+
+
+def messages(module: Path) -> Iterator[str]:
+    """Every other text of some words in a module: errors, log lines and help. A value counts as one word."""
+    tree = ast.parse(module.read_text())
+    parts = {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr | ast.JoinedStr)
+        for part in ast.iter_child_nodes(node)
+    }
+    for node in {*ast.walk(tree)} - parts:
+        values = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [str(each.value) if isinstance(each, ast.Constant) else "`code`" for each in values]
+        if isinstance(node, ast.JoinedStr | ast.Constant) and len("".join(texts).split()) >= FEW_WORDS:
+            yield "".join(texts)
+
+
+def sentences_of_docstring(text: str) -> Iterator[str]:
+    """Every sentence of a docstring but for examples. A definition or an item of a list ends a sentence."""
+    for block in re.split(r"\n\s*\n", text):
+        if not block.lstrip(" ").startswith(">>>") and not block.startswith("    "):
+            for item in ITEM.split(block):
+                yield from END.split(" ".join(MARKED.sub("`code`", item).split()))
+
+
 def broken_rules(sentence: str) -> list[str]:
     """The rules that a sentence breaks, in words."""
     found = []
@@ -72,6 +114,33 @@ def broken_rules(sentence: str) -> list[str]:
 def test_a_page_is_in_plain_english(page: Path) -> None:
     found = [
         f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "part", sorted({*PACKAGE.glob("*.py"), *PACKAGE.glob("*/")}), ids=lambda part: part.stem
+)
+def test_docstrings_are_in_plain_english(part: Path) -> None:
+    found = [
+        f"{module.relative_to(ROOT)}: {sentence}\n  {rule}"
+        for module in sorted(part.rglob("*.py") if part.is_dir() else [part])
+        if UNFINISHED.isdisjoint(module.parents)
+        for text in docstrings(module)
+        for sentence in sentences_of_docstring(text)
+        for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_errors_and_help_are_in_plain_english() -> None:
+    found = [
+        f"{module.relative_to(ROOT)}: {sentence}\n  {rule}"
+        for module in sorted(PACKAGE.rglob("*.py"))
+        for text in messages(module)
+        for sentence in sentences_of_docstring(text)
+        for rule in broken_rules(sentence)
+        if "words" not in rule  # an error is one sentence of a cause and a remedy
     ]
     assert not found, "\n".join(found)
 
@@ -97,3 +166,8 @@ def test_questions_code_and_short_sentences_are_fine() -> None:
     text = "# What is a lease?\n\nCall `look_at(what_waits)`. It returns a list.\n\n| Who? | `who` |\n|---|---|\n"
     assert len(found := list(sentences(text))) == 5
     assert not any(map(broken_rules, found))
+
+
+def test_examples_and_code_in_docstrings_are_no_sentences() -> None:
+    text = "See ``look at(it)``.\n\n``first``\n    the first\n``last``\n    it\n\n    >>> a look\n"
+    assert list(filter(None, sentences_of_docstring(text))) == ["See `code`.", "the first", "it"]

@@ -9,12 +9,21 @@ import pytest
 
 from shardq.client import Client
 from shardq.storage.store import Store
+from shardq.tasks import Tasks
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, Scene
 
 __all__ = ["KilledTransactions"]
 
 OLD, NEW, HELD = b"old", b"new", b"held"
+
+tasks = Tasks()
+
+
+@tasks.task(keep_result=0)
+def work(number: int) -> int:
+    """Do what a task does."""
+    return number
 
 
 @pytest.mark.long
@@ -40,14 +49,16 @@ class KilledTransactions:
             held = {message.body: message.receipt for message in queue.consumer().receive(2, wait=10)}
             row = os.urandom(8)
 
-            # When a process that writes a row, sends, acks and releases in one transaction dies on the way
+            # When a process that writes a row, sends a message and a task, acks and releases in one transaction dies
             def act(store: Store, row: bytes = row, name: str = queue.name, held: dict = held) -> None:
                 transaction = scene.killer.begin(row)
                 transaction.write()
-                with Client(store).transaction(connection=transaction.connection) as within:
+                tasks.bind(client := Client(store))
+                with client.transaction(connection=transaction.connection) as within:
                     within.queue(name).producer().send(NEW)
                     within.queue(name).ack([held[OLD]])
                     within.queue(name).release([held[HELD]])
+                work.options(queue=name).send(1, transaction=transaction.connection)
                 transaction.commit()
 
             killed = scene.killer.run(act, requests)
@@ -55,10 +66,9 @@ class KilledTransactions:
             written = scene.killer.is_written(row)
             assert written or killed
             counts = queue.counts()
-            assert sorted(stored.body for stored in queue.peek(10)) == [HELD, NEW if written else OLD], (
-                requests
-            )
-            assert (counts.ready, counts.in_flight) == ((2, 0) if written else (0, 2)), requests
+            expected = [HELD, NEW, work.signature(1).body] if written else [HELD, OLD]
+            assert sorted(stored.body for stored in queue.peek(10)) == sorted(expected), requests
+            assert (counts.ready, counts.in_flight) == ((3, 0) if written else (0, 2)), requests
             queue.purge()
             assert scene.audit(queue.name) == []
             if not killed:

@@ -76,10 +76,11 @@ class SqliteKiller(Killer):
 
     turn = 0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, of_application: bool = False) -> None:
         from tests.conformance.test_sqlite import SqliteHarness
+        from tests.conformance.test_sqlite_of_applications import SharedHarness
 
-        self.harness = SqliteHarness(folder)
+        self.harness = SharedHarness(folder, "delete") if of_application else SqliteHarness(folder)
 
     def run(self, act: Act, requests: int) -> bool:
         return _was_killed(_start(lambda: self._act(act, requests)))

@@ -20,6 +20,20 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> SqliteKiller:
     return SqliteKiller(tmp_path_factory.mktemp("kills"))
 
 
+@pytest.fixture(scope="module")
+def killer_of_application(tmp_path_factory: pytest.TempPathFactory) -> SqliteKiller:
+    return SqliteKiller(tmp_path_factory.mktemp("kills"), of_application=True)
+
+
+@pytest.mark.long
+class TestKillsInAnApplicationsDatabase(KilledClients, KilledTransactions):
+    """With a rollback journal."""
+
+    @pytest.fixture
+    def killer(self, killer_of_application: SqliteKiller) -> SqliteKiller:
+        return killer_of_application
+
+
 class TestSqliteKills(
     KilledClients,
     KilledQueues,

@@ -360,7 +360,7 @@ def test_what_is_damaged_in_the_store_is_not_given_out_as_whole(
     shorter = shardq.LargeBody(body.id, body.size - 1, body.sha256, body.part_bytes)
     for wrong in (other, shorter):
         queue.producer().send(wrong)
-        with pytest.raises(shardq.InvalidMessage, match="is not what was sent"):
+        with pytest.raises(shardq.InvalidMessage, match="differs from the one that was sent"):
             read(only(queue))
 
 

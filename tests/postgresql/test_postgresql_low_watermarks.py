@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +16,19 @@ from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.testing import BundleFactory, ManualClock
+from tests.postgresql.blocked import until_blocked
 
 pytestmark = pytest.mark.server
 MINUTE = 60_000_000
+
+
+class SetClock(ManualClock):
+    """A clock that may be set back."""
+
+    behind = 0
+
+    def now(self) -> int:
+        return super().now() - self.behind
 
 
 class Bench:
@@ -26,7 +37,7 @@ class Bench:
     limit = 10
 
     def __init__(self, url: str) -> None:
-        self.clock, (self.address, _) = ManualClock(), parse(url)
+        self.clock, (self.address, _) = SetClock(), parse(url)
         self.store = PostgresStore(self.address, clock=self.clock)
         self.shard = Shard(f"q{os.urandom(5).hex()}", 0, 0)
         assert self.store.create_queue(QueueRecord(self.shard.queue, b"", 1))
@@ -136,3 +147,41 @@ def test_what_came_late_while_they_were_read_keeps_them_from_being_raised(
     bench.consume_until_raised()  # which takes it, too
     assert late.probe([bench.shard], deep=True) == bench.store.probe([bench.shard])
     late.close()
+
+
+def test_what_is_stored_long_after_it_was_sent_is_found_at_once(bench: Bench) -> None:
+    bench.sent()
+    bundle = bench.make(1, data=b"x" * 5000)
+    with psycopg.connect(bench.address.conninfo) as other:
+        other.execute(f"LOCK TABLE {bench.address.schema}.bundle_data IN ACCESS EXCLUSIVE MODE")
+        append = Append(bench.shard, (bundle,), fresh=True)
+        storing = threading.Thread(target=bench.store.append, args=(append,))
+        storing.start()
+        until_blocked(other)
+        until = time.monotonic() + 60
+        low: list[int] | None = None
+        while low is None or low[0] <= bundle.due:  # others read meanwhile, and find nothing
+            assert time.monotonic() < until
+            bench.clock.advance(4)
+            bench.claimed()
+            low = bench.low
+    storing.join()
+    assert [each.bundle_id for each in bench.claimed()] == [bundle.id]
+
+
+def test_they_hide_nothing_when_the_clock_is_set_back(bench: Bench) -> None:
+    bench.consume_until_raised()
+    bench.clock.behind = 3_600_000_000
+    bundle = bench.sent()
+    assert bench.store.probe([bench.shard])[0].due == bundle.due
+    assert [each.bundle_id for each in bench.claimed()] == [bundle.id]
+
+
+def test_they_follow_a_clock_that_was_ahead(bench: Bench) -> None:
+    bench.clock.behind = -3_600_000_000
+    ahead = bench.consume_until_raised()
+    bench.clock.behind = 0
+    until = time.monotonic() + 60
+    while (bench.low or ahead)[0] > bench.store.now():
+        assert time.monotonic() < until
+        bench.consume(4)

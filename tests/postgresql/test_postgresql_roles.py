@@ -9,7 +9,12 @@ import psycopg
 import pytest
 
 import shardq
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.server
 
@@ -74,3 +79,38 @@ def test_a_role_that_sends_and_one_that_receives_do_no_more(
                 receiver.delete_queue(queue.name)
         assert queue.counts().ready == 1
         owner.delete_queue(queue.name)
+
+
+def test_a_late_send_that_claims_could_not_find_is_not_in_the_transaction_of_the_application(
+    open_store: Callable[..., PostgresStore],
+    store: PostgresStore,
+    shard: Shard,
+    schema_url: str,
+    role: Callable[[str], str],
+) -> None:
+    make = BundleFactory(store.now)
+    restricted = open_store(role(SENDER.replace("UPDATE (late, low)", "UPDATE (number)")))
+    with psycopg.connect(parse(schema_url)[0].conninfo) as app:
+        joined = restricted.within(app)
+        joined.append(Append(shard, (make(1),), fresh=True))
+        with pytest.raises(shardq.StoreUnavailable, match="give this user its rights"):
+            joined.append(Append(shard, (make(1, delay=-300),), fresh=True))
+        app.commit()
+    assert store.count(shard).ready == 1
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_role_whose_transactions_are_isolated_sees_what_others_commit(
+    open_store: Callable[..., PostgresStore],
+    store: PostgresStore,
+    schema_url: str,
+    role: Callable[[str], str],
+    level: str,
+) -> None:
+    def isolation(sql: Sql, _: int) -> object:
+        return sql.one("SELECT current_setting('transaction_isolation')")
+
+    store.create_schema()
+    isolated = open_store(role(f"ALTER ROLE {{r}} SET default_transaction_isolation = '{level}'"))
+    assert isolated.session.statement(isolation) == ("read committed",)
+    assert isolated.session.write(isolation) == ("read committed",)

@@ -29,6 +29,13 @@ def test_options_of_the_store_are_not_given_to_the_driver() -> None:
     assert given["target_session_attrs"] == "read-write"
 
 
+def test_one_host_is_used_only_while_it_takes_writes() -> None:
+    address, _ = parse("postgresql://h/db")
+    assert conninfo_to_dict(address.conninfo)["target_session_attrs"] == "read-write"
+    address, _ = parse("postgresql://h/db?target_session_attrs=any")
+    assert conninfo_to_dict(address.conninfo)["target_session_attrs"] == "any"
+
+
 def test_an_option_of_the_url_goes_before_what_the_store_sets() -> None:
     address, _ = parse("postgresql://h/db?connect_timeout=77&application_name=mine")
     given = conninfo_to_dict(address.conninfo)

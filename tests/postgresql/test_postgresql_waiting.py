@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ import shardq
 from shardq.storage.listening import Waiter
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
+from tests.postgresql.lossy_proxy import PostgresProxy
 
 pytestmark = pytest.mark.server
 
@@ -71,3 +73,30 @@ def test_nothing_is_sent_while_nobody_waits(
         assert not is_told(False)
         Waiter(waiting).wait(["q"], 0.5)
         assert is_told(True)
+
+
+class Pooling(PostgresProxy):
+    """Tells clients another number than that of the server's process, as poolers do."""
+
+    def read_response(self, server: socket.socket) -> bytes:
+        message = super().read_response(server)
+        if message[:1] == b"K":
+            return message[:8] + bytes([message[8] ^ 1]) + message[9:]
+        return message
+
+
+@pytest.fixture
+def pooled(proxied: str, proxy: PostgresProxy, schema_url: str) -> Iterator[str]:
+    host, port = parse(schema_url)[0].hosts[0].split(":")
+    pooling = Pooling(host, int(port))
+    yield proxied.replace(f":{proxy.port}", f":{pooling.port}")
+    pooling.close()
+
+
+def test_nobody_listens_behind_a_pooler_whose_connections_others_use_later(
+    open_store: Callable[..., PostgresStore], pooled: str, proxied: str
+) -> None:
+    heard = open_store(proxied).channel.listen()
+    assert next(heard) == ()
+    heard.close()
+    assert list(open_store(pooled).channel.listen()) == []

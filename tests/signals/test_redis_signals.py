@@ -131,9 +131,7 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     assert waiting.diagnose()[-1].ok
     # And the log has said so, each once
     lost, found = (record.getMessage() for record in caplog.records)
-    assert lost.startswith("Redis at 127.0.0.1") and lost.endswith(
-        "is lost: consumers look for messages by themselves"
-    )
+    assert lost.startswith("Redis at 127.0.0.1") and lost.endswith("is lost: consumers poll for messages")
     assert "stands again" in found
 
 

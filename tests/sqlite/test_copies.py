@@ -21,9 +21,9 @@ import pytest
 
 import shardq
 from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.sqlite.connections import BlobConnection
 from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.sqlite.tables import BlobConnection
 from tests.forking import start
 from tests.processes import running
 

@@ -146,7 +146,7 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     other = SqliteStore(str(path))
     names = ["orders", "others", "new"]
     before, told = other.signals.numbers(names), []
-    monkeypatch.setattr(signals, "tell", lambda _: told.append(other.signals.numbers(names)))
+    monkeypatch.setattr(signals, "tell", lambda *_: told.append(other.signals.numbers(names)))
     CHANGES[change](store, shard, spans)
     after = other.signals.numbers(names)
     assert after == (told[-1] if told else before)
@@ -164,7 +164,7 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     other.close()
 
 
-def kill_itself(_: str) -> None:
+def kill_itself(*_: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -17,7 +17,7 @@ from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
-from shardq.storage.sqlite import log, signals
+from shardq.storage.sqlite import log
 from shardq.storage.sqlite.log import EventSleeper, Sleeper, log_of
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.store import SqliteStore
@@ -252,7 +252,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     looked, numbers = threading.Event(), store.signals.numbers
 
     def note(queues: Sequence[str]) -> Mapping[str, int]:
-        if threading.current_thread() is store.signals.thread:
+        if store.signals.thread.is_current:
             looked.set()
         return numbers(queues)
 
@@ -434,7 +434,7 @@ def test_who_waits_is_woken_although_an_interrupt_came_as_the_thread_was_to_be_s
     woken = threading.Event()
     listener = store.listen(woken.set)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(signals, "start", interrupt)
+        patched.setattr(threading.Thread, "start", interrupt)
         listener.news(["orders"])
     while store.signals.sleeper is None:  # another thread is made after a second
         listener.news(["orders"])

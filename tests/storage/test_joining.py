@@ -17,7 +17,7 @@ import shardq
 from shardq.base.shard import Shard
 from shardq.base.waits import Turn
 from shardq.core.context.settle_group_commit import SettleGroupCommit, _disjoint, _few, _own_part, _spans
-from shardq.storage.abilities import Settle
+from shardq.storage.abilities import Locked, Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
     Acknowledge,
@@ -275,7 +275,7 @@ def test_a_passing_error_is_told_to_everybody_as_an_error_of_his_own(
     ]
 
 
-@pytest.mark.parametrize("error", [shardq.SchemaMismatch("no"), ValueError("no")])
+@pytest.mark.parametrize("error", [shardq.SchemaMismatch("no"), ValueError("no"), Locked("by another")])
 def test_what_is_refused_to_one_is_not_refused_to_its_neighbours(bench: Bench, error: Exception) -> None:
     refused, held = bench.held(), [bench.held(), bench.held()]
 

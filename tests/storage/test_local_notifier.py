@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -90,12 +89,29 @@ def test_a_thread_that_nobody_starts_counts_as_over_after_a_while(monkeypatch: p
     """Who was to start it was interrupted. Until then it is about to be started."""
     at = 0.0
     monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: at))
-    thread = threading.Thread(target=lambda: None)
-    assert not waits.is_over(thread)
+    thread = waits.BackgroundThread("test")
+    assert thread.prepare(lambda: None) is not None
+    assert thread.prepare(lambda: None) is None
     at += 0.5
-    assert not waits.is_over(thread)
+    assert not thread.is_over
     at += 1
-    assert waits.is_over(thread)
+    assert thread.is_over and thread.prepare(lambda: None) is not None
+
+
+def test_a_thread_that_cannot_begin_makes_way_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    thread = waits.BackgroundThread("test")
+    first = thread.prepare(lambda: begun.append("first"))
+    assert first is not None
+
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(first, "start", refuse)
+    assert not thread.begin(first) and thread.is_over
+    thread.run(lambda: begun.append("second"))
+    thread.join()
+    assert begun == ["second"]
 
 
 SENDS_IN_HANDLERS = """

@@ -26,11 +26,11 @@ from shardq.queue_internals import one_by_one
 from shardq.storage.opening import open_store
 from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.entries import MAX_RESULT_BYTES
-from shardq.tasks.in_flight import EndedUnits, Unit
 from shardq.tasks.registry import tasks_named
 from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from shardq.worker import PoolReport
+from shardq.worker.units import EndedUnits, Unit
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
 

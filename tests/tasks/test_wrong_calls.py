@@ -45,7 +45,7 @@ def test_a_step_that_takes_something_else_is_refused_when_it_is_made(
     sums: Sums, make: Callable[[Sums], object]
 ) -> None:
     with pytest.raises(
-        ArgumentsRejected, match=r"task 'add' takes \(first.* was given something else: .*send what it takes"
+        ArgumentsRejected, match=r"task 'add' takes \(first.* was given something else: .*send such arguments"
     ):
         make(sums)
 

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
-from pymongo import MongoClient  # noqa: E402
+from pymongo import MongoClient, WriteConcern  # noqa: E402
 from pymongo.client_session import ClientSession  # noqa: E402
 from pymongo.errors import PyMongoError  # noqa: E402
 
@@ -163,9 +164,6 @@ def test_what_cannot_be_part_of_it_is_refused(
         producer = orders.producer()
         for refused in (
             lambda: orders.ack([message.receipt], results={message.receipt: b"2"}),
-            lambda: producer.send(b"one", dedupe_key="a"),
-            lambda: producer.send(b"one", unique_key="a"),
-            lambda: producer.send(b"one", group="a"),
             lambda: producer.send_stream(io.BytesIO(b"large")),
             lambda: orders.consumer().receive(1),
             orders.purge,
@@ -175,6 +173,137 @@ def test_what_cannot_be_part_of_it_is_refused(
                 refused()
     session.commit_transaction()
     message.ack()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_keys_and_groups_stand_or_fall_with_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, commits: bool
+) -> None:
+    queue.producer().send(b"before", group="a")
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        producer = within.queue(queue.name).producer()
+        ids = [producer.send(b"once", dedupe_key="once") for _ in range(2)]
+        ids += [producer.send(b"one", unique_key="one") for _ in range(2)]
+        producer.send_many([shardq.OutgoingMessage(body=body, group="a") for body in (b"1", b"2")])
+        producer.send(b"3", group="a")
+        producer.send(b"other", group="b")
+    assert held(queue) == 1
+    session.commit_transaction() if commits else session.abort_transaction()
+    again = [
+        queue.producer().send(b"once", dedupe_key="once"),
+        queue.producer().send(b"one", unique_key="one"),
+    ]
+    assert ([ids[0], ids[2]] == again) is commits
+    assert (ids[0], ids[2]) == (ids[1], ids[3])
+    worked: dict[str | None, list[bytes]] = {}
+    with queue.consumer() as consumer:
+        while batch := consumer.receive(10, wait=1):
+            for message in batch:
+                worked.setdefault(message.group, []).append(message.raw)
+            batch.ack()
+    assert worked["a"] == ([b"before", b"1", b"2", b"3"] if commits else [b"before"])
+    assert sorted(worked[None]) == [b"once", b"one"]
+    assert worked.get("b", []) == ([b"other"] if commits else [])
+
+
+def test_of_two_transactions_that_send_a_key_one_is_done_again_and_one_message_is_sent(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient
+) -> None:
+    for keyword in ("dedupe_key", "unique_key"):
+        ids, calls = list[str](), list[int]()
+
+        def send(session: ClientSession, keyword: str = keyword, ids: list[str] = ids) -> None:
+            pay(session)
+            producer = client.transaction(connection=session).queue(queue.name).producer()
+            ids.append(producer.send(keyword.encode(), **{keyword: "k"}))  # type: ignore[arg-type]
+
+        def second(session: ClientSession, calls: list[int] = calls, send: Any = send) -> None:
+            calls.append(1)
+            pay(session)  # which is its snapshot
+            if len(calls) == 1:
+                with app.start_session() as first:
+                    first.with_transaction(send)
+            send(session)
+
+        before = held(queue)
+        with app.start_session() as session:
+            session.with_transaction(second)
+        assert (len(calls), held(queue) - before) == (2, 1)
+        assert len(set(ids)) == 1
+
+
+def test_a_group_that_two_transactions_send_to_keeps_the_order_of_their_commits(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient
+) -> None:
+    def send(body: bytes, session: ClientSession) -> None:
+        pay(session)
+        client.transaction(connection=session).queue(queue.name).producer().send(body, group="a")
+
+    def work(body: bytes) -> None:
+        with app.start_session() as session:
+            session.with_transaction(partial(send, body))
+
+    queue.producer().send(b"first", group="a")
+    threads = [threading.Thread(target=work, args=(b"%d" % number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    seen = [message.raw for message in queue.consumer().receive(10, wait=5)]
+    assert (seen[0], sorted(seen[1:])) == (b"first", [b"0", b"1", b"2", b"3"])
+
+
+def test_other_groups_are_received_beside_an_open_transaction(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.producer().send_many([shardq.OutgoingMessage(body=b"x", group=name) for name in "abcdef"])
+    session.start_transaction()
+    client.transaction(connection=session).queue(queue.name).producer().send(b"y", group="a")
+    seen = set[str | None]()
+    with queue.consumer() as consumer:
+        until = time.monotonic() + 30
+        while len(seen) < 5 and time.monotonic() < until:
+            batch = consumer.receive(10, wait=1)
+            seen |= {message.group for message in batch}
+            batch.ack()
+    session.commit_transaction()
+    assert seen >= set("bcdef")
+    assert {message.raw for message in queue.consumer().receive(10, wait=5)} >= {b"y"}
+
+
+def test_a_message_of_a_group_is_acked_in_it_and_its_successor_is_delivered(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.producer().send_many(
+        [shardq.OutgoingMessage(body=b"%d" % number, group="a") for number in range(2)]
+    )
+    (first,) = queue.consumer().receive(1)
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        within.queue(queue.name).ack([first.receipt])
+    session.commit_transaction()
+    assert [message.raw for message in queue.consumer().receive(1, wait=20)] == [b"1"]
+
+
+def test_a_message_of_a_unique_key_is_replaced_in_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.producer().send(b"old", unique_key="k")
+    for end, body in ((session.abort_transaction, b"old"), (session.commit_transaction, b"new")):
+        session.start_transaction()
+        with client.transaction(connection=session) as within:
+            within.queue(queue.name).producer().send(b"new", unique_key="k", on_conflict="replace")
+        end()
+        assert [stored.body for stored in queue.peek(10)] == [body]
+
+
+def test_a_transaction_that_one_member_confirms_is_refused(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    session.start_transaction(write_concern=WriteConcern(1))
+    with pytest.raises(shardq.InvalidSetting, match="w=1 of the application's transaction"):
+        client.transaction(connection=session)
 
 
 def test_what_is_no_transaction_of_these_servers_is_refused(

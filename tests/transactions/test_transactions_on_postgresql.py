@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 
 import shardq  # noqa: E402
 from shardq.storage.abilities import TransactionEnded  # noqa: E402
+from tests.postgresql.blocked import until_blocked  # noqa: E402
 
 pytestmark = pytest.mark.server
 
@@ -147,10 +147,7 @@ def test_what_another_transaction_has_cut_meanwhile_is_still_held(
     others = receipts[:position] + receipts[position + 1 :]
     acking = threading.Thread(target=queue.ack, args=(others[:3],))
     acking.start()
-    with psycopg.connect(app.info.dsn, autocommit=True) as watching:
-        waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND {app.info.backend_pid} = ANY (pg_blocking_pids(pid))"
-        while watching.execute(waits).fetchone() is None:
-            time.sleep(0.01)
+    until_blocked(app)
     app.commit()
     acking.join()
     assert queue.counts().in_flight == 6

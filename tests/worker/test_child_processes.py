@@ -104,7 +104,7 @@ def test_the_block_leaves_no_process_behind() -> None:
     ("work", "arguments", "text"),
     [
         (raise_error, [ValueError("no such thing")], "actor failed: ValueError: no such thing"),
-        (raise_error, [SystemExit(3)], "actor ended by itself with exit code 3"),
+        (raise_error, [SystemExit(3)], "actor ended with exit code 3"),
         (kill_itself, [], "actor was killed by signal 9"),
         (give_function, [], r"actor failed: \w+Error: "),
     ],

@@ -32,7 +32,16 @@ def worked_in_order(worked: list[tuple[str | None, bytes]], groups: str, each: i
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"batch": 1}, {"batch": 3}, {"prefetch": 5, "batch": 2}, {"prefetch": 50}]
+    "options",
+    [
+        {},
+        {"batch": 1},
+        {"batch": 3},
+        {"prefetch": 5, "batch": 2},
+        {"prefetch": 50},
+        {"threads": 4},
+        {"threads": 2, "batch": 3},
+    ],
 )
 def test_what_follows_a_failure_is_worked_after_its_retry(queue: Queue, options: dict[str, int]) -> None:
     fill(queue, "abc", 8)
@@ -49,7 +58,7 @@ def test_what_follows_a_failure_is_worked_after_its_retry(queue: Queue, options:
     assert queue.counts().ready == queue.counts().in_flight == 0
 
 
-@pytest.mark.parametrize("options", [{}, {"prefetch": 50}])
+@pytest.mark.parametrize("options", [{}, {"prefetch": 50}, {"threads": 4}])
 def test_what_follows_a_message_that_its_handler_released_is_not_worked_before_it(
     queue: Queue, options: dict[str, int]
 ) -> None:

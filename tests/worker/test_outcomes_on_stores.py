@@ -91,6 +91,28 @@ def test_a_message_that_is_released_after_its_last_delivery_is_a_dead_letter_at_
     assert queue.counts().oldest is None
 
 
+def test_a_worker_with_threads_keeps_groups_in_order_on_every_store(
+    client: shardq.Client, queue: Queue
+) -> None:
+    worked: list[tuple[str | None, bytes]] = []
+
+    def handler(message: Message) -> None:
+        if message.deliveries == 1 and message.body == b"3":
+            raise Retry(0)
+        worked.append((message.group, message.raw))
+
+    queue.producer().send_many(
+        [shardq.OutgoingMessage(body=b"%d" % number, group=group) for number in range(8) for group in "abcd"]
+    )
+    queue.producer().send_many([b"%d" % number for number in range(100, 200)])
+    report = WorkerReport()
+    while queue.counts().oldest is not None:
+        report += Worker(queue, handler, threads=8, idle_exit=0.1).run()
+    for group in "abcd":
+        assert [body for name, body in worked if name == group] == [b"%d" % number for number in range(8)]
+    assert (report.worked, report.failed, len(worked)) == (132, 4, 132)
+
+
 def test_a_message_is_forwarded_as_another_one(client: shardq.Client, queue: Queue) -> None:
     queue.producer().send_many([b"%d" % number for number in range(5)], headers={"a": 1})
     target = client.queue(f"{queue.name}.dead")

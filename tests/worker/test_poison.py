@@ -23,8 +23,13 @@ USES = [
 ]
 
 
-@pytest.mark.parametrize("most", [1, 3])
-@pytest.mark.parametrize("options", USES)
+CASES = [
+    *((most, options) for most in (1, 3) for options in USES),
+    *((3, options) for options in ({"threads": 4}, {"threads": 4, "by_batch": True})),
+]
+
+
+@pytest.mark.parametrize(("most", "options"), CASES)
 def test_a_message_at_its_last_delivery_is_held_alone(most: int, options: dict[str, Any]) -> None:
     clock = ManualClock()
     with shardq.connect("memory://", clock=clock) as client:
@@ -55,9 +60,16 @@ def crash_on_poison(message: Message | Batch) -> None:
         {"batch": 2},
         {"by_batch": True, "prefetch": 10},
         {"max_deliveries": 1},
+        {"threads": 3},
         *(
             pytest.param(each, marks=pytest.mark.long)
-            for each in ({}, {"prefetch": 3}, {"by_batch": True}, {"processes": 2, "batch": 3})
+            for each in (
+                {},
+                {"prefetch": 3},
+                {"by_batch": True},
+                {"threads": 2, "by_batch": True, "batch": 2},
+                {"processes": 2, "batch": 3},
+            )
         ),
     ],
 )

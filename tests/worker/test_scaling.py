@@ -151,7 +151,7 @@ def test_what_is_due_is_counted_over_all_queues_and_not_in_paused_ones(
             client.delete_queue(name)
         while not caplog.records:
             time.sleep(0.01)
-        assert "what is due was not counted, so the pool stays as it is: queue 'c'" in caplog.text
+        assert "due messages were not counted, so the pool stays as it is: queue 'c'" in caplog.text
     finally:
         counting.close()
         for thread in threading.enumerate():

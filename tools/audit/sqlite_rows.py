@@ -10,8 +10,12 @@ from pathlib import Path
 from shardq.base.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
-__all__ = ["read_sqlite"]
+__all__ = ["open_tables", "read_sqlite"]
 
+_TABLES = (
+    *("queue", "shard", "slice", "bundle_data", "finished_id", "finished_period"),
+    *("moved", "dedupe", "consumer", "finishing"),
+)
 _SHARDS = "SELECT shard_key, time_shard, number FROM shard WHERE queue = ?"
 _ENTRIES = """
     SELECT shard_key, bundle_id, first, count,
@@ -39,11 +43,23 @@ _STRAYS = {
 }
 
 
-def read_sqlite(path: Path, queue: str) -> RawQueue:
+def open_tables(path: Path, prefix: str = "") -> sqlite3.Connection:
+    """Connect to a file of queues, or to the database of an application, in which their tables have a prefix.
+
+    They can be read by their own names.
+    """
+    file = sqlite3.connect(path, timeout=30, isolation_level=None)
+    if prefix:
+        for table in _TABLES:
+            file.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{prefix}{table}")
+    return file
+
+
+def read_sqlite(path: Path, queue: str, prefix: str = "") -> RawQueue:
     """Read everything of the queue as of one moment. Strays are those of the whole file: they name no queue."""
     entries: dict[Shard, list[RawEntry]] = defaultdict(list)
     bodies: dict[Shard, list[bytes]] = defaultdict(list)
-    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as file:
+    with closing(open_tables(path, prefix)) as file:
         file.execute("BEGIN")
         shards = {key: Shard(queue, *place) for key, *place in file.execute(_SHARDS, (queue,))}
         for key, bundle_id, first, count, state in file.execute(_ENTRIES):

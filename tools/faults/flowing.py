@@ -10,8 +10,8 @@ import shardq
 from shardq.base.clock import from_datetime
 from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, plans, workflow
 from shardq.tasks.entries import result_id
-from shardq.tasks.in_flight import Unit
-from shardq.tasks.threads import ThreadPool
+from shardq.worker.threads import ThreadPool
+from shardq.worker.units import Unit
 
 from .flows import KINDS, make_tasks, make_workflow
 from .history import Delivery, Phase

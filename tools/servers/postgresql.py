@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,23 +44,29 @@ UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
 
 
 def start(folder: Path, options: argparse.Namespace) -> str:
-    """Start the server; returns the URL of a database on it. Raises RuntimeError."""
-    (port,) = kept_ports(folder, [ADDRESS], 1)
-    place = folder / str(port)
-    place.mkdir(parents=True, exist_ok=True)
-    user = _user()
-    if user:
-        _let_through(place)
-    data = place / "data"
-    if not (data / "PG_VERSION").exists():
-        _initialize(data, user, authenticated=options.authenticated)
-    settings = SETTINGS | (UNSAFE if options.without_fsync else {}) | {"port": str(port)}
-    settings |= dict(each.split("=", 1) for each in options.set)
-    words = [word for each in settings.items() for word in ("-c", "=".join(each))]
-    command = [_program("postgres"), "-D", str(data), *words]
-    _start(ServerProcess(place), command, port, user)
+    """Start the server, and its standby; returns the URL of a database on them. Raises RuntimeError."""
+    ports = kept_ports(folder, [ADDRESS], 2 if options.standby else 1)
+    for port in ports:
+        place = folder / str(port)
+        place.mkdir(parents=True, exist_ok=True)
+        user = _user()
+        if user:
+            _let_through(place)
+        data = place / "data"
+        if not (data / "PG_VERSION").exists():
+            if port == ports[0]:
+                _initialize(data, user, authenticated=options.authenticated)
+            else:
+                _copy(data, user, ports[0])
+        settings = SETTINGS | (UNSAFE if options.without_fsync else {}) | {"port": str(port)}
+        if options.tls:
+            settings |= _encryption(place, options.tls, user)
+        settings |= dict(each.split("=", 1) for each in options.set)
+        words = [word for each in settings.items() for word in ("-c", "=".join(each))]
+        command = [_program("postgres"), "-D", str(data), *words]
+        _start(ServerProcess(place), command, port, user)
     login = f"{USER}:{PASSWORD}" if options.authenticated else USER
-    return f"postgresql://{login}@{ADDRESS}:{port}/postgres"
+    return f"postgresql://{login}@{','.join(f'{ADDRESS}:{port}' for port in ports)}/postgres"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authenticated", action="store_true", help=f"ask for a password ({USER}, {PASSWORD})"
     )
+    parser.add_argument("--standby", action="store_true", help="a second server, which follows the first")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="encrypt, with DIR/server.pem")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server"
     )
@@ -141,24 +150,44 @@ def _let_through(place: Path) -> None:
 
 
 def _initialize(data: Path, user: str | None, *, authenticated: bool) -> None:
-    data.mkdir(0o700)
-    if user:
-        shutil.chown(data, user, pwd.getpwnam(user).pw_gid)
-    group = pwd.getpwnam(user).pw_gid if user else None
     words = [f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-sync", "-D", str(data)]
     with tempfile.NamedTemporaryFile("w", suffix=".password") as password:
         password.write(PASSWORD)
         password.flush()
         if user:
-            os.chown(password.name, pwd.getpwnam(user).pw_uid, -1)
+            shutil.chown(password.name, user)
         auth = ["--auth=scram-sha-256", f"--pwfile={password.name}"] if authenticated else ["--auth=trust"]
-        done = subprocess.run(
-            [_program("initdb"), *auth, *words],
-            cwd=data, user=user, group=group, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        _make(data, user, [_program("initdb"), *auth, *words])
+
+
+def _copy(data: Path, user: str | None, port: int) -> None:
+    """Copy the data of the server at a port, to follow it."""
+    source = f"host={ADDRESS} port={port} user={USER} password={PASSWORD}"
+    words = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", source, "-D", str(data)]
+    _make(data, user, [_program("pg_basebackup"), *words])
+
+
+def _make(data: Path, user: str | None, command: Sequence[str]) -> None:
+    data.mkdir(0o700)
+    group = pwd.getpwnam(user).pw_gid if user else None
+    if user:
+        shutil.chown(data, user, group)
+    done = subprocess.run(
+        command, cwd=data, user=user, group=group, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         shutil.rmtree(data, ignore_errors=True)
         raise RuntimeError(f"PostgreSQL's cluster could not be made: {done.stderr.strip()}")
+
+
+def _encryption(place: Path, certificates: Path, user: str | None) -> dict[str, str]:
+    """Copy the certificate and its key, which nobody else may read, and return the settings for them."""
+    pem = place / "server.pem"
+    shutil.copyfile(certificates / pem.name, pem)
+    pem.chmod(0o600)
+    if user:
+        shutil.chown(pem, user)
+    return {"ssl": "on", "ssl_cert_file": str(pem), "ssl_key_file": str(pem)}
 
 
 if __name__ == "__main__":

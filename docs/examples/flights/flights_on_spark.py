@@ -78,7 +78,7 @@ def aggregates(legs: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _as_csv(data: Path, path: Path) -> Path:
-    """The data set as a plain file, out of whatever archive it is in."""
+    """Return the data set as a plain file, also when it is in an archive."""
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)

@@ -95,7 +95,7 @@ def bench(url: str | None, as_json: bool, **numbers: int) -> None:
 
 
 def measure(url: str, **numbers: int) -> Measured:
-    """Measure a store in a queue of its own. Raises ProcessFailed, or ClickException if messages are lost."""
+    """Measure a store in a new queue. Raises ProcessFailed, or ClickException if messages are lost."""
     check_between_processes(url, "a benchmark has several")
     load = Load(url=url, queue=f"bench-{secrets.token_hex(4)}", **numbers)
     with shardq.connect(url) as client:

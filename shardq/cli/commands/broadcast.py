@@ -36,7 +36,7 @@ _name_argument = click.argument("name", metavar="BROADCAST")
 
 @click.group(cls=ExampleGroup, example="shardq broadcast publish prices 'tea 3'")
 def broadcast() -> None:
-    """Send messages to everybody who listens at the moment, and listen."""
+    """Send messages to all current listeners, and listen."""
 
 
 @broadcast.command(cls=ExampleCommand, example="shardq broadcast publish prices 'tea 3' --ttl 1m")
@@ -56,9 +56,9 @@ def publish(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Send messages to all who listen: arguments, or the lines of stdin.
+    """Send messages to all current listeners: arguments, or the lines of stdin.
 
-    Tells how many they were, for the last messages. Who comes later does not get them.
+    Prints how many listeners there were, for the last messages. Later listeners do not get them.
     """
     opened, messages, subscribers = Broadcast(session.client, name), 0, 0
     for some in given_bodies(bodies, codec):
@@ -72,7 +72,7 @@ def publish(
 
 @broadcast.command(cls=ExampleCommand, example="shardq broadcast subscribe prices --json")
 @_name_argument
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="End after this number of messages.")
 @click.option("--wait", type=duration, help="End when nothing came for this time.")
 @click.option(
     "--keep",
@@ -93,7 +93,7 @@ def subscribe(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Print what is published from now on, until Ctrl-C or SIGTERM.
+    """Print messages that are published from now on, until Ctrl-C or SIGTERM.
 
     Prints the body of each message on a line, or with --json all properties.
     """

@@ -20,7 +20,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def script(program: click.Command, shell: str) -> str:
-    """The script that lets the shell complete the words of the program."""
+    """Return the script that lets the shell complete the words of the program."""
     kind = get_completion_class(shell)
     assert kind is not None
     return kind(program, {}, "shardq", "_SHARDQ_COMPLETE").source()

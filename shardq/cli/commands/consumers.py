@@ -1,4 +1,4 @@
-"""``shardq consumers``: who holds what, and giving it back for one that died."""
+"""``shardq consumers``: the consumers with their messages, and releasing those of a dead one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each, worked_queues
-from shardq.cli.printing import many, note, print_columns, print_json
+from shardq.cli.command import (
+    ExampleGroup,
+    LookCommand,
+    Session,
+    complete_queues,
+    json_option,
+    look_at_each,
+    worked_queues,
+)
+from shardq.cli.printing import many, note, print_columns, print_json, screen_width
 from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.core.consumer_states import ConsumerState
@@ -25,55 +33,58 @@ class ConsumerLine(msgspec.Struct, frozen=True):
     queues: Sequence[str]
 
 
+_HEADER = ("consumer", "host", "pid", "since", "last seen", "held", "queues")
+
 consumers = ExampleGroup(
     name="consumers",
-    help="List consumers and what each holds, and evict one that died.",
+    help="List consumers with their messages, and evict a dead one.",
     example="shardq consumers list orders\nshardq consumers evict web-1-4711-9f86d081",
 )
 
 
 @consumers.command("list", cls=LookCommand, example="shardq consumers list orders")
-@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show host, process and start too.")
 @json_option
 @click.pass_obj
-def list_consumers(session: Session, queue: str | None, as_json: bool) -> None:
-    """List consumers, and how much each of them holds.
+def list_consumers(session: Session, queue: str | None, is_long: bool, as_json: bool) -> None:
+    """List consumers, and how many messages each of them holds.
 
     Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
-    was seen last. What is held by one that was closed, by Spark, or by a client of before is listed by an id alone.
+    was seen last. A consumer that was closed, Spark, and a client of an older version are listed by an id alone.
     """
     found = lines(session.client, _queues(session.client, queue))
     if as_json:
         print_json({"consumers": [_flat(line) for line in found]})
     else:
-        header = ("consumer", "host", "pid", "since", "last seen", "held", "queues")
         now = session.client.now()
-        print_columns([header, *(_row(line, now) for line in found)])
+        rows = [_HEADER, *(_row(line, now) for line in found)]
+        print_columns(rows if is_long else [_in_short(row) for row in rows], most=screen_width())
 
 
 @consumers.command(example="shardq consumers evict web-1-4711-9f86d081")
 @click.argument("consumer", metavar="CONSUMER")
-@click.option("--queue", help="Only what it holds of this queue.")
+@click.option("--queue", shell_complete=complete_queues, help="Only its messages of this queue.")
 @click.option("--force", is_flag=True, help="Even if the consumer may be alive.")
 @json_option
 @click.pass_obj
 def evict(session: Session, consumer: str, queue: str | None, force: bool, as_json: bool) -> None:
-    """Give back at once what a dead consumer holds.
+    """Release at once the messages of a dead consumer.
 
     CONSUMER is its name or its id, as `shardq consumers list` shows. The deliveries count, as at the end of a lease.
     One that was seen within 16 seconds, or whose leases are younger than half of its visibility timeout, may be at
-    work: it keeps what it holds, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
+    work. It keeps its messages, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
     queue knows the consumer.
     """
     given = evict_from(session.client, _queues(session.client, queue), consumer, force=force)
     if as_json:
         print_json({"released": given})
     else:
-        note(f"{many(given, 'message')} given back")
+        note(f"{many(given, 'message')} released")
 
 
 def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
-    """The consumers of all these queues, each once."""
+    """List the consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
     for queue, states in look_at_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
         for state in states:
@@ -85,9 +96,10 @@ def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
 
 
 def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
-    """Give back what a consumer holds of all these queues; returns how many messages.
+    """Release the messages of a consumer in all these queues; returns how many.
 
-    Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the others.
+    Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the
+    others.
     """
     given, refusals, unknown = 0, list[ConsumerAlive](), list[ShardqError]()
     for queue in queues:
@@ -109,7 +121,7 @@ def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: b
 
 
 def _queues(client: Client, queue: str | None) -> Sequence[str]:
-    """The queue, or all that are worked on."""
+    """Return the queue, or all that are worked on."""
     if queue is not None:
         return (client.queue(queue).name,)
     return worked_queues(client)
@@ -133,6 +145,10 @@ def _latest(
 
 def _flat(line: ConsumerLine) -> dict[str, object]:
     return msgspec.structs.asdict(line.consumer) | {"queues": line.queues}
+
+
+def _in_short(row: Sequence[object]) -> Sequence[object]:
+    return (row[0], *row[-3:])
 
 
 def _row(line: ConsumerLine, now: datetime) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from shardq.base.clock import seconds
-from shardq.cli.command import LookCommand, Session, json_option, look_at_each, worked_queues
+from shardq.cli.command import LookCommand, Session, complete_queues, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
@@ -26,7 +26,7 @@ from shardq.settings import QueueSettings
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 
 CLOCK_TOLERANCE_SECONDS = 1.0
-LATE_LEASES = 10  # a message that has been due for longer than so many visibility timeouts
+LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_AHEAD = 10_000  # messages that are looked at
@@ -34,12 +34,12 @@ MOST_BLOCKING = 1_000  # messages that are looked at
 
 
 @click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
-@click.argument("queue", required=False)
-@click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
+@click.argument("queue", required=False, shell_complete=complete_queues)
+@click.option("--quiet", "-q", is_flag=True, help="Show only checks that are not in order, and warnings.")
 @click.option(
     "--late-after",
     type=duration,
-    help="How long a message may be due that nobody receives.  [5m, or 10 visibility timeouts if that is longer]",
+    help="How long a message may be due without a delivery.  [5m, or 10 visibility timeouts if that is longer]",
 )
 @json_option
 @click.pass_context
@@ -60,9 +60,7 @@ def doctor(
         shown = [check for check in checks if not (quiet and _is_fine(check))]
         if len(shown) > MOST_SHOWN:
             shown = [check for check in shown if check.subject == "store" or not _is_fine(check)]
-            note(
-                "too many to be shown, but for the store and what is not in order: `shardq doctor QUEUE` shows all"
-            )
+            note("too many to be shown, but for the store and failed checks: `shardq doctor QUEUE` shows all")
         print_columns(map(_row, shown))
         note(summary(checks))
     if wrong:
@@ -70,7 +68,7 @@ def doctor(
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """What was found, in one line."""
+    """Summarize the checks in one line."""
     wrong = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.warning for check in checks)
     found = f"{wrong} of {many(len(checks), 'check')} not in order" if wrong else many(len(checks), "check")
@@ -104,7 +102,7 @@ class Check(msgspec.Struct, frozen=True):
 def examine(
     client: Client, queue: str | None, late_after: float | None = None
 ) -> tuple[list[Check], ShardqError | None]:
-    """All checks, for one queue or for all queues, and the error that ended them when the store is not in order.
+    """Make all checks, for one queue or for all; return also the error that ended them when the store is not in order.
 
     Messages are late that are due for more than ``late_after`` seconds; None: five minutes, or ten visibility timeouts
     of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
@@ -149,14 +147,14 @@ class _DeadLetterQueues:
 
 
 def check_store(client: Client) -> Iterator[Check]:
-    """The checks that the store makes itself."""
+    """Yield the checks that the store makes itself."""
     for finding in client.diagnose():
         remedy = "" if finding.ok and not (finding.warning or finding.note) else finding.remedy
         yield Check("store", finding.name, finding.ok, finding.value, remedy, finding.warning, finding.note)
 
 
 def check_clock(client: Client) -> Iterator[Check]:
-    """The difference between the store's clock and the clock of this machine."""
+    """Check the difference between the store's clock and the clock of this machine."""
     offset = client.now().timestamp() - time.time()
     ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
     yield Check(
@@ -167,7 +165,7 @@ def check_clock(client: Client) -> Iterator[Check]:
 def check_queue(
     client: Client, queue: Queue, dead_letter_queues: Container[str], late_after: float | None = None
 ) -> Iterator[Check]:
-    """The settings and the counts of a queue. Dead letters and free permits may wait for as long as they like."""
+    """Check the settings and the counts of a queue. Dead letters and free permits may wait for any time."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
@@ -206,12 +204,15 @@ def _age(
 
 
 def _sent_ahead(queue: Queue) -> Check:
-    """Messages from a time that has not come: they are delivered then, however they were sent."""
+    """Check for messages from a time that has not come: they are delivered then, however they were sent."""
     found, latest = sent_ahead(queue, MOST_AHEAD)
     if not found:
         return Check(queue.name, "sent ahead", True, "none")
     value = f"{many(found, 'message')}, by up to {in_words(seconds(latest))}"
-    remedy = "a clock was ahead for a while: see `shardq peek`; remove and send again what is not to wait for so long"
+    remedy = (
+        "a clock was ahead for a while: see `shardq peek`; remove messages that are not to wait for so "
+        "long, and send them again"
+    )
     return Check(queue.name, "sent ahead", True, value, remedy, warning=True)
 
 
@@ -221,7 +222,7 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
         return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
     counts = client.queue(dead).counts()
     waiting = counts.ready + counts.delayed + counts.in_flight
-    remedy = f"shardq peek {dead} tells why; shardq redrive {name} sends them again"
+    remedy = f"shardq peek {dead} shows why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
 
 
@@ -229,8 +230,8 @@ def _blocked(queue: Queue) -> Check:
     name, blocking = queue.name, queue.peek(MOST_BLOCKING, blocked=True)
     groups = many(len({message.group for message in blocking}), "group")
     remedy = (
-        f"shardq peek {name} --blocked tells why; shardq redrive {name} delivers again what blocks them, "
-        "shardq remove ID lets one go on without it"
+        f"shardq peek {name} --blocked shows why; shardq redrive {name} delivers the blocking messages again, "
+        "shardq remove ID lets a group continue without it"
     )
     return _verdict(name, "blocked groups", not blocking, "none", groups, remedy)
 

@@ -17,6 +17,7 @@ from shardq.cli.command import (
     LookCommand,
     Session,
     codec_option,
+    complete_queues,
     given_words,
     json_option,
     queue_argument,
@@ -40,9 +41,9 @@ __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all", "trace"]
 @json_option
 @click.pass_obj
 def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as_json: bool) -> None:
-    """Look at messages without receiving them.
+    """Show messages without receiving them.
 
-    Shows messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
     """
     for message in session.queue(queue).peek(limit, blocked=blocked):
         if as_json:
@@ -53,7 +54,7 @@ def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as
 
 @click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
-@click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
+@click.option("--unique-key", help="Show the message with this key; ID is the name of its queue.")
 @output_option
 @codec_option
 @json_option
@@ -66,7 +67,7 @@ def get(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Look at one message by its id.
+    """Show one message by its id.
 
     Prints the body, or with --json all properties. The message can be in any state, also processed.
     """
@@ -92,7 +93,13 @@ def get(
 @until_option
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Show at most this many.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
-@click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
+@click.option(
+    "--to",
+    "target",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="With --replay: send the copies to this queue.",
+)
 @codec_option
 @json_option
 @click.pass_obj
@@ -198,10 +205,10 @@ def remove_all(session: Session, ids: Iterable[str]) -> Removal:
 @json_option
 @click.pass_context
 def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
-    """Show what became of a message.
+    """Show the events of a message.
 
-    Shows its events in order, those of before and after moves too, as far as the queue keeps them: see --events of
-    create. Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
+    Prints them in order, also those before and after moves, as far as the queue keeps them: see --events of create.
+    Times are in UTC, by the store's clock. Exit code 3 means that nothing is known of the message.
     """
     name = MessageId.parse(message_id).shard.queue
     queue = ctx.ensure_object(Session).queue(name)
@@ -219,7 +226,7 @@ def trace(ctx: click.Context, message_id: str, as_json: bool) -> None:
 
 
 def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
-    """The events, each with its id where that is another than in the line before."""
+    """Make a row of each event, with its id where that is another than in the line before."""
     rows: list[tuple[str, str, str]] = []
     shown = message_id
     for event in events:
@@ -231,7 +238,7 @@ def _rows(message_id: str, events: list[Event]) -> list[tuple[str, str, str]]:
 
 
 def _details(event: Event) -> str:
-    """What is known of it, in words."""
+    """Describe an event in words."""
     number = None if event.delivery is None else f"delivery {event.delivery}"
     delay = None if not event.delay else f"for {in_words(event.delay)}"
     owner = None if event.owner is None else f"by {event.owner}"

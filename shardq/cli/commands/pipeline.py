@@ -17,8 +17,8 @@ from shardq.cli.command import (
     json_option,
     processes_option,
 )
-from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
-from shardq.cli.monitoring import beating, monitor_options, taken_from
+from shardq.cli.commands.work import USUAL, work_progress
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
@@ -36,7 +36,7 @@ _argument = click.argument("pipeline", metavar="MODULE:PIPELINE")
 
 
 def _loaded(name: str) -> Pipeline:
-    """The pipeline; also from the current folder."""
+    """Load the pipeline; also from the current folder."""
     sys.path.insert(0, str(Path.cwd()))
     return pipeline_named(name)
 
@@ -76,8 +76,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
     options["measured"] = monitoring.metrics_port is not None
     with work_progress(pipeline) as progress, Monitor(session.url, monitoring) as monitor:
         pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), **options)
-        monitor.measures = pool.measures
-        report = run_pool(pool)
+        report = run_pool(pool, monitor)
     if as_json:
         print_json(report)
     else:
@@ -92,7 +91,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
 
 
 def _by_link(report: PoolReport) -> list[str]:
-    """A line for each link."""
+    """Make a line for each link."""
     links = report.total.links if isinstance(report.total, PipelineReport) else {}
     return [f"{source}: {_facts(link)}" for source, link in links.items()]
 
@@ -115,11 +114,11 @@ def _facts(link: LinkReport) -> str:
     type=click.Choice(list(_DRAWINGS)),
     default="text",
     show_default=True,
-    help="What to draw it as.",
+    help="The format of the picture.",
 )
 @click.option("--svg", type=click.File("w", lazy=True), help="Draw it into this file; - is stdout.")
-@click.option("--depths", is_flag=True, help="Show how much waits in each queue, and its dead letters.")
-@click.option("--interval", type=duration, help="Count twice, so far apart, for rates. Needs --depths.")
+@click.option("--depths", is_flag=True, help="Show the pending messages of each queue, and its dead letters.")
+@click.option("--interval", type=duration, help="Count twice, this far apart, for rates. Needs --depths.")
 @json_option
 @click.pass_obj
 def show(

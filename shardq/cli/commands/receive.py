@@ -1,4 +1,4 @@
-"""``shardq receive``, and commands for what is held, by its receipts: ack, release and extend."""
+"""``shardq receive``, and commands for received messages, by their receipts: ack, release and extend."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def receive(
     after they are printed; in a pipe, such as `shardq receive orders -n 100 | head -3`, after the reader has taken
     them. If it ends before that, the messages that it did not take are returned to the queue.
 
-    At a body that the codec cannot read the command ends with exit code 2. What was printed before it is acked, what
-    comes behind it is given back, and the message itself is redelivered when its lease expires. With --pop, where all
-    are acked already, such a body is printed as it is, with --json as body_base64, and the others too.
+    At a body that the codec cannot read the command ends with exit code 2. Messages before it are acked, messages
+    behind it are released, and the message itself is redelivered when its lease expires. With --pop, where all are
+    acked already, such a body is printed as it is, with --json as body_base64, and the others too.
     """
     if after + never + before > 1:
         raise click.UsageError("Give one of --ack, --no-ack and --pop.")
@@ -131,9 +131,10 @@ def receive_messages(
 
 
 def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) -> None:
-    """Show messages up to one that cannot be read: those before it are settled, those behind it are given back.
+    """Show messages up to one that cannot be read.
 
-    So is the first that the reader of a pipe has not taken when it ends.
+    Those before it are settled, those behind it are released. So is the first that the reader of a pipe has not taken
+    when it ends.
     """
     for position, message in enumerate(batch):
         try:
@@ -154,7 +155,10 @@ def _show_held(batch: Batch, show: Callable[[Message], None], settle: Settle) ->
 def _show_acked(
     batch: Batch, show: Callable[[Message], None], show_as_it_is: Callable[[Message], None]
 ) -> None:
-    """Show messages that are acked already: all of them, whatever is wrong with one. Its error is raised at the end."""
+    """Show messages that are acked already: all of them, also after an error with one.
+
+    Its error is raised at the end.
+    """
     failed: ShardqError | None = None
     for message in batch:
         try:
@@ -173,7 +177,7 @@ def _show_acked(
 
 
 def _look_for_large(batch: Batch, settle: Settle) -> None:
-    """Refuse a batch that would be acked without a large body that JSON has not, or tell of it if it is acked."""
+    """Refuse a batch that would be acked without a large body that JSON has not, or name the body if it is acked."""
     large = [message for message in batch if message.large is not None]
     if settle is Settle.NEVER or not large:
         return
@@ -181,7 +185,7 @@ def _look_for_large(batch: Batch, settle: Settle) -> None:
         batch.release(count=False)
         raise InvalidMessage(
             f"{_large(large[0])} is not printed with --json, so it is not acked: receive it without --json or with "
-            "--output, or look at it with --no-ack"
+            "--output, or print it with --no-ack"
         )
     for message in large:
         note(f"{_large(message)} is not printed with --json, and the message is acked")
@@ -195,7 +199,7 @@ def _large(message: Message) -> str:
 @click.command(cls=ExampleCommand, example="shardq receive orders --no-ack --receipts | shardq ack orders -")
 @queue_argument
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
-@click.option("--result", help="What the history shows them with, in a queue with --keep-results.")
+@click.option("--result", help="The result that the history shows, in a queue with --keep-results.")
 @codec_option
 @click.pass_obj
 def ack(session: Session, queue: str, receipts: tuple[str, ...], result: str | None, codec: str) -> None:

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option
+from shardq.cli.command import (
+    ExampleGroup,
+    LookCommand,
+    Session,
+    complete_queues,
+    json_option,
+    queue_argument,
+)
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.times import coming_moment, duration
 from shardq.schedules import Schedule
@@ -21,8 +28,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 schedule = ExampleGroup(
     name="schedule",
     help=(
-        "Send messages at moments, or again and again.\n\nWhoever receives from the queue of a schedule keeps it "
-        "going: consumers, workers and `shardq work`."
+        "Send messages at moments, or again and again.\n\nThe consumers of a schedule's queue keep it going: "
+        "also workers and `shardq work`."
     ),
     example='shardq schedule create nightly reports --cron "30 2 * * *" --time-zone Europe/Berlin --body sales\n'
     "shardq schedule list",
@@ -32,17 +39,19 @@ _id = click.argument("id", metavar="ID")
 
 
 def _options(command: _F) -> _F:
-    """The options of a schedule."""
+    """Add the options of a schedule."""
     for option in reversed(
         (
             click.option("--cron", help="A cron expression, or @daily and the like."),
             click.option("--every", type=duration, help="The time between occurrences."),
             click.option("--at", type=coming_moment, metavar="MOMENT", help="Once: ISO 8601, or a duration from now."),
-            click.option("--time-zone", metavar="ZONE", help="In which a cron expression is read.  [UTC]"),
-            click.option("--until", type=coming_moment, metavar="MOMENT", help="Nothing takes place after that."),
-            click.option("--count", type=int, help="The number of messages after which it is over."),
-            click.option("--overlap", type=click.Choice(["allow", "skip"]), help="While the last one waits.  [allow]"),
-            click.option("--catch-up", type=click.Choice(["one", "none"]), help="Of what was missed.  [one]"),
+            click.option("--time-zone", metavar="ZONE", help="The time zone of a cron expression.  [UTC]"),
+            click.option("--until", type=coming_moment, metavar="MOMENT", help="No occurrence after that."),
+            click.option("--count", type=int, help="The number of messages after which it ends."),
+            click.option("--overlap", type=click.Choice(["allow", "skip"]), help="Occurrences while the last "
+            "message waits.  [allow]"),
+            click.option("--catch-up", type=click.Choice(["one", "none"]), help="Missed occurrences: the last "
+            "one, or none.  [one]"),
             click.option("--body", help="The body of the messages."),
             click.option("--priority", type=int, help="Their priority, 0 first.  [5]"),
             click.option("--group", help="Their group."),
@@ -55,7 +64,7 @@ def _options(command: _F) -> _F:
 
 @schedule.command(example="shardq schedule create poll jobs --every 90s --overlap skip")
 @_id
-@click.argument("queue", metavar="QUEUE")
+@queue_argument
 @click.option("--exist-ok", is_flag=True, help="Accept a schedule that exists. It is not changed.")
 @_options
 @json_option
@@ -72,12 +81,12 @@ def create(session: Session, /, id: str, queue: str, exist_ok: bool, as_json: bo
 @json_option
 @click.pass_obj
 def alter(session: Session, /, id: str, as_json: bool, **given: Any) -> None:  # noqa: A002
-    """Change a schedule: what is given."""
+    """Change the given options of a schedule."""
     _show(session.client.schedules.alter(id, **_chosen(given)), as_json=as_json)
 
 
 @schedule.command("list", cls=LookCommand, example="shardq schedule list reports")
-@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
 @json_option
 @click.pass_obj
 def list_schedules(session: Session, /, queue: str | None, as_json: bool) -> None:
@@ -102,7 +111,7 @@ def show(session: Session, /, id: str, as_json: bool) -> None:  # noqa: A002
 @_id
 @click.pass_obj
 def pause(session: Session, /, id: str) -> None:  # noqa: A002
-    """Let nothing take place until it is resumed."""
+    """Stop the occurrences until it is resumed."""
     session.client.schedules.pause(id)
     note(f"schedule {id} is paused")
 
@@ -111,9 +120,9 @@ def pause(session: Session, /, id: str) -> None:  # noqa: A002
 @_id
 @click.pass_obj
 def resume(session: Session, /, id: str) -> None:  # noqa: A002
-    """Go on with the next occurrence."""
+    """Continue with the next occurrence."""
     session.client.schedules.resume(id)
-    note(f"schedule {id} goes on")
+    note(f"schedule {id} continues")
 
 
 @schedule.command(example="shardq schedule trigger nightly")

@@ -41,7 +41,7 @@ def semaphore(
 
 
 def opened(client: Client, name: str, permits: int | None, lease: float | None) -> Semaphore:
-    """Open a semaphore, with so many permits if they are given. Raises InvalidSetting if it has another lease."""
+    """Open a semaphore, created with ``permits`` if they are given. Raises InvalidSetting if it has another lease."""
     try:
         found = client.semaphore(name)
     except QueueNotFound:

@@ -45,7 +45,7 @@ __all__ = ["SendProgress", "send", "send_progress"]
 
 
 class _ExistingFile(click.Path):
-    """A file. For - it tells how stdin is sent."""
+    """A file. For - it names the way in which stdin is sent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the file. Fails for -."""
@@ -85,7 +85,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--ttl",
     type=duration,
     metavar="DURATION",
-    help="Do not deliver it any more when it was not finished within this time from when it is due.",
+    help="Stop delivering it when this time has passed since it was due.",
 )
 @headers_option
 @click.option("--dedupe-key", help="Store no second message with this key for a time. For one BODY.")
@@ -97,7 +97,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     type=click.Choice(get_args(OnConflict)),
     default="keep",
     show_default=True,
-    help="What to do when another message has the unique key.",
+    help="The action when another message has the unique key.",
 )
 @click.option("--group", help="Deliver the messages of this group in order, one after the other.")
 @click.option(
@@ -128,15 +128,16 @@ def send(
     """Send messages: arguments, lines or JSON lines.
 
     Prints the id of each message when it is stored, or with --json one object at the end. If only a part is stored,
-    that object also has the error, and tells which lines or arguments are not: those whose numbers are in unsent, and
+    that object also has the error and the lines or arguments that are not stored. These are the numbers in unsent, and
     all behind number unsent_after.
 
     A line of --jsonl is an object with a body (a string, or any value with --codec json) or a body_base64. It may have
     priority, delay, due, ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A
-    header's value that is bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"}, "inf"
-    or "-inf". Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten minutes.
-    Lines that receive, peek, get and history print with --json are taken too, as new messages. With --once the id in
-    such a line is the dedupe key of the copy, for the queue's dedupe window; one that has a unique key keeps that.
+    header's value that is bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"},
+    "inf" or "-inf". Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten
+    minutes. Lines that receive, peek, get and history print with --json are taken too, as new messages. With --once
+    the id in such a line is the dedupe key of the copy, for the queue's dedupe window. A line with a unique key keeps
+    that instead.
     """
     for name in ("dedupe_key", "unique_key"):
         if options[name] is not None and len(bodies) > 1:
@@ -187,7 +188,7 @@ def _send_large(
 
 
 class _Counted(io.FileIO):
-    """A file, and how many bytes were read of it: a pipe does not tell its size."""
+    """A file, and how many bytes were read of it: the size of a pipe is unknown."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -200,7 +201,7 @@ class _Counted(io.FileIO):
 
 
 def _unused(unsent: Path, file: Path | None) -> Path:
-    """The path, if nothing is lost when a file of that name is written."""
+    """Return the path, if nothing is lost when a file of that name is written."""
     is_new = goes_through(unsent) or not unsent.exists() or not unsent.stat().st_size
     if not is_new and not (file is not None and unsent.samefile(file)):
         raise click.UsageError(
@@ -268,7 +269,7 @@ def _finish(
 
 
 def _what_is_left(report: SendReport, error: ShardqError) -> dict[str, Any]:
-    """Why a send ended before its end, and which lines or arguments are not stored: some, and all after the last."""
+    """Report why a send ended early, and which lines or arguments are not stored: some, and all after the last."""
     return {"error": str(error), "unsent": report.unsent, "unsent_after": report.last}
 
 
@@ -290,7 +291,7 @@ def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterato
 
 
 class SendProgress:
-    """Is told the progress and shows nothing."""
+    """Takes the progress and shows nothing."""
 
     def update(self, report: SendReport) -> None:
         """Take note of the progress."""

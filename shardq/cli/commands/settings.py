@@ -49,7 +49,7 @@ def settings_options(*, defaults: bool) -> Callable[[_F], _F]:
 
 
 def chosen_settings(ctx: click.Context) -> dict[str, Any]:
-    """The settings that the user gave."""
+    """Return the settings that the user gave."""
     given = (click.core.ParameterSource.COMMANDLINE,)
     return {
         name: ctx.params[name]
@@ -92,7 +92,7 @@ def _default(name: str) -> str:
 
 
 def _help_texts() -> dict[str, str]:
-    """The description of each setting, from the docstring of QueueSettings."""
+    """Read the description of each setting from the docstring of QueueSettings."""
     texts = {}
     for _, names, text in _TERM.findall(QueueSettings.__doc__ or ""):
         for name in re.findall(r"\w+", names):
@@ -140,7 +140,7 @@ def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> No
 
 
 def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
-    """The chosen settings that the queue does not have."""
+    """Describe the chosen settings that the queue does not have."""
     return [
         f"{name.replace('_', '-')} {value} (there it is {getattr(settings, name)})"
         for name, value in chosen.items()
@@ -155,7 +155,7 @@ def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
 def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
     """Change settings of a queue in use.
 
-    A setting that is not given stays as it is; `shardq describe` shows all. Every client follows within about a
+    Omitted settings are unchanged; `shardq describe` shows all. Every client follows within about a
     second. If the layout changes, new messages go to the new shards. Messages in the old shards are still delivered.
     """
     changes = chosen_settings(ctx)

@@ -27,7 +27,7 @@ LONGEST_INTERVAL = 604_800.0
 
 @click.command(cls=LookCommand, example="shardq stats orders --watch --shards")
 @queue_argument
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C, with changes per second.")
+@click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
 @click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
 @json_option
@@ -35,11 +35,11 @@ LONGEST_INTERVAL = 604_800.0
 def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
     """Count messages by state; follow them live.
 
-    Also shows the age of the oldest message, and for how long one has been due that nobody received. --watch --json
-    prints a line of JSON each time.
+    Also shows the age of the oldest message, and for how long the first message has been due. --watch --json prints a
+    line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
-    session.looks = not watch  # which goes on when the store was away for a moment
+    session.looks = not watch  # which continues when the store was unreachable for a moment
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
         watch_live(target, snapshots(session.client, target, interval), shards=shards)
@@ -60,7 +60,7 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
 
 
 def snapshots(client: Client, queue: Queue, interval: float) -> Iterator[Snapshot]:
-    """Counts without end, ``interval`` seconds apart."""
+    """Yield counts without end, ``interval`` seconds apart."""
     while True:
         yield Snapshot.take(client, queue)
         time.sleep(max(interval, 0.05))

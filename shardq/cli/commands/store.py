@@ -41,14 +41,14 @@ def print_schema(session: Session, store: str | None, as_json: bool) -> None:
 def apply(session: Session) -> None:
     """Bring the store's schema to this version of shardq.
 
-    `shardq create` does this by itself. `apply` is for stores in which somebody else creates the queues.
+    `shardq create` does this automatically. `apply` is for stores in which others create the queues.
     """
     session.client.create_schema()
     note("the schema is applied")
 
 
 def statements(store: str) -> tuple[Migration, ...]:
-    """The migrations of a kind of store. An unknown kind is a usage error."""
+    """Return the migrations of a kind of store. An unknown kind is a usage error."""
     try:
         found = migrations(store) if store.isalnum() else ()
     except FileNotFoundError:
@@ -105,7 +105,10 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
 
 
 def _savable(store: object) -> SavedStore:
-    """The store, if shardq itself saves and restores it. Raises UnsupportedByStore, which names what does."""
+    """Return the store, if shardq itself saves and restores it.
+
+    Raises UnsupportedByStore, which names the right tools.
+    """
     savable = cast("SavedStore", store)
     if tools := savable.capabilities.backup_tools:
         raise UnsupportedByStore(

@@ -9,7 +9,7 @@ from typing import NoReturn, cast, get_args
 import click
 
 from shardq.base.receipt import MessageId
-from shardq.cli.command import ExampleGroup, LookCommand, Session, json_option, look_at_each
+from shardq.cli.command import ExampleGroup, LookCommand, Session, complete_queues, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.task_drawing import as_mermaid, as_svg, as_text
@@ -65,7 +65,7 @@ _id = click.argument("identity", metavar="ID", callback=_checked_id)
     cls=LookCommand,
     example="shardq task list mail mail.dead --state failed",
 )
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
 @click.option("--name", help="Those of this name only: of a task, or of a workflow.")
 @click.option(
@@ -90,7 +90,7 @@ def list_tasks(
 
     Those of the queues that are named, else of all; dead letters have failed, and are listed under their own queue. A
     workflow that waits is called shardq.workflow. Once it has begun it is listed with its state and times, the newest
-    first, for as long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
+    first, for as long as it is kept. Its steps that wait or run are among the tasks, with ids that begin with its own.
     """
     queues = list(dict.fromkeys(queues))
     tasks = list(islice(_tasks_in(session, queues, state, name), limit))
@@ -155,8 +155,8 @@ def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
 def show(ctx: click.Context, /, identity: str, graph: str | None, as_json: bool) -> None:
     """Show a task, or the steps of a workflow as a tree.
 
-    Of a task that has failed its arguments are told in short, and its traceback, while its result is kept. ID may also
-    be that of its dead letter.
+    Of a task that has failed its arguments are shown in short, and its traceback, while its result is kept. ID may
+    also be that of its dead letter.
 
     A large group has buckets of some hundreds of steps: give the id of one to see them. Times are in UTC, by the
     store's clock. Exit code 3 means that nothing is known of it.
@@ -218,7 +218,7 @@ def _show_task(ctx: click.Context, view: TaskView | None, identity: str, *, as_j
 def cancel(ctx: click.Context, /, identity: str, as_json: bool) -> None:
     """Cancel a task, or all of a workflow that has not ended.
 
-    What waits does not run; what runs finds out. It can be repeated.
+    Waiting tasks do not run; running ones find out. It can be repeated.
     """
     binding = _binding(ctx.ensure_object(Session))
     if "#" not in identity and binding.planned(identity) is not None:
@@ -247,7 +247,7 @@ def _cancelled(binding: Binding, identity: str, view: TaskView) -> bool:
 @json_option
 @click.pass_context
 def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
-    """Run again what failed of a workflow.
+    """Run the failed steps of a workflow again.
 
     Steps that are done stay so. It can be repeated: while the workflow runs, nothing happens. A single task that has
     failed is a dead letter: see `shardq redrive`.

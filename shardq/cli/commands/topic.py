@@ -42,7 +42,7 @@ def topic() -> None:
 @click.option(
     "--retention",
     type=duration,
-    help="For how long messages that were relayed can be read again; a day by default.",
+    help="The time for which relayed messages can be read again; a day by default.",
 )
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists. It is not changed.")
 @click.pass_obj
@@ -93,13 +93,13 @@ def list_topics(session: Session, as_json: bool) -> None:
 
 @topic.command("relay", cls=ExampleCommand, example="shardq topic relay orders")
 @_topic_argument
-@click.option("--once", is_flag=True, help="Relay what waits now, and end.")
+@click.option("--once", is_flag=True, help="Relay waiting messages, and end.")
 @click.pass_obj
 def relay(session: Session, topic: str, once: bool) -> None:
-    """Copy what is published to the subscriptions, until Ctrl-C or SIGTERM.
+    """Copy published messages to the subscriptions, until Ctrl-C or SIGTERM.
 
-    Consumers of subscriptions and publishers do so by themselves. It is for a machine that is to do nothing else. It
-    ends within five seconds, after what it is at; a second Ctrl-C or SIGTERM ends it at once.
+    Consumers of subscriptions and publishers do so automatically. It is for a machine that does nothing else. It ends
+    within five seconds, after its present step; a second Ctrl-C or SIGTERM ends it at once.
     """
     opened, stop = session.client.topic(topic), Stop()
     with stop_signals(stop.ask):
@@ -139,7 +139,7 @@ def subscription() -> None:
 )
 @click.pass_obj
 def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], start: str | None) -> None:
-    """Make a subscription; one that is there stays as it is."""
+    """Make a subscription; an existing one is not changed."""
     begin = _start(start or "latest", "--start")
     made = session.client.topic(topic).subscribe(name, filter=patterns or None, start=begin)
     print_line(made.queue.name)
@@ -150,7 +150,7 @@ def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], sta
 @json_option
 @click.pass_obj
 def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
-    """Show the subscriptions of a topic: what they take, how much waits, and their queues.
+    """Show the subscriptions of a topic: their filters, pending messages and queues.
 
     With history that was over before a subscription got it, it shows how much. Messages that are published and not
     relayed yet are not counted.
@@ -165,7 +165,7 @@ def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
 
 
 def row_of(state: SubscriptionState) -> tuple[str, ...]:
-    """A subscription in a line. Waiting are those that are ready or delayed."""
+    """Show a subscription in a line. Waiting are those that are ready or delayed."""
     missed = f"{in_words(state.missed)} missed" if state.missed else ""
     history = "is being copied" if state.filling else missed
     waiting, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
@@ -180,7 +180,7 @@ def row_of(state: SubscriptionState) -> tuple[str, ...]:
 @click.option("--to", required=True, help="earliest, or a moment such as 2h for two hours ago.")
 @click.pass_obj
 def seek(session: Session, topic: str, name: str, to: str) -> None:
-    """Rewind: what was published since then is delivered again, as far as the topic keeps it."""
+    """Rewind: deliver messages again that were published since then, as far as the topic keeps them."""
     missed = session.client.topic(topic).subscription(name).seek(_start(to, "--to"))  # type: ignore[arg-type] # latest is refused there
     over = f"; the topic no longer keeps the first {in_words(missed.total_seconds())}" if missed else ""
     note(f"subscription {name} is rewound{over}")

@@ -11,6 +11,7 @@ from shardq.base.shard import INTERNAL
 from shardq.cli.command import (
     ExampleCommand,
     Session,
+    complete_queues,
     json_option,
     queue_argument,
     worked_queues,
@@ -32,7 +33,7 @@ __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "
 def delete(session: Session, queue: str, yes: bool) -> None:
     """Delete a queue and everything in it.
 
-    Its history and its schedules are deleted too. Its dead-letter queue is a queue of its own and stays.
+    Its history and its schedules are deleted too. Its dead-letter queue is a separate queue and stays.
     """
     counts = session.queue(queue).counts()
     waiting = many(counts.ready + counts.delayed + counts.in_flight, "message")
@@ -45,7 +46,7 @@ def delete(session: Session, queue: str, yes: bool) -> None:
 
 
 @click.command(cls=ExampleCommand, example="shardq expire replies/")
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", shell_complete=complete_queues)
 @json_option
 @click.pass_obj
 def expire(session: Session, prefix: str, as_json: bool) -> None:
@@ -86,7 +87,7 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 @click.command(
     cls=ExampleCommand, example="shardq sweep orders\nshardq sweep --prefix shop.\nshardq sweep --all"
 )
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--prefix", "prefixes", multiple=True, help="Sweep queues whose names begin so. May be repeated."
 )
@@ -129,7 +130,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] = ()) -> Swept:
-    """Sweep queues one after the other, whatever becomes of each. Errors are told on stderr as they happen.
+    """Sweep queues one after the other, also after failures. Errors are printed on stderr as they happen.
 
     A queue that is gone is an error only if it was ``named``: others were found in a list. No more queues are tried
     once the store does not answer a ping either.
@@ -152,7 +153,10 @@ def sweep_each(client: Client, names: Sequence[str], *, named: Collection[str] =
 
 
 def _beginning_with(session: Session, prefixes: Sequence[str]) -> Iterator[str]:
-    """The queues that are worked on and begin with one of these; of shardq's own ones all, if a prefix is of those."""
+    """Yield the queues that are worked on and begin with one of these.
+
+    Of shardq's own ones all, if a prefix is of those.
+    """
     worked = worked_queues(session.client) if prefixes else []
     if prefixes and not worked:
         session.check_file()
@@ -172,7 +176,7 @@ def _absence(client: Client) -> ShardqError | None:
 @click.command(cls=ExampleCommand, example="shardq pause orders --sends")
 @queue_argument
 @click.option("--sends", is_flag=True, help="Refuse new messages too.")
-@click.option("--only-sends", is_flag=True, help="Refuse new messages and go on delivering.")
+@click.option("--only-sends", is_flag=True, help="Refuse new messages, but still deliver.")
 @click.pass_obj
 def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
     """Stop delivering messages, or accepting new ones.
@@ -180,8 +184,8 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
     Messages in flight can still be acked. Every client follows within about a second.
     """
     session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
-    delivery = "goes on delivering" if only_sends else "delivers no messages"
-    accepting = "accepts no new ones" if sends or only_sends else "goes on accepting new ones"
+    delivery = "still delivers" if only_sends else "delivers no messages"
+    accepting = "accepts no new ones" if sends or only_sends else "still accepts new ones"
     note(f"queue {queue} {delivery} and {accepting}: `shardq resume {queue}` ends it")
 
 
@@ -217,7 +221,7 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
 
 
 def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
-    """The error for a queue without dead letters of its own, which may be a dead-letter queue."""
+    """Make the error for a queue without dead letters, which may be a dead-letter queue."""
     origin = queue.removesuffix(dead.removeprefix(queue))
     remedy = "give the queue that the dead letters came from"
     if origin != queue and session.client.exists(origin):

@@ -13,18 +13,25 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
-from shardq.cli.monitoring import beating, monitor_options, taken_from
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    codec_option,
+    complete_queues,
+    json_option,
+    processes_option,
+)
+from shardq.cli.failures import FAILURE
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import many, note, print_json
-from shardq.cli.times import duration, in_words
-from shardq.errors import ShardqError
+from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
+__all__ = ["Progress", "Rate", "progress_line", "work", "work_progress"]
 
 WINDOW_SECONDS = 5.0
 LINES_AT_FIRST_SECONDS = 1.0
@@ -34,6 +41,7 @@ USUAL = WorkerOptions()
 
 
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
+shardq work mail --handler shop.mail:send --threads 16
 shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3
 shardq work --tasks shop.tasks --processes 4 --threads 8"""
 
@@ -58,7 +66,7 @@ def _weight(given: str) -> tuple[str, float]:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--handler",
     "handlers",
@@ -75,9 +83,9 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--tasks",
     metavar="MODULE[:APP]",
-    help="Run the tasks of this app, from the queues that are named, or from all of its own.",
+    help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
-@click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
+@click.option("--threads", type=int, help="Messages or tasks that each process works on at a time.  [1]")
 @processes_option
 @click.option(
     "--batch",
@@ -87,22 +95,20 @@ def _weight(given: str) -> tuple[str, float]:
 )
 @click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
 @click.option(
-    "--idle-exit", type=duration, help="End when nothing was due for this time, whatever is delayed."
+    "--idle-exit",
+    type=duration,
+    help="End when nothing was due for this time; delayed messages do not count.",
 )
 @click.option(
     "--retry-delay",
     type=duration,
     help="Delay before a failed message is delivered again; doubles.  [the queue's]",
 )
-@click.option(
-    "--max-retry-delay",
-    type=duration,
-    help="The longest such delay.  [the queue's]",
-)
+@click.option("--max-retry-delay", type=duration, help="The longest such delay.  [the queue's]")
 @click.option(
     "--on-error",
     metavar="MODULE:FUNCTION",
-    help="A function of message and error that returns what becomes of the message: an outcome, or None.",
+    help="A function of message and error that returns an outcome for the message, or None.",
 )
 @click.option(
     "--handler-timeout",
@@ -115,6 +121,11 @@ def _weight(given: str) -> tuple[str, float]:
     default=10,
     show_default=True,
     help="Consecutive crashes before giving up.",
+)
+@click.option(
+    "--fail-on-error",
+    is_flag=True,
+    help="Exit with code 1 if a handler has failed, also where its message was worked later.",
 )
 @click.option(
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
@@ -155,6 +166,7 @@ def work(
     command: str | None,
     tasks: str | None,
     threads: int | None,
+    fail_on_error: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -167,8 +179,8 @@ def work(
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
 
-    A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
-    number of its deliveries, this one included, in SHARDQ_DELIVERIES.
+    A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
+    SHARDQ_DELIVERIES is the number of its deliveries, this one included.
 
     /livez answers while the loop of the pool runs, and never asks the store. /readyz answers when the store does, too.
     /metrics and both show names and counts to anybody who reaches their ports, and no body of a message.
@@ -194,17 +206,23 @@ def work(
                 on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
-            monitor.measures = pool.measures
-            report = run_pool(pool)
+            report = run_pool(pool, monitor)
     else:
-        _check_queues(queues, threads)
+        if not queues:
+            raise click.UsageError("Missing argument 'QUEUE...'.")
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
         with work_progress(", ".join(queues)) as progress, Monitor(session.url, monitoring) as monitor:
-            pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
-            monitor.measures = pool.measures
-            report = run_pool(pool)
+            pool = WorkerPool(
+                session.url,
+                queues,
+                task,
+                threads=threads or 1,
+                on_progress=beating(monitor, progress),
+                **options,
+            )
+            report = run_pool(pool, monitor)
     if as_json:
         print_json(report)
     else:
@@ -214,33 +232,18 @@ def work(
         raise KeyboardInterrupt(
             f"ended at once with {left} in flight: delivered again when the lease expires"
         )
-
-
-def run_pool(pool: WorkerPool) -> PoolReport:
-    """Run a pool. If it ends with an error, what it had done is told first, if that is anything."""
-    try:
-        return pool.run()
-    except ShardqError:
-        if pool.report.total.batches:
-            note(summary(pool.report))
-        raise
+    if fail_on_error and report.total.failed:
+        click.get_current_context().exit(FAILURE)
 
 
 def _url_of(session: Session, tasks: str) -> str:
-    """The store to which the tasks are sent: that of their app, unless one is given on the command line."""
+    """Return the store to which the tasks are sent: that of their app, unless one is given on the command line."""
     own = None if session.given else tasks_named(tasks).url
     return session.url if own is None else own
 
 
-def _check_queues(queues: Sequence[str], threads: int | None) -> None:
-    if not queues:
-        raise click.UsageError("Missing argument 'QUEUE...'.")
-    if threads is not None:
-        raise click.UsageError("--threads goes with --tasks: a handler runs in one thread of each process.")
-
-
 def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
-    """The options without those that tasks have no use for."""
+    """Return the options without those that tasks have no use for."""
     for name in ("by_batch", "on_error", "prefetch", "codec"):
         given = options.pop(name)
         if given != getattr(USUAL, name) and given is not USUAL.body_codec:
@@ -249,32 +252,12 @@ def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
-    """The handler of each queue: its own, or the one that was given without a queue."""
+    """Return the handler of each queue: its own, or the one that was given without a queue."""
     own = [_split(handler) for handler in handlers if "=" in handler]
     usual = [handler for handler in handlers if "=" not in handler]
     if len(usual) > 1 or len(dict(own)) < len(own):
         raise click.UsageError("Two handlers for one queue: give --handler QUEUE=MODULE:FUNCTION for each.")
     return {queue: handler for handler in usual for queue in queues} | dict(own)
-
-
-def summary(report: PoolReport) -> str:
-    """The work of a pool, in one line."""
-    total = report.total
-    parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
-    facts = {
-        "failed": total.failed,
-        "dead-lettered": total.dead_lettered,
-        "snoozed": total.snoozed,
-        "discarded": total.discarded,
-        "given back": total.given_back,
-        "lost their lease": total.lease_lost,
-    }
-    parts += [f"{number:,} {what}" for what, number in facts.items() if number]
-    if report.restarts:
-        parts.append(many(report.restarts, "restart"))
-    if total.last_failure:
-        parts.append(f"last failure: {total.last_failure}")
-    return ", ".join(parts)
 
 
 class Rate:
@@ -336,7 +319,7 @@ def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
 
 
 def progress_line(queue: str, report: PoolReport, rate: float) -> str:
-    """The progress of the workers, in one line."""
+    """Write the progress of the workers in one line."""
     total = report.total
     line = (
         f"{queue}: {many(report.processes, 'process')}, {total.worked:,} worked, {rate:,.0f}/s, "

@@ -38,12 +38,12 @@ checkpoint_option = click.option(
 
 
 def option_pairs(flag: str, text: str) -> Callable[[Any], Any]:
-    """An option that takes NAME=VALUE and can be repeated."""
+    """Make an option that takes NAME=VALUE and can be repeated."""
     return click.option(flag, metavar="NAME=VALUE", multiple=True, help=f"{text} May be repeated.")
 
 
 def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """The values of such an option by name."""
+    """Return the values of such an option by name."""
     pairs = {}
     for text in texts:
         name, separator, value = text.partition("=")

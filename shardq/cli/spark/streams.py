@@ -155,7 +155,7 @@ def drain_command(
 @click.option("--select", metavar="SQL", multiple=True, help="A column to send.")
 @click.option("--where", metavar="SQL", help="Which messages to send. The others are only acked.")
 @click.option("--function", metavar="MODULE:NAME", help="Instead: a Python function from a table to a table.")
-@click.option("--continuous", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--continuous", is_flag=True, help="Continue until Ctrl-C.")
 @checkpoint_option
 @option_pairs("--set", "An option of the stream.")
 @option_pairs("--set-target", "An option of the sink.")

@@ -1,1 +1,1 @@
-"""What sending, receiving and settling share: the settings of a queue, its store, repeated calls, counters."""
+"""The parts that sending, receiving and settling share: a queue's settings, its store, repeated calls, counters."""

@@ -1,6 +1,6 @@
 """Blocked groups: where a queue asks for it, a message that is given up stays where it is, and its group waits.
 
-Nobody holds it then: it is lost to the claim of its last delivery. Why it was given up stands in a decision log.
+No consumer holds it then: it is lost to the claim of its last delivery. The reason is stored in a decision log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PREFIX = "shardq-blocked:"
 
 
 def may_block(context: QueueContext, shard: Shard) -> bool:
-    """True when messages of a shard are to stay where they are, and hold up their group, if they are given up."""
+    """Return whether given-up messages of a shard are to stay where they are, and hold up their group."""
     return shard.is_grouped and context.settings.on_dead_letter == "block"
 
 
@@ -29,6 +29,6 @@ def enter_reason(context: QueueContext, identities: Sequence[str], reason: str) 
 
 
 def why_blocked(context: QueueContext, identity: str) -> str:
-    """Why a blocked message was given up; that is known for a year."""
+    """Return why a blocked message was given up, which is known for a year."""
     (entry,) = DecisionLog(context, _PREFIX).read([identity])
     return "the reason is not kept any more" if entry is None else entry.value

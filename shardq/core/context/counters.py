@@ -62,7 +62,7 @@ class Counters:
         self.add(retries=1)
 
     def read(self) -> Counts:
-        """The counters as they are now."""
+        """Return the present values of the counters."""
         with self._lock.plain:
             return Counts(**self._values)
 

@@ -23,7 +23,7 @@ _NO_TIME = 0  # microseconds; a reservation with this window ends at once: it on
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What stands under a key, and whether the work is done."""
+    """The value that is stored under a key, and whether the work is done."""
 
     value: str
     done: bool
@@ -36,12 +36,12 @@ class DecisionLog:
         self._context, self._prefix = context, prefix
 
     def decide(self, key: str, value: str, window: int) -> Decision:
-        """Enter the value for so many microseconds, unless another stands; returns what stands."""
+        """Enter the value for ``window`` microseconds, unless another one is entered. Returns the entry that counts."""
         (entry,) = self.decide_all([key], value, window)
         return entry
 
     def decide_all(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
-        """Enter the value under several keys as :meth:`decide` does; returns what stands under each.
+        """Enter the value under several keys as :meth:`decide` does; returns the entry of each that counts.
 
         The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
         """
@@ -52,11 +52,11 @@ class DecisionLog:
         return standing
 
     def enter(self, keys: Sequence[str], value: str, window: int) -> None:
-        """Enter one value under several keys for so many microseconds; what stands already stays."""
+        """Enter one value under several keys for ``window`` microseconds; existing entries stay."""
         self._reserve(keys, value, window)
 
     def read(self, keys: Sequence[str]) -> list[Decision | None]:
-        """What stands under each key; None where nothing does."""
+        """Read the entry under each key; None where there is none."""
         found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []
         return [entry if entry.value else None for entry in found]
 

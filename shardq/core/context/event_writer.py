@@ -1,8 +1,8 @@
-"""What became of messages, for the logs of the queues that keep events.
+"""The events of messages, for the logs of the queues that keep events.
 
-It is told behind the caller's back: a thread of the client writes it, all that has come meanwhile with one request for
-each shard of a log. So no send, claim or ack waits for it, or fails with it. Events are a report. What a process had
-not written when it died, and what the store did not take, is missing in it.
+They are recorded in the background: a thread of the client writes all that are waiting with one request for each shard
+of a log. So no send, claim or ack waits for it, or fails with it. Events are a report. Events that a process had not
+written when it died, and those that the store refused, are missing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from shardq.base.waits import is_over, start
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.counters import Counters
 from shardq.errors import ShardqError
 from shardq.storage.per_process import PerProcess
@@ -28,12 +29,12 @@ __all__ = ["MOST_TEXT", "Entry", "EventWriter", "Write"]
 _log = logging.getLogger(__name__)
 
 MOST_TEXT = 500  # characters of a reason or an error
-_MOST_WAITING = 20_000  # entries; what comes while so many wait for a store that fails is lost
+_MOST_WAITING = 20_000  # entries; further ones are lost while this many wait for a store that fails
 _AT_THE_END = 2.0  # seconds for which the end of a client or a process waits for what is not written
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """What became of ``count`` neighbouring messages of a bundle at one moment."""
+    """An event of ``count`` neighbouring messages of a bundle at one moment."""
 
     kind: str
     first: str  # the id of the first of them
@@ -49,7 +50,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Source(Protocol):
-    """A queue of which something is told."""
+    """A queue for which events are recorded."""
 
     @property
     def name(self) -> str: ...
@@ -64,17 +65,13 @@ Write: TypeAlias = Callable[[_Queue, Sequence[Entry]], None]
 
 
 class _Waiting(Generic[_Queue]):
-    """What one process has not written yet."""
+    """The entries that one process has not written yet."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.entries: dict[str, tuple[_Queue, list[Entry]]] = {}  # by queue
         self.count = 0
-        self.thread: threading.Thread | None = None
-
-    def forget_thread(self) -> None:
-        with self.lock:
-            self.thread = None
+        self.thread = BackgroundThread("shardq-events")
 
 
 class EventWriter(Generic[_Queue]):
@@ -97,7 +94,7 @@ class EventWriter(Generic[_Queue]):
                 self._add(each, stamped)
 
     def flush(self, seconds: float) -> None:
-        """Wait until what was told is written, for so many seconds at most."""
+        """Wait until the recorded events are written, for at most ``seconds``."""
         waiting = self._waiting.known
         if waiting is not None:
             _wait(waiting, seconds)
@@ -115,13 +112,9 @@ class EventWriter(Generic[_Queue]):
             taken = entries[: max(0, _MOST_WAITING - waiting.count)]
             waiting.entries.setdefault(context.name, (context, []))[1].extend(taken)
             waiting.count += len(taken)
-            new = None
-            if is_over(waiting.thread):
-                new = threading.Thread(target=self._run, args=(waiting,), name="shardq-events", daemon=True)
-                waiting.thread = new
+            new = waiting.thread.prepare(partial(self._run, waiting))
         if new is not None:
-            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-                start(new, waiting.forget_thread)
+            waiting.thread.begin(new)
         if len(taken) < len(entries):
             context.counters.add(events_lost=len(entries) - len(taken))
 
@@ -140,19 +133,17 @@ class EventWriter(Generic[_Queue]):
 
 
 def _take(waiting: _Waiting[_Queue]) -> list[tuple[_Queue, list[Entry]]]:
-    """All that waits; when nothing does the thread is to end."""
+    """Take all waiting entries; without any, the thread is to end."""
     with waiting.lock:
         taken = [each for each in waiting.entries.values() if each[1]]
         waiting.entries, waiting.count = {}, 0
         if not taken:
-            waiting.thread = None
+            waiting.thread.forget()
         return taken
 
 
 def _wait(waiting: _Waiting[_Queue], seconds: float) -> None:
-    if (thread := waiting.thread) is not None:
-        with suppress(RuntimeError):  # it is being started just now
-            thread.join(seconds)
+    waiting.thread.join(seconds)
 
 
 def _at_exit(waiting: PerProcess[_Waiting[_Queue]]) -> None:

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Pending(Generic[T, R]):
-    """What one caller asks for that waits for others, and its result or error."""
+    """The request of one caller that waits for others, and its result or error."""
 
     def __init__(self, item: T) -> None:
         self.item = item
@@ -63,14 +63,14 @@ class _Here(threading.local):
 class GroupCommit(Generic[T, R]):
     """Makes one request for the callers that come at the same time.
 
-    ``alone`` makes the request of a caller who has not waited. ``several`` makes it for those who have, and gives each
-    its result or error; an error that it raises is everybody's. ``together`` says how many of the items that wait may
-    go together, from the first on. With ``linger`` a leader waits for others: up to so many seconds, or until there are
-    ``enough``.
+    ``alone`` makes the request of a caller that has not waited. ``several`` makes it for those that have, and gives
+    each its result or error; an error that it raises is for all. ``together`` says how many of the items that wait may
+    go together, from the first on. With ``linger`` a leader waits up to that number of seconds for others, or until
+    there are ``enough``.
 
     A thread may be interrupted anywhere, once: Ctrl-C raises between two steps. So the lock is a plain one, which is
-    taken and given back in one step, unlike a Condition, and what a caller leaves to do can be done again. A forked
-    child has none of its parent's callers.
+    taken and released in one step, unlike a Condition. The work that an interrupted caller leaves can be done again. A
+    forked child has none of its parent's callers.
     """
 
     def __init__(
@@ -99,7 +99,10 @@ class GroupCommit(Generic[T, R]):
             return sum(len(callers.waiting) for callers in self._by_key.values())
 
     def run(self, items: Sequence[T]) -> Sequence[Pending[T, R]]:
-        """Do several of one caller together, and return each with its own result or error. It waits for nobody."""
+        """Do several of one caller together, and return each with its own result or error.
+
+        It does not wait for others.
+        """
         group = left = [Pending[T, R](item) for item in items]
         while left:
             count = 1 if len(left) == 1 else self._together([each.item for each in left])
@@ -115,7 +118,7 @@ class GroupCommit(Generic[T, R]):
     def submit(self, key: Hashable, item: T) -> R:
         """Do it, together with what others submit under the same key; returns its result or raises its error.
 
-        A thread that calls this in the middle of another call of its own, as a signal handler may, waits for nobody: it
+        A thread that calls this in the middle of another call, as a signal handler may, does not wait for others: it
         would wait for itself.
         """
         here = self._here
@@ -209,7 +212,7 @@ class GroupCommit(Generic[T, R]):
             del waiting[:count]
 
     def _end_group(self, key: Hashable, own: Pending[T, R], error: BaseException | None = None) -> None:
-        """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
+        """Notify the led callers, and let the next one lead, if this one did. May be repeated after an interrupt."""
         with self._lock:
             callers = self._by_key.get(key)
             if callers is not None and own.group and not own.begun:
@@ -230,7 +233,7 @@ class GroupCommit(Generic[T, R]):
 
 
 def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] = ()) -> BaseException:
-    """The error that a thread raises for one that another thread met: a copy, as raising an error changes it."""
+    """Return the error to raise for one that another thread met: a copy, as raising an error changes it."""
     if not isinstance(error, Exception):  # only the other thread is to end
         told: BaseException = OutcomeUnknown("the thread that did this was interrupted", unsent=unsent)
     elif isinstance(error, ShardqError):

@@ -1,7 +1,7 @@
-"""Who a consumer is, as it is registered in the store, and what its claims have in common.
+"""The identity of a consumer, as it is registered in the store, and the common part of its claims.
 
-The first half of the token of each of its claims is the consumer's id. So who holds a message follows from what every
-store keeps of a message in flight, and costs nothing more.
+The first half of the token of each of its claims is the consumer's id. So the holder of a message follows from the
+token that every store keeps of it, and costs nothing more.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def make(cls, name: str | None = None, lease: int | None = None) -> ConsumerIdentity:
-        """A new consumer of this process. Raises InvalidSetting for a name that cannot be one."""
+        """Make a new consumer of this process. Raises InvalidSetting for a name that cannot be one."""
         host, pid, identity = socket.gethostname(), os.getpid(), secrets.token_hex(_ID_BYTES)
         chosen = _check_name(name) if name is not None else f"{host}-{pid}-{identity[:8]}"
         return cls(chosen, identity, host, pid, time.time_ns() // 1000, lease)
 
     @classmethod
     def read(cls, text: str) -> ConsumerIdentity | None:
-        """The consumer that is registered so; None for one of an older client, which tells its name only."""
+        """Read a registered consumer; None for one of an older client, which registers its name only."""
         try:
             return _decode(text.encode())
         except UNREADABLE:
@@ -56,11 +56,11 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """What it is registered as: the same for all of its life, and for no other one."""
+        """The text that it is registered as: the same for all of its life, and for no other one."""
         return msgspec.json.encode(self).decode()
 
     def token(self, moment: int | None = None) -> bytes:
-        """A token for a new claim; with a moment in microseconds one that tells its second."""
+        """Make a token for a new claim; with a moment in microseconds, the token has its second."""
         if moment is None:
             return bytes.fromhex(self.id) + os.urandom(_RANDOM_BYTES)
         told = (moment // _SECOND).to_bytes(_MOMENT_BYTES, "big")
@@ -68,12 +68,12 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
 
 def holder_id(token: bytes) -> str:
-    """The id of the consumer whose claim has this token."""
+    """Return the id of the consumer whose claim has this token."""
     return token[:_ID_BYTES].hex()
 
 
 def moment_in(token: bytes) -> int:
-    """The moment in microseconds of a token that tells it; any number for another one."""
+    """Return the moment in microseconds of a token that has one; any number for another token."""
     return int.from_bytes(token[_ID_BYTES : _ID_BYTES + _MOMENT_BYTES], "big") * _SECOND
 
 

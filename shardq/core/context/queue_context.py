@@ -41,7 +41,7 @@ REFRESH_SECONDS = 1.0
 
 _MOST = 4096  # queues that a client remembers: others may have deleted them
 _MOST_CHANGES = 1000
-"""Of one record between two looks at it. First versions are random: that of a queue which is created again comes so
+"""Of one record between two reads of it. First versions are random: that of a queue which is created again comes so
 close behind the last one once in a million times."""
 
 
@@ -56,14 +56,17 @@ class LiveSettings:
         self._mark_read(timer())
 
     def current(self, at_most: float | None = None) -> QueueSettings:
-        """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
+        """Return the settings; read them again when they are older than ``at_most`` seconds (None: one).
+
+        Raises QueueNotFound.
+        """
         until = self.read_again_at if at_most is None else self.read_again_at - REFRESH_SECONDS + at_most
         if self.timer() > until:
             self.refresh()
         return self.known
 
     def accept(self, record: QueueRecord | None) -> None:
-        """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
+        """Take over what was read of the queue just now; None has it read again, which reports a missing queue."""
         if record is None:
             self._mark_read(-float("inf"))
         else:
@@ -71,7 +74,7 @@ class LiveSettings:
             self._mark_read(self.timer())
 
     def refresh(self) -> QueueSettings:
-        """The settings as the store has them now. Raises QueueNotFound."""
+        """Read the settings from the store. Raises QueueNotFound."""
         return self._refreshed()[1]
 
     def use(self) -> None:
@@ -126,7 +129,7 @@ class LiveSettings:
         return self.refresh() == settings
 
     def _refreshed(self) -> tuple[QueueRecord, QueueSettings]:
-        """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""
+        """Read the record from the store; the caller uses this one, as other threads refresh it meanwhile."""
         record, settings = self._load()
         self._take(record, settings)
         self._mark_read(self.timer())
@@ -134,7 +137,7 @@ class LiveSettings:
 
     def _mark_read(self, read_at: float) -> None:
         self.read_again_at = read_at + REFRESH_SECONDS
-        """What the ``timer`` says when they are to be read again. Public, so that sends need no call."""
+        """The time of the ``timer`` at which they are to be read again. Public, so that sends need no call."""
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
         self._record, self.jobs = record, jobs_of(record)
@@ -154,7 +157,7 @@ class LiveSettings:
 
 
 def is_same_queue(later: QueueRecord, earlier: QueueRecord) -> bool:
-    """True for the record of a queue as it was, or altered since; False for that of one that was created again."""
+    """Return whether a record is of the same queue, maybe altered, and not of one that was created again."""
     return 0 <= later.version - earlier.version < _MOST_CHANGES
 
 
@@ -193,7 +196,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
     usage: QueueUsage
-    make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
+    make_room: MakeRoom  # drops the given number of the oldest messages; returns how many it did
     events: EventWriter[QueueContext]
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
     attend: Callable[
@@ -234,7 +237,7 @@ class QueueContexts:
         self.outside: QueueContexts | None = None
         """Of queues whose requests are part of the application's transaction: those of the client that was asked."""
         self.background: dict[str, PerProcess[Any]] = {}
-        """What works beside the calls of the client, by its name. Each has an ``end()``."""
+        """The work beside the calls of the client, by its name. Each has an ``end()``."""
         self.counters, self._observer = ClientCounters(), observer
         if observer is not None:
             observer.opened(self.counters.by_queue, self)
@@ -248,7 +251,7 @@ class QueueContexts:
         self._lock = OwnLock()
 
     def of(self, name: str) -> QueueContext:
-        """An existing queue, with its settings as they are now. Raises InvalidName or QueueNotFound."""
+        """Open an existing queue, with its present settings. Raises InvalidName or QueueNotFound."""
         name = check_queue_name(name)
         with self._lock.plain:
             known = self._known.get(name)
@@ -295,7 +298,7 @@ class QueueContexts:
             self._known.pop(name, None)
 
     def exists(self, name: str) -> bool:
-        """True when there is a queue of that name. Raises InvalidName."""
+        """Return whether there is a queue of that name. Raises InvalidName."""
         name = check_queue_name(name)
         try:
             with nothing_in_a_new_store(name):
@@ -304,10 +307,10 @@ class QueueContexts:
             return False
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
-        """The names of all queues that start with the prefix, in any order. Raises InvalidSetting."""
+        """Return the names of all queues that start with the prefix, in any order. Raises InvalidSetting."""
         if not isinstance(prefix, str):
             raise InvalidSetting(
-                f"prefix={shown(prefix)} is {kind_of(prefix)}: give what the names begin with, such as 'shop/'"
+                f"prefix={shown(prefix)} is {kind_of(prefix)}: give the beginning of the names, such as 'shop/'"
             )
         return self.retry(self.store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 

@@ -4,9 +4,8 @@ The consumers of the queue run its background jobs. A job is the name of a sched
 relayed. A queue without jobs pays nothing for that: its consumers read the record anyway. Nothing here knows what a
 job does.
 
-A queue that is found unused is marked with the moment. Whoever stores settings stores them without the mark. So every
-change of a queue's settings is a use of it, and the mark is a part of what a sweep has to find unchanged when it
-deletes the queue.
+A queue that is found unused is marked with the moment. Settings are always stored without the mark. So every change of
+a queue's settings is a use of it. A sweep deletes the queue only if it finds its mark unchanged.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _background_jobs = msgspec.json.Decoder(_BackgroundJobs)
 
 
 def jobs_of(record: QueueRecord) -> tuple[str, ...]:
-    """The names of the jobs that the queue's consumers run."""
+    """Return the names of the jobs that the queue's consumers run."""
     return _background_jobs.decode(record.settings).jobs if f'"{_FIELD}"'.encode() in record.settings else ()
 
 
 def with_jobs(settings: bytes, jobs: Sequence[str]) -> bytes:
-    """Encoded settings, with background jobs beside them if there are any."""
+    """Add background jobs, if there are any, to encoded settings."""
     if not jobs:
         return settings
     return msgspec.json.encode(msgspec.json.decode(settings) | {_FIELD: list(jobs)})
@@ -49,11 +48,11 @@ _decoder = msgspec.json.Decoder(_Mark)
 
 
 def unused_since(record: QueueRecord) -> int | None:
-    """Since when the queue was found unused, in microseconds by the store's clock; None if it is in use."""
+    """Return since when the queue is unused, in microseconds by the store's clock; None if it is in use."""
     return _decoder.decode(record.settings).unused_since
 
 
 def marked(record: QueueRecord, moment: int) -> QueueRecord:
-    """The next version of the record, with the mark."""
+    """Make the next version of the record, with the mark."""
     settings = msgspec.json.decode(record.settings) | {"unused_since": moment}
     return QueueRecord(record.name, msgspec.json.encode(settings), record.version + 1)

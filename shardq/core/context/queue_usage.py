@@ -16,10 +16,10 @@ from shardq.storage.store import Store
 __all__ = ["LONGEST", "SHARE_OF_TIME", "QueueUsage", "Waiting"]
 
 LONGEST = 1.0
-"""Seconds after which what waits is counted again at the latest, when something is sent; longer if that takes long."""
+"""Seconds after which a send counts pending messages again at the latest; longer if counting takes long."""
 
 SHARE_OF_TIME = 20
-"""Counting takes one part in so many of the time at most."""
+"""Counting takes at most this part of the time."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -34,12 +34,12 @@ class Waiting(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, counts: ShardCounts) -> Waiting:
-        """What waits in a shard."""
+        """Return the pending messages of a shard."""
         return cls(counts.ready + counts.delayed, counts.bytes or 0, counts.delayed)
 
 
 class QueueUsage:
-    """What waits in a queue: what was counted last, and what this client has sent since, or is about to store.
+    """The pending messages of a queue: the last count, and those that this client has sent since, or is about to store.
 
     For callers that hold its lock.
     """
@@ -53,13 +53,13 @@ class QueueUsage:
         self.is_put_off_known = False  # since that count
         self._under_way = PerProcess(list[Waiting])
         self.lock = OwnLock()
-        """Held by whoever counts, or lets something in by what was counted."""
+        """Held by the thread that counts, or that lets messages in by the count."""
         self.owner = PerProcess(lambda: secrets.token_hex(8))
         """A name for this client in this process."""
 
     @property
     def known(self) -> Waiting:
-        """What waits, unless others have sent or received something meanwhile."""
+        """The pending messages, unless other clients have sent or received some meanwhile."""
         return sum(self._under_way.get(), self.counted + self._sent)
 
     def begin(self, more: Waiting) -> None:
@@ -77,7 +77,7 @@ class QueueUsage:
         self.is_put_off_known = True
 
     def dropped(self, messages: int) -> None:
-        """Note that this client has dropped so many of what was counted."""
+        """Note that this client has dropped this number of the counted messages."""
         share = self.counted.bytes * messages // max(self.counted.messages, 1)
         self.counted += Waiting(-messages, -share)
 
@@ -86,7 +86,10 @@ class QueueUsage:
         self._began = self._took = float("-inf")
 
     def count(self, *, sizes: bool, again: bool = False) -> bool:
-        """Count what waits if the last count is old; with ``again`` as soon as its cost allows. False if it did not."""
+        """Count the pending messages if the last count is old; with ``again`` as soon as its cost allows.
+
+        False if it did not.
+        """
         least = SHARE_OF_TIME * max(self._took, 0.0)
         now = self.timer()
         if now - self._began < (least if again else max(LONGEST, least)):

@@ -1,4 +1,4 @@
-"""Repeating calls to the store after temporary faults, and collecting the errors of shards while others go on.
+"""Repeating calls to the store after temporary faults, and collecting the errors of shards while others continue.
 
 Every method of the port is idempotent, so repeating is always safe. A caller may have to know whether an earlier
 attempt may have been carried out.
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, Generic[T], frozen=True):
 
 
 class _Here(threading.local):
-    """What holds for the calls of one thread."""
+    """The limits of the calls of one thread."""
 
     until: float | None = None  # the moment after which nothing is repeated
     over: Callable[[], bool] | None = None  # tells when nothing is to be repeated any more
@@ -102,7 +102,7 @@ class Retry:
     def within(
         self, seconds: float | None = None, *, since: float | None = None
     ) -> AbstractContextManager[None]:
-        """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
+        """Limit the repetitions of all calls that this thread makes in the block to this number of seconds together.
 
         None: to the seconds of one call. With 0 nothing is repeated. They count from now on, or from ``since``, an
         earlier moment of ``time.monotonic()``. A block within another one gets no more time than that one has left.
@@ -122,10 +122,10 @@ class Retry:
 
     @contextmanager
     def unless(self, over: Callable[[], bool], *, refuse: bool = True) -> Iterator[None]:
-        """Repeat none of this thread's calls in the block once it is over; refuse those that begin then.
+        """Repeat none of this thread's calls in the block once ``over`` returns true; refuse those that begin then.
 
-        :meth:`within` gives each call at least one attempt, and where the store is away, even that takes long. Without
-        ``refuse`` each call still has that attempt: what is under way is brought to its end if the store is there.
+        :meth:`within` gives each call at least one attempt, which takes long where the store is unreachable. Without
+        ``refuse`` each call still has that attempt, which completes the work in progress if the store is there.
         """
         self._here.over, self._here.refuses = over, refuse
         try:
@@ -149,7 +149,10 @@ class Retry:
         return self.seconds if until is None else until - time.monotonic()
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""
+        """Return the operation's result.
+
+        Raises OutcomeUnknown if any attempt may have been carried out, else the last error.
+        """
         if self.closed or self._here.over is not None:
             self._check_allowed()
         try:
@@ -161,7 +164,7 @@ class Retry:
                 self._end_late()
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
-        """Like calling this object, but also says whether an earlier attempt may have been carried out."""
+        """Call the operation, and report also whether an earlier attempt may have been carried out."""
         if self.closed or self._here.over is not None:
             self._check_allowed()
         try:
@@ -204,7 +207,7 @@ class Retry:
     def _repeat(
         self, error: ShardqError, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Answer[T]:
-        """Go on after a first attempt, whose error is raised again where nothing is repeated."""
+        """Repeat after a first attempt, whose error is raised again where nothing is repeated."""
         if not error.retryable or not self.repeats:
             raise error
         self._repeated()
@@ -233,7 +236,7 @@ _NAMED = 3  # shards that an error names
 
 
 class Failures(dict[Shard, ShardqError]):
-    """The last error of each shard that failed. At the end one error tells of all of them."""
+    """The last error of each shard that failed. At the end one error names all of them."""
 
     @property
     def unknown(self) -> bool:
@@ -258,7 +261,7 @@ class Failures(dict[Shard, ShardqError]):
         return [shard for shard, error in self.items() if error.retryable]
 
     def error(self, what: str, *, done: bool = False) -> ShardqError:
-        """One error for all shards, which it names. An error that is not the store's is returned as it is.
+        """Return one error for all shards, which it names. An error that is not the store's is returned as it is.
 
         So is Closed, which says that nothing was changed; unless something was ``done``, or may be in another shard.
         """

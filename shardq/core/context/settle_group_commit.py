@@ -8,8 +8,8 @@ from typing import TypeAlias, cast
 import msgspec
 
 from shardq.core.context.group_commit import GroupCommit, Pending
-from shardq.errors import ShardqError
-from shardq.storage.abilities import CrossShardStore, Settle
+from shardq.errors import ShardqError, StoreUnavailable
+from shardq.storage.abilities import CrossShardStore, Locked, Settle
 from shardq.storage.requests import (
     Acknowledge,
     Extend,
@@ -32,9 +32,10 @@ class SettleGroupCommit:
     """Joins what comes at the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
-    extensions of a shard that have the same options. A caller's answer tells of its own messages only. If the store
-    refuses a joined request, each part is asked alone, so that nobody meets the error of another. ``check`` is called
-    before each request of callers that waited: the client may have been closed meanwhile.
+    extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store
+    refuses a joined request, each part is asked alone, so that no caller meets the error of another; if a lock was in
+    the way of it, by each caller. ``check`` is called before each request of callers that waited: the client may have
+    been closed meanwhile.
     """
 
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
@@ -46,12 +47,16 @@ class SettleGroupCommit:
 
     def settle(self, request: Settle) -> Fenced:
         """Carry out a request, maybe together with others."""
-        if self._across_shards:  # all kinds in one step
-            return self.joining.submit(None, request)
-        if isinstance(request, Forward):
+        try:
+            if self._across_shards:  # all kinds in one step
+                return self.joining.submit(None, request)
+            if isinstance(request, Forward):
+                return self._ask(request)
+            # Within a shard joined requests differ in their spans only.
+            return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
+        except _Apart:
+            self._check()
             return self._ask(request)
-        # Within a shard joined requests differ in their spans only.
-        return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
 
     def _ask_several(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
         self._check()
@@ -60,6 +65,8 @@ class SettleGroupCommit:
             return
         try:
             answers = self._ask_together([each.item for each in group])
+        except Locked as error:
+            raise _Apart(*error.args) from error
         except Exception as error:
             if isinstance(error, ShardqError) and error.retryable:
                 raise
@@ -94,12 +101,16 @@ class SettleGroupCommit:
                 return self._store.forward(request)
 
 
+class _Apart(StoreUnavailable):
+    """Raised when something that only one of the callers may need is locked: each asks in its own thread."""
+
+
 def _spans(request: Settle) -> tuple[Span, ...]:
     return request.acknowledge.spans if isinstance(request, Forward) else request.spans
 
 
 def _few(requests: Sequence[Settle]) -> int:
-    """How many of the requests, from the first on, are not too much for one transaction."""
+    """Count the requests, from the first on, that are not too much for one transaction."""
     spans = 0
     for number, request in enumerate(requests):
         spans += len(_spans(request))
@@ -109,7 +120,10 @@ def _few(requests: Sequence[Settle]) -> int:
 
 
 def _disjoint(requests: Sequence[Settle]) -> int:
-    """How many of these name no message twice either. One that names a message again waits."""
+    """Count the requests, from the first on, that name no message twice either.
+
+    One that names a message again waits.
+    """
     seen: dict[_Held, list[Range]] = {}
     few = _few(requests)
     for number, request in enumerate(requests[:few]):
@@ -122,7 +136,7 @@ def _disjoint(requests: Sequence[Settle]) -> int:
 
 
 def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
-    """The part of an answer that is about these messages."""
+    """Return the part of an answer that is about these messages."""
     if not fenced.lost and not fenced.gone:
         return fenced
     named = list(spans)

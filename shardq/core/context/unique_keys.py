@@ -1,13 +1,13 @@
 """Unique keys: which message of a queue has a key.
 
 The message is the truth, and the entry of the key only points at it. An entry of a message that is gone counts for
-nothing, so nothing has to be done when a message leaves, and whatever way it leaves frees the key at once.
+nothing. So no step is needed when a message leaves: its key is free at once.
 
 - A message is stored as one that is *coming*. It has the key when the entry is changed to say so.
-- A message is handed out only while it has its key: who loses a race for a key is never received, whatever it stored.
+- A message is handed out only while it has its key. A message that loses a race for a key is never received.
 - A replaced message is removed before the one that took its place is handed out.
 
-Every decision is one compare-and-set of the entry, so each can be taken, or completed, by anybody who comes by.
+Every decision is one compare-and-set of the entry, so any client can take or complete it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _UNDER_WAY = 60_000_000  # microseconds for which a sweep leaves what a sender r
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What stands under a key, as ids of messages; empty where there is none."""
+    """The ids of messages that are stored under a key; empty where there is none."""
 
     current: str = ""  # has the key, if it is stored
     coming: str = ""  # gets the key once it is stored
     replaced: str = ""  # has lost the key, and is to be removed
 
     def encode(self) -> str:
-        """The text of the entry."""
+        """Encode the text of the entry."""
         return f"{self.current} {self.coming} {self.replaced}"
 
     @classmethod
@@ -57,12 +57,12 @@ class Holder(msgspec.Struct, frozen=True):
         return Holder(self.coming, replaced=self.current)
 
     def is_young(self, now: int, age: int) -> bool:
-        """True when the message that is coming was made less than so many microseconds ago."""
+        """Return whether the coming message was made less than ``age`` microseconds ago."""
         return bool(self.coming) and now - made_at(MessageId.parse(self.coming).bundle_id) < age
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The message that has a key, as it was found while the entry was so. Nobody has it where there is no message."""
+    """The message that has a key, as it was found while the entry was so. The key is free where there is no message."""
 
     entry: Holder | None
     id: str = ""
@@ -90,11 +90,11 @@ class UniqueKeys:
         return [None if value is None else Holder.decode(value) for value in found]
 
     def look(self, key: str) -> Holder | None:
-        """What stands under a key."""
+        """Read the entry of a key."""
         return self.exchange(key, None, None)
 
     def find(self, identity: str) -> StoredSlice | None:
-        """A message that waits or is in flight; None when it is gone, or too old to be delivered."""
+        """Find a message that is pending or in flight; None when it is gone, or too old to be delivered."""
         place, context = MessageId.parse(identity), self._context
         found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
         if found is None or found.state is EntryState.PROCESSED:
@@ -102,11 +102,11 @@ class UniqueKeys:
         return None if found.state is not EntryState.IN_FLIGHT and self._is_over(found) else found
 
     def owner(self, key: str) -> Owner:
-        """Who has a key."""
+        """Find the owner of a key."""
         return self.owner_of(key, self.look(key))
 
     def owner_of(self, key: str, entry: Holder | None) -> Owner:
-        """Who has a key, given what was last seen under it. Completes what somebody began."""
+        """Find the owner of a key, given its last known entry. Completes changes that others began."""
         for _ in range(_TRIES):
             if entry is None:
                 return Owner(None)
@@ -121,7 +121,7 @@ class UniqueKeys:
         raise _busy(key)
 
     def hand_on(self, key: str, identity: str, coming: str) -> None:
-        """Enter a message as coming after one that has the key, or that nobody has taken it from."""
+        """Enter a message as coming after one that has the key, or from which no other has taken it."""
         entry: Holder | None = Holder(identity)
         wanted = Holder(identity, coming)
         for _ in range(_TRIES):
@@ -134,10 +134,10 @@ class UniqueKeys:
     def grant(
         self, wanted: Sequence[tuple[str, str]], *, entry: Holder | None = None, delivering: bool = False
     ) -> list[bool]:
-        """Give each key to its message, which is stored, unless another one has it by now; tells which got theirs.
+        """Give each key to its message, which is stored, unless another one has it by now; returns which got theirs.
 
-        When the messages are being delivered, what was about to take a key from one of them is given up, and one that
-        was replaced does not have its key. ``entry`` is what was last seen under the key of a single message.
+        When the messages are being delivered, other messages can no longer take their keys; one that was replaced does
+        not have its key. ``entry`` is the last known entry of the key of a single message.
         """
         guesses: dict[tuple[str, str], Holder | None] = {
             pair: entry or (Holder(pair[1]) if delivering else Holder(coming=pair[1])) for pair in wanted
@@ -172,7 +172,7 @@ class UniqueKeys:
         return self.exchange(key, entry, msgspec.structs.replace(entry, replaced=""))
 
     def remove(self, identity: str) -> bool:
-        """Remove a message; False when it was not stored. Raises OutcomeUnknown when that cannot be told."""
+        """Remove a message; False when it was not stored. Raises OutcomeUnknown when that is not known."""
         answer = self._remove(identity)
         if answer.after_unknown and not answer.value:
             raise OutcomeUnknown(f"message {identity} was removed now, or had left the queue before")
@@ -188,7 +188,7 @@ class UniqueKeys:
 
 
 def release_keys(context: QueueContext, finished: Sequence[tuple[str, str]]) -> None:
-    """Take out the entries of messages that were finished. What is left here counts for nothing, and is swept."""
+    """Remove the entries of finished messages. Entries that are left count for nothing, and are swept."""
     with suppress(ShardqError), context.retry.within(0):
         UniqueKeys(context).exchange_all(
             [(key, Holder(identity), None) for key, identity in dict(finished).items()]
@@ -196,9 +196,9 @@ def release_keys(context: QueueContext, finished: Sequence[tuple[str, str]]) -> 
 
 
 def sweep_keys(context: QueueContext, *, everything: bool = False) -> int:
-    """Take out entries of messages that are gone; returns how many.
+    """Remove the entries of messages that are gone; returns how many.
 
-    It goes on for as long as half of a page is to be taken out; with ``everything`` to the end.
+    It continues for as long as half of a page is to be removed; with ``everything`` to the end.
     """
     keys, after, removed = UniqueKeys(context), "", 0
     while page := context.retry(context.store.list_keys, context.name, after, _PAGE):
@@ -225,7 +225,7 @@ def _text(entry: Holder | None) -> str | None:
 
 
 def _granted(entry: Holder | None, identity: str) -> Holder:
-    """The entry when a message has the key."""
+    """Return the entry for a message that has the key."""
     return entry.granted if entry is not None and entry.coming == identity else Holder(identity)
 
 

@@ -1,7 +1,7 @@
 """Reading a large body as a file, and storing one: its parts first, then the message that has it.
 
-A body without an owner's entry is left alone for `GRACE` after its last part, so whoever stores it has to go on within
-that time. Nothing else is asked of it: if it dies, a sweep removes what it has stored.
+A body without an owner's entry is left alone for `GRACE` after its last part, so its sender has to continue within
+that time. If the sender dies, a sweep removes the stored parts.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["StoredBody", "carry_body", "keep_body", "load_part", "open_body", "s
 
 
 def open_body(context: QueueContext, body: LargeBody, message_id: str) -> io.BufferedReader:
-    """A file of the body. Its parts are read when they are needed: a missing one raises BodyNotFound then."""
+    """Open a file of the body. Its parts are read when they are needed: a missing one raises BodyNotFound then."""
     return io.BufferedReader(_Parts(context, body, message_id))
 
 
 def load_part(bodies: QueueContext | None, body: LargeBody, number: int, message_id: str) -> bytes:
-    """The content of one part. Raises BodyNotFound, or InvalidMessage when it is not as long as it must be.
+    """Load the content of one part. Raises BodyNotFound, or InvalidMessage when it is not as long as it must be.
 
     ``bodies`` is the queue of large bodies; None if there is none.
     """
@@ -58,12 +58,12 @@ def load_part(bodies: QueueContext | None, body: LargeBody, number: int, message
 
 def _damaged(message_id: str) -> InvalidMessage:
     return InvalidMessage(
-        f"the large body of message {message_id} is not what was sent: its parts are damaged in the store"
+        f"the large body of message {message_id} differs from the one that was sent: its parts are damaged in the store"
     )
 
 
 class _Parts(io.RawIOBase):
-    """The parts of a body in their order. What is read from its begin to its end is checked by its sum."""
+    """The parts of a body in their order. A body that is read from begin to end is checked by its sum."""
 
     def __init__(self, context: QueueContext, body: LargeBody, message_id: str) -> None:
         super().__init__()
@@ -132,33 +132,33 @@ class StoredBody:
 
     @property
     def body(self) -> LargeBody:
-        """What is stored so far. Raises BodyNotFound when that may be removed before a message has it."""
+        """The parts that are stored so far. Raises BodyNotFound when they may be removed before a message has them."""
         self._check_time()
         return self.so_far
 
     @property
     def so_far(self) -> LargeBody:
-        """What is stored so far, be it removed or not."""
+        """The parts that were stored so far, be they removed or not."""
         return LargeBody(self._id, self._size, self._sum.digest(), PART_BYTES)
 
     def _check_time(self) -> None:
-        """Half of the time is for what comes after this look at the clock."""
+        """Raise BodyNotFound after half of the time; the other half is for the work after this check."""
         if self._bodies.store.now() - self._changed_at > GRACE // 2:
             raise BodyNotFound(
-                f"the stream of a large body stood still for more than {GRACE // 120_000_000} minutes, so that what is "
-                "stored of it may be removed: send it again"
+                f"the stream of a large body stood still for more than {GRACE // 120_000_000} minutes, so that its "
+                "stored parts may be removed: send it again"
             )
 
 
 def store_body(body: StoredBody, stream: BinaryIO) -> LargeBody:
-    """Store all that a stream gives. Raises InvalidMessage when that is not bytes, and what the stream raises."""
+    """Store all that a stream gives. Raises InvalidMessage when that is not bytes, and the errors of the stream."""
     while content := _read(stream):
         body.add(content)
     return body.body
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """The next part; shorter than `PART_BYTES` only at the end, whatever the stream gives at a time."""
+    """Read the next part; shorter than `PART_BYTES` only at the end, whatever the stream gives at a time."""
     pieces: list[bytes] = []
     missing = PART_BYTES
     while missing:
@@ -188,7 +188,10 @@ def keep_body(context: QueueContext, body: LargeBody) -> None:
 
 
 def carry_body(source: QueueContext, target: QueueContext, body: LargeBody, message_id: str) -> LargeBody:
-    """The body for a copy of a message: the same one in the same store, else a copy of it. Raises BodyNotFound."""
+    """Return the body for a copy of a message: the same one in the same store, else a copy of it.
+
+    Raises BodyNotFound.
+    """
     if _is_stored(target, body):
         keep_body(target, body)
         if _is_stored(target, body):  # nobody removes it now
@@ -200,7 +203,7 @@ def carry_body(source: QueueContext, target: QueueContext, body: LargeBody, mess
 
 
 def _is_stored(target: QueueContext, body: LargeBody) -> bool:
-    """True when a body is there: it is stored from its first part on, and removed from its last."""
+    """Return whether a body is there: it is stored from its first part on, and removed from its last."""
     bodies, shard = bodies_queue(target), shard_of(body.id)
     ends = (part_id(body.id, number) for number in {0, body.parts - 1} if body.parts)
     return all(bodies.retry(bodies.store.find, shard, each, 0) is not None for each in ends)

@@ -1,13 +1,14 @@
 """Removing large bodies that no message has any more.
 
-A message is the truth: a body whose owners' entries name no message that is stored is nobody's. What makes this safe:
+A message is the truth: a body is free if its owners' entries name no message that is stored. These rules make this
+safe:
 
 - **An owner's entry is written before its message is**, by every send, move and copy. So it is there for as long as
   the message is.
-- **Owners are looked at from the oldest to the youngest**: a message that was moved meanwhile is found where it went.
-- **A body is left alone for** `GRACE` **after anything of it was written**, and when something was written meanwhile:
-  it is looked at a second time, after no message was found.
-- **Entries are removed last**, so that whoever dies half way leaves what the next sweep goes on with.
+- **Owners are read from the oldest to the youngest**: a message that was moved meanwhile is found in its new queue.
+- **A body is left alone for** `GRACE` **after any part or entry of it was written**. It is read a second time after no
+  message was found, and left alone if something was written meanwhile.
+- **Entries are removed last**, so that the next sweep finds the rest of one that died.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ _PAGE = 1_000
 
 
 def collect_bodies(context: QueueContext) -> int:
-    """Remove what no message has, and nobody has written for `GRACE`, in the store of a queue; returns how many parts.
+    """Remove bodies that no message has, and that were not written for `GRACE`, in the store of a queue.
 
-    The cost grows with the number of parts that are stored, of which only the ids are read.
+    Returns how many parts. The cost grows with the number of parts that are stored, of which only the ids are read.
     """
     bodies = existing_bodies_queue(context)
     if bodies is None:
@@ -61,7 +62,7 @@ def collect_bodies(context: QueueContext) -> int:
 
 
 def remove_body(context: QueueContext, body: LargeBody, message_id: str | None) -> None:
-    """Remove a body whose message has left, unless another message may have it. What is left here, a sweep finds.
+    """Remove a body whose message has left, unless another message may have it. The next sweep finds leftovers.
 
     Without a message it is one that was never sent.
     """
@@ -81,7 +82,7 @@ def remove_body(context: QueueContext, body: LargeBody, message_id: str | None) 
 
 
 def _owners(bodies: QueueContext, body: LargeBody) -> Iterator[Bundle]:
-    """The entries of a body's owners, which come before all parts."""
+    """Yield the entries of a body's owners, which come before all parts."""
     found = slices(bodies, Peek(shard_of(body.id), _PAGE, bodies=False))
     for piece in takewhile(lambda piece: is_owner(piece.bundle.id), found):
         if body_of(piece.bundle.id) == body.id:
@@ -108,7 +109,7 @@ def _collect(bodies: QueueContext, shard: Shard) -> int:
 
 
 def _stored(bodies: QueueContext, shard: Shard) -> dict[bytes, list[Bundle]]:
-    """All that is stored of each body of a shard, without its content."""
+    """Read all that is stored of each body of a shard, without its content."""
     found: dict[bytes, list[Bundle]] = defaultdict(list)
     for piece in slices(bodies, Peek(shard, _PAGE, bodies=False)):
         found[body_of(piece.bundle.id)].append(piece.bundle)
@@ -120,7 +121,7 @@ def _is_young(bodies: QueueContext) -> _Younger:
 
 
 class _Younger:
-    """Tells what was written after a moment."""
+    """Returns the bodies that were written after a moment."""
 
     def __init__(self, moment: int) -> None:
         self._moment = moment
@@ -130,7 +131,7 @@ class _Younger:
 
 
 def _is_owned(bodies: QueueContext, found: Iterable[Bundle]) -> bool:
-    """True when a message is stored that has the body."""
+    """Return whether a message is stored that has the body."""
     owners = sorted((each for each in found if is_owner(each.id)), key=lambda each: each.enqueued_at)
     return any(_find_owner(bodies, entry.id) is not None for entry in owners)
 
@@ -141,7 +142,7 @@ def _find_owner(bodies: QueueContext, entry: bytes) -> StoredSlice | None:
     try:
         owner = None if found is None else owner_in(found)
     except InvalidMessage as error:
-        _log.error("a large body is kept, as who has it cannot be read: %s is damaged: %s", place, error)
+        _log.error("a large body is kept, as its owner cannot be read: %s is damaged: %s", place, error)
         return found
     if owner is None:
         return None
@@ -152,7 +153,7 @@ def _find_owner(bodies: QueueContext, entry: bytes) -> StoredSlice | None:
 
 
 def _ids(found: Iterable[Bundle]) -> list[bytes]:
-    """Parts first: their numbers are the lower ones."""
+    """Sort the ids with the parts first: their numbers are the lower ones."""
     return sorted(bundle.id for bundle in found)
 
 

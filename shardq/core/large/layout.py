@@ -1,8 +1,8 @@
 """Where large bodies are stored: all of a store in one queue of shardq's own.
 
 A body has an id. The bundles that begin with its first twelve bytes are its **parts**, numbered from 0, and its
-**owners' entries**: each names a message that has the body, or is about to be stored with it. So a look at a shard
-without bodies tells which parts belong together and how old they are, and an entry is written once, however often.
+**owners' entries**. An entry names a message that has the body, or is about to be stored with it. So a read of a shard
+without bodies shows which parts belong together and how old they are. An entry is written once, however often.
 """
 
 from __future__ import annotations
@@ -46,59 +46,59 @@ SETTINGS = QueueSettings(shards=8, time_shards=4, max_deliveries=None)
 PART_BYTES = 1 << 20
 
 GRACE = 2 * 3_600_000_000
-"""For how long, in microseconds, a body is left alone after the last change of it: longer than any send, move or copy
-takes from its owner's entry to its message."""
+"""The time, in microseconds, for which a body is left alone after its last change. It is longer than any send, move or
+copy takes from its owner's entry to its message."""
 
-_OWNER_PRIORITY, _PART_PRIORITY = 0, 9  # owners come first in a look at a shard
+_OWNER_PRIORITY, _PART_PRIORITY = 0, 9  # a read of a shard has the owners first
 _NUMBER_BYTES = 4
 _OWNERS = 1 << 31  # the numbers of parts are below
 
 
 def new_body_id(bundle_id: bytes) -> bytes:
-    """The id of a body that is made where a fresh bundle id was."""
+    """Return the id of a body that is made where a fresh bundle id was."""
     return body_of(bundle_id)
 
 
 def body_of(bundle_id: bytes) -> bytes:
-    """The id of the body that a part or an owner's entry belongs to."""
+    """Return the id of the body that a part or an owner's entry belongs to."""
     return bundle_id[:-_NUMBER_BYTES] + bytes(_NUMBER_BYTES)
 
 
 def shard_of(body_id: bytes) -> Shard:
-    """Where all of a body is."""
+    """Return the shard that has all of a body."""
     layout = SETTINGS.layout
     number = int.from_bytes(body_id[9:12], "big") % layout.shards
     return Shard(BODIES, layout.time_shard(made_at(body_id)), number)
 
 
 def part_id(body_id: bytes, number: int) -> bytes:
-    """The id of a part, from 0."""
+    """Return the id of a part, from 0."""
     return _numbered(body_id, number)
 
 
 def owner_id(body_id: bytes, message_id: str) -> bytes:
-    """The id of the entry of a message that has the body."""
+    """Return the id of the entry of a message that has the body."""
     digest = blake2b(message_id.encode(), digest_size=_NUMBER_BYTES).digest()
     return _numbered(body_id, _OWNERS | int.from_bytes(digest, "big"))
 
 
 def is_owner(bundle_id: bytes) -> bool:
-    """True for an owner's entry, False for a part."""
+    """Return True for an owner's entry, False for a part."""
     return int.from_bytes(bundle_id[-_NUMBER_BYTES:], "big") >= _OWNERS
 
 
 def part(body_id: bytes, number: int, content: bytes, now: int) -> Bundle:
-    """A part as it is stored."""
+    """Make a part as it is stored."""
     return _bundle(part_id(body_id, number), _PART_PRIORITY, content, now)
 
 
 def owner_entry(body: LargeBody, message_id: str, now: int) -> Bundle:
-    """An owner's entry as it is stored."""
+    """Make an owner's entry as it is stored."""
     return _bundle(owner_id(body.id, message_id), _OWNER_PRIORITY, message_id.encode(), now)
 
 
 def owner_in(stored: StoredSlice) -> MessageId | None:
-    """The message that an entry names; None for one that only keeps the body for a while."""
+    """Read the message that an entry names; None for one that only keeps the body for a while."""
     (content,) = decode_bundle(stored.bundle.data).bodies
     return MessageId.parse(content.decode()) if b":" in content else None
 
@@ -108,12 +108,12 @@ def _numbered(body_id: bytes, number: int) -> bytes:
 
 
 def _bundle(identity: bytes, priority: int, content: bytes, now: int) -> Bundle:
-    """The due time is the same whenever it is written again, as a store asks for."""
+    """Make a bundle whose due time is the same whenever it is written again, as a store requires."""
     return Bundle(identity, priority, made_at(identity), now, 1, encode_bundle(BundleData([content])))
 
 
 def existing_bodies_queue(context: QueueContext) -> QueueContext | None:
-    """The queue of large bodies in the store of another queue; None when nobody has made it."""
+    """Open the queue of large bodies in the store of another queue; None when it does not exist."""
     try:
         return context.sibling(BODIES)
     except QueueNotFound:
@@ -121,7 +121,7 @@ def existing_bodies_queue(context: QueueContext) -> QueueContext | None:
 
 
 def bodies_queue(context: QueueContext) -> QueueContext:
-    """The queue of large bodies in the store of another queue. It is made if it is missing."""
+    """Open the queue of large bodies in the store of another queue. It is created if it is missing."""
     found = existing_bodies_queue(context)
     if found is not None:
         return found

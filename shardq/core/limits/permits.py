@@ -1,18 +1,18 @@
 """Permits of one limit: messages of one shard, each in a bundle that has always the same id.
 
-The first 16 permits are bundles of their own. Each further bundle holds as many permits as there are before it, so that
-many permits are few rows, and a number of permits that changes never needs another cut.
+The first 16 permits are bundles of their own. Each further bundle holds as many permits as there are before it. Thus
+many permits are few rows, and a changed number of permits never needs another cut.
 
 These rules keep the number of permits that are held within the limit:
 
-- **A permit always has the same id.** However often the permits are made, by whatever client, each is there once, as a
-  store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that somebody removes while
-  it is held is made again only when its lease is over.
-- **A permit that is given back has its old place again**, which is long ago. So it is free at once, though the clock
-  was ahead when it was given back. The token of a claim has its moment. A caller that finds no permit shortens the
-  lease of a claim from a time that has not come, to as long from now as it was then.
+- **A permit always has the same id.** However often and by whatever client the permits are made, each exists once, as
+  a store holds a bundle once. A store also remembers removed messages for 15 minutes. So a permit that is removed
+  while it is held is made again only when its lease has expired.
+- **A released permit has its old place again**, which is long ago. So it is free at once, though the clock was ahead
+  at its release. The token of a claim has its moment. A caller that finds no permit shortens the lease of a claim that
+  lies in the future. It then lasts as long from now as it was claimed for.
 - **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
-  for some seconds by whoever claims them. A permit is never finished, so that a limit can be raised again.
+  for some seconds by the client that claims them. A permit is never finished, so that a limit can be raised again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def blocks_of(permits: int) -> list[Block]:
-    """The blocks that hold so many permits. The last one may hold more."""
+    """Return the blocks that hold this number of permits. The last one may hold more."""
     blocks: list[Block] = []
     first = 0
     while first < permits:
@@ -85,14 +85,14 @@ class Blocks:
         self._firsts = {self._id(block): block.first for block in blocks_of(MOST_PERMITS)}
 
     def bundles(self, permits: int) -> list[Bundle]:
-        """The bundles that hold so many permits. They are alike whoever stores them: a store may tell them by that."""
+        """Return the bundles that hold this number of permits. They are equal for all clients, as a store may need."""
         return [
             Bundle(self._id(block), 0, _DUE, _DUE, block.count, encode_bundle(BundleData(_bodies(block))))
             for block in blocks_of(permits)
         ]
 
     def number(self, bundle_id: bytes, position: int) -> int:
-        """The number of the permit that a message is; that of none, if it is no permit."""
+        """Return the number of the permit that a message is, or one beyond all permits if it is none."""
         return self._firsts.get(bundle_id, MOST_PERMITS) + position
 
     def _id(self, block: Block) -> bytes:
@@ -111,13 +111,13 @@ PERMITS_FOLDER = f"{INTERNAL}permits/"
 _ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
 _MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
 _CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
-_PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
+_PATIENCE = 1.0  # seconds for which releasing is repeated: permits come back automatically
 _PAGE = 2 * MOST_PERMITS
 _LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longer than a message can be
 
 
 def permits_queue(limit: str) -> str:
-    """The queue of a limit's permits. Raises InvalidName."""
+    """Return the queue of a limit's permits. Raises InvalidName."""
     return check_queue_name(PERMITS_FOLDER + check_queue_name(limit))
 
 
@@ -138,7 +138,7 @@ class Permits:
     """
 
     def __init__(self, context: QueueContext, owner: ConsumerIdentity, kind: str = "") -> None:
-        # What is done to permits does not count as done to messages.
+        # Operations on permits do not count as operations on messages.
         self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
         self._owner, self._blocks = owner, Blocks(context.name, kind)
         self.queue = context.name
@@ -147,7 +147,7 @@ class Permits:
         self._made, self._made_at = 0, -(10**18)
 
     def take(self, count: int, limit: int, lease: int, period: int | None = None) -> list[HeldSlice]:
-        """Claim up to so many of the permits below a limit, for so many microseconds; makes those that are missing.
+        """Claim up to ``count`` of the permits below a limit, for ``lease`` microseconds; makes those that are missing.
 
         ``period`` is for how long they are held once they are used, if that is not the lease. Raises QueueNotFound when
         their queue does not exist.
@@ -177,21 +177,21 @@ class Permits:
         return bool(missing)
 
     def give_back(self, held: Sequence[HeldSlice], delay: int = 0) -> int:
-        """Give permits back, to be taken again after a delay; returns how many were somebody else's by now.
+        """Release permits, to be taken again after a delay; returns how many another holder has by now.
 
-        What cannot be given back comes back when its lease is over.
+        Permits that cannot be released come back when their lease expires.
         """
         with self._context.retry.within(_PATIENCE):
             settling = SettleRun(self._context, GIVE_BACK, duration=delay).run(
                 [piece.select() for piece in held]
             )
         if settling.failures:
-            error = settling.failures.error(f"permits of {self._context.name!r} were not given back")
-            _log.warning("they come back when their lease is over: %s", error)
+            error = settling.failures.error(f"permits of {self._context.name!r} were not released")
+            _log.warning("they come back when their lease expires: %s", error)
         return settling.lost_count
 
     def spend(self, held: Sequence[HeldSlice], period: int) -> int:
-        """Let permits come back so many microseconds from now; returns how many come back then, or later.
+        """Let permits come back ``period`` microseconds from now; returns how many come back then, or later.
 
         They stay held, so that it is known since when.
         """
@@ -203,11 +203,11 @@ class Permits:
         if not settling.failures:
             return sum(len(selection.positions) for selection in settling.done)
         error = settling.failures.error(f"permits of {self._context.name!r} were not extended")
-        _log.warning("they come back when their lease is over: %s", error)
+        _log.warning("they come back when their lease expires: %s", error)
         return count_of([piece for piece in held if piece.lease_until >= until])
 
     def hold(self, held: Sequence[HeldSlice], lease: int) -> int:
-        """Hold permits for so many microseconds from now on, or longer; returns how many are lost.
+        """Hold permits for ``lease`` microseconds from now, or longer; returns how many are lost.
 
         Raises the error of the store.
         """
@@ -220,15 +220,18 @@ class Permits:
         return settling.lost_count
 
     def now(self) -> int:
-        """The time of the store."""
+        """Return the time of the store."""
         return self._context.store.now()
 
     def held(self) -> int:
-        """How many permits are held now."""
+        """Count the permits that are held now."""
         return self._context.retry(self._context.store.count, self._shard).in_flight
 
     def seconds_until_free(self) -> float | None:
-        """Seconds until a permit comes back by itself; 0 if one is free now, None if none is known to come back."""
+        """Return the seconds until a permit comes back automatically.
+
+        0 if one is free now, None if none is known to come back.
+        """
         (probe,) = self._context.retry(self._context.store.probe, [self._shard])
         if probe.priority is not None:
             return 0.0
@@ -236,7 +239,7 @@ class Permits:
 
     @property
     def signals(self) -> bool:
-        """True when a signal tells that a permit is given back, in whatever process."""
+        """True when a signal reports each release of a permit, in any process."""
         return self._context.store.capabilities.signals
 
     def _find(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
@@ -267,7 +270,7 @@ class Permits:
         ]
 
     def _sorted(self, claimed: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
-        """The permits that are below the limit, and the others."""
+        """Sort out the permits that are below the limit, and the others."""
         below: list[HeldSlice] = []
         beyond: list[HeldSlice] = []
         for piece in claimed:
@@ -280,15 +283,19 @@ class Permits:
         return below, beyond
 
     def _is_time_to_make(self, limit: int, *, urgent: bool) -> bool:
-        """True if this client has not made so many yet; when it is urgent, again when that was not a moment ago."""
+        """Return whether this client has not made this number yet.
+
+        When it is urgent, again unless it did so a moment ago.
+        """
         now = self._context.store.now()
         return limit > self._made or (urgent and not self._made_at <= now < self._made_at + _MADE_AGAIN)
 
 
 def _lasted(piece: StoredSlice, now: int, usual: int | None) -> int | None:
-    """For how long a permit was claimed while the clock was ahead; None for one that was claimed in time.
+    """Return for how long a permit was claimed while the clock was ahead; None for one that was claimed in time.
 
-    One whose lease was shortened while the clock was put right in part tells it no more: it was the usual time.
+    One whose lease was shortened while the clock was put right in part does not have it any more: it was the usual
+    time.
     """
     moment = now if piece.token is None else moment_in(piece.token)
     lasted = piece.due - moment

@@ -1,11 +1,11 @@
 """The limits of a queue over all of its consumers: max_in_flight and rate_limit.
 
-A consumer takes permits before it claims, claims at most as many messages as it has permits for, and gives back those
-that it does not need. So what is held back waits in the queue, and no delivery of it is counted. The permits of a
-consumer that dies come back when their lease is over.
+A consumer takes permits before it claims, claims at most as many messages as it has permits for, and releases the
+surplus permits. So messages beyond the limit wait in the queue, and no delivery of them is counted. The permits of a
+consumer that dies come back when their lease expires.
 
-What counts is what a consumer is handed. A message that a request claimed whose answer was lost counts when it is
-found, as nobody works on it before.
+A limit counts the messages that a consumer is handed. A message of a claim whose answer was lost counts when it is
+found, as no consumer works on it before.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ LAST_POLL_SECONDS = 0.25
 
 
 class PermitPace:
-    """Tells when to look for a permit again: when the next lease ends, and else now and then."""
+    """Decides when to look for a permit again: when the next lease ends, and else now and then."""
 
     def __init__(self) -> None:
         self._poll = FIRST_POLL_SECONDS
 
     def reset(self) -> None:
-        """A permit was taken: look quickly again."""
+        """Poll quickly again, after a permit was taken."""
         self._poll = FIRST_POLL_SECONDS
 
     def until_next_look(self, permits: Permits) -> float:
-        """Seconds until the next look, unless something wakes who waits."""
+        """Return the seconds until the next poll, unless a signal ends the wait."""
         self._poll, poll = min(2 * self._poll, LAST_POLL_SECONDS), self._poll
         if not permits.signals:
             return poll
@@ -63,7 +63,7 @@ _IN_FLIGHT, _RATE = ".in-flight", ".rate"
 
 
 def limit_names(queue: str) -> tuple[str, str]:
-    """The names of a queue's limits: that of its messages in flight, and that of its rate."""
+    """Return the names of a queue's limits: that of its messages in flight, and that of its rate."""
     return queue + _IN_FLIGHT, queue + _RATE
 
 
@@ -120,7 +120,7 @@ class QueueLimits:
         self._blocked: Permits | None = None
 
     def allowance(self, settings: QueueSettings) -> Allowance:
-        """What a read may claim now."""
+        """Return the claims that a read may make now."""
         take: list[TakeShare] = []
         if settings.max_in_flight is not None:
             take.append(self._in_flight(Window.of_number(settings.max_in_flight)))
@@ -129,7 +129,7 @@ class QueueLimits:
         return Allowance(self._context, take)
 
     def begin(self) -> None:
-        """Another read begins: permits may have come back."""
+        """Begin another read: permits may have come back."""
         self._blocked = None
 
     @property
@@ -143,7 +143,7 @@ class QueueLimits:
         return None if self._blocked is None else self._blocked.queue
 
     def seconds_until_free(self) -> float | None:
-        """Seconds until the permits that were missing may be there, if no signal tells."""
+        """Return the seconds until the missing permits may be there, unless a signal comes first."""
         return None if self._blocked is None else self._pace.until_next_look(self._blocked)
 
     def _in_flight(self, window: Window) -> TakeShare:

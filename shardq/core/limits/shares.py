@@ -1,4 +1,4 @@
-"""What one read of a consumer may claim: permits of each limit, taken before it claims, and held with the messages."""
+"""The share of one read of a consumer: permits of each limit, taken before it claims, and held with the messages."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _SECOND = 1_000_000
 
 
 def units(messages: int, weight: int) -> int:
-    """How many permits so many messages need, when each is for up to ``weight`` of them."""
+    """Return how many permits this number of messages needs, when each is for up to ``weight`` of them."""
     return -(-messages // weight)
 
 
 class Window(msgspec.Struct, frozen=True):
-    """So many permits, each for up to ``weight`` messages, which come back ``period`` microseconds after their use.
+    """A number of permits, each for up to ``weight`` messages, which come back ``period`` microseconds after their use.
 
     There are at most 1,024 permits. Of a larger number each is for several messages. A larger rate is first divided
-    over a shorter period, down to a second: 6,000 in a minute are 1,000 in ten seconds, which is stricter. Neither ever
-    lets in more.
+    over a shorter period, down to a second. 6,000 in a minute are 1,000 in ten seconds, which is stricter. Neither
+    ever lets in more.
 
     >>> Window.of_rate(Rate.parse("6000/m"))
     Window(permits=1000, weight=1, period=10000000)
@@ -57,20 +57,20 @@ class Window(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_number(cls, messages: int) -> Window:
-        """For so many messages at a time."""
+        """Return the window for this number of messages at a time."""
         weight = units(messages, MOST_PERMITS)
         return cls(messages // weight, weight, 0)
 
     @classmethod
     def of_rate(cls, rate: Rate) -> Window:
-        """For a rate."""
+        """Return the window for a rate."""
         parts = min(units(rate.messages, MOST_PERMITS), rate.seconds)
         whole = cls.of_number(rate.messages // parts)
         return cls(whole.permits, whole.weight, rate.seconds * _SECOND // parts)
 
 
 def permit_lease(lease: int) -> int:
-    """For how long permits are held for messages with such a lease, in microseconds: longer than the messages.
+    """Return for how long permits are held for messages with such a lease, in microseconds: longer than the messages.
 
     Claiming may take half of a lease, and the lease of a message begins last.
     """
@@ -84,11 +84,11 @@ class Grant:
         self._permits, self._held, self._weight = permits, list(held), weight
         self._messages = messages  # that are held
         self.counting = threading.Lock()
-        # Held while permits are extended: what is given back meanwhile seems lost.
+        # Held while permits are extended: otherwise permits that are released meanwhile seem lost.
         self._changing = threading.Lock()
 
     def settled(self, messages: int) -> None:
-        """So many messages more are held no longer. Whoever calls it holds :attr:`counting`."""
+        """Note that this number of messages more is held no longer. The caller holds :attr:`counting`."""
         self._messages -= messages
 
     def hold(self, lease: int) -> bool:
@@ -105,7 +105,7 @@ class Grant:
             return count_of(self._held) >= units(self._messages, self._weight)
 
     def give_back(self) -> None:
-        """Give back the permits that no message needs any more."""
+        """Release the permits that no message needs any more."""
         with self._changing:
             self._held, surplus = first_of(self._held, units(self._messages, self._weight))
         if surplus:
@@ -125,14 +125,14 @@ class Share(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Give back the permits that are not used."""
+        """Release the unused permits."""
         ...
 
 
 _log = logging.getLogger(__name__)
 
 TakeShare: TypeAlias = Callable[[int], Share]
-"""Takes permits for up to so many messages."""
+"""Takes permits for up to this number of messages."""
 
 
 class _Taken:
@@ -147,27 +147,27 @@ class _Taken:
         return count_of(self._held) * self._weight
 
     def give_back(self) -> None:
-        """Give back the permits that are not used."""
+        """Release the unused permits."""
         if self._held:
             unused, self._held = self._held, []
             self._permits.give_back(unused)
 
     def _use(self, messages: int) -> list[HeldSlice]:
-        """Take out as many permits as so many messages need, and give back the others."""
+        """Take out as many permits as this number of messages needs, and release the others."""
         used, self._held = first_of(self._held, units(messages, self._weight))
         self.give_back()
         return used
 
     def _covered(self, context: QueueContext, held: list[HeldSlice], permits: int) -> list[HeldSlice]:
-        """As many messages as permits are left for. The others are given back, and nobody had them.
+        """Keep as many messages as permits are left for.
 
-        Those that the claim finished cannot be given back.
+        The others are released uncounted, except those that the claim finished.
         """
         done = [piece for piece in held if piece.finished]
         room = permits * self._weight - count_of(done)
         kept, others = first_of([piece for piece in held if not piece.finished], max(0, room))
         if others:
-            with suppress(ShardqError):  # they come back when their lease is over
+            with suppress(ShardqError):  # they come back when their lease expires
                 release_uncounted(context, others)
         return done + kept
 
@@ -194,13 +194,13 @@ class InFlightShare(_Taken):
         try:
             self._permits.hold(used, permit_lease(until - self._permits.now()))
         except ShardqError as error:  # not to be raised: messages that the claim finished would be lost
-            _log.warning("messages are given back, as their permits were not extended: %s", error)
+            _log.warning("messages are released, as their permits were not extended: %s", error)
             return []
         return [part for piece in used for part in piece.held_parts]
 
 
 class RateShare(_Taken):
-    """Permits that come back when a period is over since they were used."""
+    """Permits that come back when a period has passed since they were used."""
 
     def __init__(self, permits: Permits, held: list[HeldSlice], weight: int, period: int) -> None:
         super().__init__(permits, held, weight)
@@ -213,7 +213,7 @@ class RateShare(_Taken):
 
 
 class Allowance:
-    """What one read may claim. What is not used of it is given back when the block ends, whatever happened."""
+    """The claims that one read may make. Unused permits are released when the block ends, also after an error."""
 
     def __init__(self, context: QueueContext, take: Sequence[TakeShare]) -> None:
         self._context, self._take = context, take
@@ -221,7 +221,7 @@ class Allowance:
         self._granted: int | None = None
 
     def limit(self, messages: int) -> int:
-        """How many of so many messages may be claimed. The permits for it are taken by the first call."""
+        """Return how many of this number of messages may be claimed. The permits for it are taken by the first call."""
         if self._granted is None:
             self._granted = messages
             for take in self._take:

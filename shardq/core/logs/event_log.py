@@ -1,4 +1,4 @@
-"""Events in the logs of queues that keep them, and the trace of a message that they tell."""
+"""Events in the logs of queues that keep them, and the trace of a message that they make."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def write_entries(context: QueueContext, entries: Sequence[Entry]) -> None:
 
 
 def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iterator[Entry]:
-    """The entries about the messages of a bundle in the logs of a queue."""
+    """Read the entries about the messages of a bundle in the logs of a queue."""
     for _, log in logs_of(context.store, context.retry, EVENTS, queue):
         yield from map(_decode, read(context, log, identity))
 
 
 def tell_purged(context: QueueContext) -> None:
-    """Tell that all messages of a queue were removed, as one event of the queue."""
+    """Record that all messages of a queue were removed, as one event of the queue."""
     if context.keeps_events:
         context.events.tell(context, [Entry("purged", str(_place_of(context.name)))])
 
 
 def read_purges(context: QueueContext, queue: str) -> Iterator[Entry]:
-    """The entries that tell of purges of a queue."""
+    """Read the entries about purges of a queue."""
     return read_entries(context, queue, _place_of(queue))
 
 
 def _place_of(queue: str) -> MessageId:
-    """The place of what is about no message, but about the queue."""
+    """Return the place of entries that are about the queue and not about a message."""
     return MessageId(Shard(queue, 0, 0), bytes(BUNDLE_ID_BYTES), 0)
 
 
@@ -71,12 +71,12 @@ EventKind: TypeAlias = Literal[
     "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
     "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
 ]  # fmt: skip
-"""What became of a message. Later versions may tell more kinds."""
+"""The kind of an event. Later versions may have more kinds."""
 
 _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
 SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
-"""What ends a delivery: a claim after one of these is no sign that a lease has expired."""
+"""The events that end a delivery: a claim after one of these is no sign that a lease has expired."""
 
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
@@ -84,9 +84,9 @@ _FLUSH = 5.0  # seconds for which what this client has told and not written is w
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that became of a message, by the store's clock.
 
-    ``given_back`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has since:
-    it was moved to another queue, or got another body. ``lease_expired`` is told when the message is claimed again;
-    ``purged`` of one that was in its queue when that was purged.
+    ``given_back`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has
+    since: it was moved to another queue, or got another body. ``lease_expired`` is recorded when the message is
+    claimed again; ``purged`` of one that was in its queue when that was purged.
     """
 
     at: datetime
@@ -100,7 +100,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace(context: QueueContext, identity: MessageId) -> list[Event]:
-    """The events of a message in order, as far as they are kept."""
+    """Return the events of a message in order, as far as they are kept."""
     context.events.flush(_FLUSH)
     trace = _Trace(context)
     trace.follow(identity)
@@ -132,7 +132,7 @@ class _Trace:
                     self._take(entry, each)
 
     def events(self) -> list[Event]:
-        """All of it, in order."""
+        """Return all events, in order."""
         found = self._in_order()
         names = {entry.holder: entry.owner for entry in found if entry.owner}
         return [_event(entry, *self.entries[of], names) for entry, of in _with_lease_ends(found)]
@@ -163,9 +163,9 @@ class _Trace:
 
 
 def _with_lease_ends(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    """The entries, and before each claim that shows it the end of the lease of who had the message before.
+    """Yield the entries, and before each claim that shows it the end of the previous holder's lease.
 
-    Each with the entry that tells which message it is about.
+    Each comes with the entry that names its message.
     """
     held: Entry | None = None
     for number, entry in enumerate(entries):
@@ -179,12 +179,12 @@ def _with_lease_ends(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
 
 
 def _settles(entry: Entry, claim: Entry) -> bool:
-    """True when it tells what became of the messages of a claim; by receipt the delivery is not known."""
+    """Return whether an entry ends the delivery of a claim; by receipt the delivery is not known."""
     return entry.kind in SETTLES and entry.holder == claim.holder and entry.delivery in (0, claim.delivery)
 
 
 def _purged(context: QueueContext, events: Sequence[Event]) -> Iterator[Event]:
-    """The purge that removed the message, if it is gone and nothing else is told of that."""
+    """Find the purge that removed the message, if it is gone and no other event explains that."""
     if not events or events[-1].kind in _ENDS or (events[-1].kind in _MOVES and events[-1].to is None):
         return
     identity = MessageId.parse(events[-1].to or events[-1].message_id)
@@ -199,7 +199,7 @@ def _purged(context: QueueContext, events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _came_from(context: QueueContext, identity: MessageId) -> MessageId | None:
-    """The id that a dead letter had before, out of its headers: its own queue may keep no events."""
+    """Return the id that a dead letter had before, out of its headers: its own queue may keep no events."""
     piece = find_slice(context, identity)
     headers = None if piece is None else decode_bundle(piece.bundle.data).headers
     before = None if headers is None else origin(headers[identity.position])
@@ -228,7 +228,7 @@ def _event(entry: Entry, first: MessageId, to: MessageId | None, names: dict[str
 
 
 def _owner(entry: Entry, names: dict[str, str]) -> str | None:
-    """Who held the message. Not of a redrive: whoever held it before it was given up did not send it back."""
+    """Return the holder of the message; None for a redrive, as the last holder did not send it back."""
     if entry.kind == "redriven":
         return None
     return entry.owner or names.get(entry.holder) or entry.holder or None

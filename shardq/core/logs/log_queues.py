@@ -1,10 +1,10 @@
-"""Logs of a queue: queues of shardq's own, whose messages nobody receives.
+"""Logs of a queue: queues of shardq's own, whose messages are not received.
 
-A log takes what comes in a quarter of the time for which it is kept, and is dropped as a whole when all of it is over.
-Whoever begins a log does that. Nothing is removed line by line.
+A log takes the lines of a quarter of the time for which it is kept, and is dropped as a whole when all of it has
+expired. The client that begins a log drops the old ones. Nothing is removed line by line.
 
-The lines about messages of one bundle stand under one due time, which follows from the bundle's id and lies more than a
-century ahead. So they are found by it, whatever else is in the log.
+The lines about messages of one bundle are stored under one due time, which follows from the bundle's id and lies more
+than a century ahead. So they are found by it, whatever else is in the log.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def write(kind: LogKind, context: QueueContext, lines: Sequence[Line]) -> bool:
 
 
 def read(context: QueueContext, log: str, identity: MessageId) -> Iterator[bytes]:
-    """The lines about messages of a bundle in a log, in no order."""
+    """Read the lines about messages of a bundle in a log, in no order."""
     due = _due(identity.bundle_id)
     with suppress(QueueNotFound):  # it was dropped at this moment
         for piece in slices(
@@ -95,7 +95,7 @@ def read(context: QueueContext, log: str, identity: MessageId) -> Iterator[bytes
 
 
 def logs_of(store: Store, retry: Retry, kind: LogKind, queue: str) -> list[tuple[int, str]]:
-    """The logs of a queue, and until when what is in them came, the oldest first."""
+    """List the logs of a queue, with the end of each log's time, the oldest first."""
     folder = _folder(kind, queue)
     ends = (name.removeprefix(folder) for name in retry(store.list_queues, folder))
     # Those of another queue may have names that begin so.
@@ -132,7 +132,7 @@ def _drop_old(context: QueueContext, kind: LogKind, kept: float) -> int:
 
 
 def _begin(kind: LogKind, context: QueueContext) -> Log | None:
-    """The present log of a queue, made if it is missing."""
+    """Open the present log of a queue; it is created if it is missing."""
     try:
         kept = kind.kept(context.live.refresh())
     except QueueNotFound:
@@ -177,7 +177,7 @@ def _append(log: QueueContext, lines: Iterable[Line]) -> None:
 
 
 def _parts(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The lines in parts of some each, not too large together."""
+    """Yield the lines in parts of some each, not too large together."""
     part: list[bytes] = []
     for line in lines:
         if part and (len(part) == _LINES or sum(map(len, part)) + len(line) > _LARGE):
@@ -196,14 +196,14 @@ def _bundle(log: QueueContext, shard: Shard, due: int, lines: list[bytes]) -> Pl
 
 
 def _folder(kind: LogKind, queue: str) -> str:
-    """What the names of a queue's logs begin with. Not every store takes a name that is much longer."""
+    """Return the common beginning of the names of a queue's logs. Not every store takes a name that is much longer."""
     if len(queue) > _LONGEST_NAME:
         queue = f"{queue[:40]}-{blake2b(queue.encode(), digest_size=8).hexdigest()}"
     return f"{kind.folder}{queue}/"
 
 
 def _shard_of(store: Store, log: str, identity: MessageId) -> Shard:
-    """Where the lines about a message are: those about messages of one shard are together."""
+    """Return the shard of the lines about a message: those about messages of one shard are together."""
     return Shard(log, 0, identity.shard.number % _shards(store))
 
 

@@ -1,8 +1,8 @@
-"""What messages were acked with, in the logs of queues that keep results with their history.
+"""The results that messages were acked with, in the logs of queues that keep results with their history.
 
-A result is stored before its message is acked. So whoever sees that the message was acked can see its result, and a
-result of which the message was not acked is not shown: another delivery has another number. One whose ack came too late
-is taken back as well, as a delivery that did not count has its number again.
+A result is stored before its message is acked. So a reader that sees the ack can see the result. A result of which the
+message was not acked is not shown: another delivery has another number. One whose ack came too late is taken back, as
+an uncounted delivery has its number again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_RESULT_BYTES = 65_536
 
 
 class Result(msgspec.Struct, array_like=True, frozen=True):
-    """What one delivery of a message is to be acked with. ``data`` None: it was not."""
+    """The result that one delivery of a message is to be acked with. ``data`` None: there was none."""
 
     message_id: str
     delivery: int
@@ -42,7 +42,7 @@ _decode = msgspec.msgpack.Decoder(Result).decode
 
 
 def encode_result(codec: Codec, value: Any) -> bytes:
-    """A result as it is stored. Raises InvalidMessage or MessageTooLarge."""
+    """Encode a result as it is stored. Raises InvalidMessage or MessageTooLarge."""
     try:
         data = codec.encode(value)
     except InvalidMessage as error:
@@ -93,7 +93,7 @@ def take_back(
 def with_results(
     context: QueueContext, codec: Codec, messages: Iterable[StoredMessage]
 ) -> Iterator[StoredMessage]:
-    """The messages, those that were acked with what they were acked with, if their queue keeps that."""
+    """Yield the messages, with the results that they were acked with, if their queue keeps results."""
     reader: _Reader | None = None
     for message in messages:
         data = None
@@ -113,7 +113,7 @@ class _Reader:
         self._known: dict[str, list[Result]] = {}  # by log, of the bundle
 
     def find(self, message: StoredMessage) -> bytes | None:
-        """What a message was acked with. The log of the moment is looked into first."""
+        """Find the result that a message was acked with. The log of the moment is read first."""
         identity, moment = MessageId.parse(message.id), from_datetime(message.due)
         if identity.bundle_id != self._bundle:
             self._bundle, self._known = identity.bundle_id, {}

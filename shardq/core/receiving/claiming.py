@@ -67,7 +67,7 @@ class QueueClaims:
         """How the queue is cut into shards, once it was opened."""
         self._lease: int
         self._is_limited = False
-        self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
+        self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease expires at the latest
         self._registered_at = -(10**18)
         self._nothing_due_until = (
             0  # microseconds; until then no job or sweep is due; 0: claim nothing at once
@@ -117,13 +117,13 @@ class QueueClaims:
         return self._limits.waits_for or self.name
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
+        """Return the seconds until a message can be taken, or a shard must be probed; None: nothing is known."""
         messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
         moments = (messages, self.upkeep.seconds_until_job())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:
-        """Read the settings when they are so many seconds old (None: one). True when the queue delivers."""
+        """Read the settings if they are ``at_most`` seconds old (None: one); return whether the queue delivers."""
         live = self._context.live
         settings = live.current(at_most)
         if settings is not self._settings:
@@ -146,14 +146,14 @@ class QueueClaims:
         self._is_limited = self._limited and settings.is_limited
 
     def has_to_register(self, now: int) -> bool:
-        """True every five seconds: then this consumer is to be counted among the live ones of the queue."""
+        """Return True every five seconds, when this consumer is to be counted among the live ones of the queue."""
         if self._registered_at <= now < self._registered_at + ENLIST_INTERVAL:
             return False
         self._registered_at = now
         return True
 
     def registered(self, told: Registration | None) -> None:
-        """Take over what was told when it was counted; None: there is no such queue."""
+        """Take over the store's answer to the registration; None: there is no such queue."""
         self._context.live.accept(told.record if told else None)
         if told is not None:
             self.ownership.update(told.consumers)
@@ -161,13 +161,13 @@ class QueueClaims:
             self.reader.listed(told.shards)
 
     def has_to_sweep(self, now: int) -> bool:
-        """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
+        """Return True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
         return self._is_first and self.upkeep.has_to_sweep(now)
 
     def deregister(self) -> None:
         """Count as a live consumer no longer."""
         retry, store = self._context.retry, self._context.store
-        with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
+        with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer automatically
             retry(store.deregister_consumer, self._context.name, self._registered_as)
 
     def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
@@ -188,9 +188,9 @@ class QueueClaims:
         return self._claim_all(limit, finish=finish, first=heapq.heappop(reader.candidates)[-1])
 
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
-        """Claim up to so many messages, as far as the limits of the queue allow it.
+        """Claim up to ``limit`` messages, as far as the limits of the queue allow it.
 
-        With ``finish`` from one shard only: what it gave may be acked, and an error of the next one would lose it. Only
+        With ``finish``, claim from one shard only: an error of the next one would lose messages that were acked. Only
         the answer to a claim that is repeated can be of more than ``limit`` messages, all acked.
         """
         if not self._is_limited:
@@ -200,7 +200,10 @@ class QueueClaims:
             return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
 
     def _claim_all(self, limit: int, *, finish: bool, first: Shard | None = None) -> list[HeldSlice]:
-        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while."""
+        """Claim from shard after shard, until half of the first lease has passed.
+
+        A shard that fails is left out a while.
+        """
         began = time.monotonic()
         held: list[HeldSlice] = []
         missing = limit
@@ -226,7 +229,7 @@ class QueueClaims:
             return True
 
     def _next(self, began: float) -> Shard | None:
-        """The shard to claim from next: first those whose last claim was not answered, as it may hide messages."""
+        """Return the next shard to claim from: first those whose last claim was not answered and may hide messages."""
         for shard in self._unanswered:
             if not self.reader.is_left_out(shard):
                 return shard
@@ -269,7 +272,7 @@ class QueueClaims:
         return delivered
 
     def _to_be_repeated(self, shard: Shard) -> Claim | None:
-        """The shard's claim that was not answered. Once its lease is over, a new one takes what goes first.
+        """Return the shard's claim that was not answered. Once its lease has expired, a new one takes what goes first.
 
         A claim that may have finished messages is repeated all the same, for its answer.
         """
@@ -278,9 +281,9 @@ class QueueClaims:
         return None if over else request
 
     def _request(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> Claim:
-        """A claim. One that is made ahead counts no delivery yet if the queue limits deliveries.
+        """Make a claim. One that is made ahead counts no delivery yet if the queue limits deliveries.
 
-        Nor does it for groups: counting it shows that no earlier message of the group was given back meanwhile.
+        Nor does it for groups: counting it shows that no earlier message of the group was released meanwhile.
         """
         started = self.counts and (
             not self._ahead or (settings.max_deliveries is None and not shard.is_grouped)
@@ -289,7 +292,7 @@ class QueueClaims:
         return Claim(shard, self._consumer.token(), limit, self._lease, self._consumer.name, started, allowed)
 
     def _finish(self, settings: QueueSettings) -> Finish:
-        """What the delivery filter would let pass."""
+        """Return the limits of a claim that also acks, which are those of the delivery filter."""
         now = self._context.store.now()
         since = None if settings.retention is None else expires_before(settings, now)
         return Finish(
@@ -297,7 +300,10 @@ class QueueClaims:
         )
 
     def _claim_once(self, request: Claim, began: float) -> Claimed:
-        """The store's answer. One that may have finished messages is waited for as long as the whole call may take."""
+        """Ask the store to claim.
+
+        A claim that may have finished messages is awaited for as long as the whole call may take.
+        """
         retry, claim = self._context.retry, self._context.store.claim
         try:
             claimed = retry.until(time.monotonic() + CLAIM_PATIENCE, retry, claim, request)
@@ -316,7 +322,7 @@ class QueueClaims:
         return request is not None and request.finish is not None
 
     def _report(self, request: Claim, claimed: Claimed, count: int) -> None:
-        """Tell the reader what the claim said of the shard."""
+        """Pass the claim's answer about the shard to the reader."""
         self._context.counters.add(claims=1)
         shard, reader = request.shard, self.reader
         last = claimed.slices[-1].bundle if count >= request.limit else None

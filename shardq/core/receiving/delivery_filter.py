@@ -1,11 +1,12 @@
-"""What keeps claimed messages from a consumer: they have expired, were delivered too often, or lost their unique key.
+"""The checks between a claim and its consumer: a message may have expired, come too often, or lost its unique key.
 
 First the dedupe keys of all claimed messages are confirmed. So a key that is not confirmed belongs to a message that
-nobody has received. Whoever finds such a key may store the message under the reserved id, however late: nobody gets it
-twice. A key that no longer stands for the message is ignored: its window is over, and another message may have it.
+was not received yet. A sender that finds such a key may store the message under the reserved id, however late: it is
+received only once. A key that no longer names the message is ignored: its window has ended, and another message may
+have it.
 
-A message whose unique key another one has is kept back, as whoever took the key or lost it removes the message. If that
-one died, the message stays until its send can no longer be reported as done, and is dropped then.
+A message whose unique key another one has is kept back: the client that took the key or lost it removes the message.
+If that client died, the message stays until its send can no longer be reported as done, and is dropped then.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ KEPT_BACK = 10_000_000  # microseconds
 class DeliveryFilter:
     """Decides which of the claimed messages are delivered.
 
-    Claims ``by_name`` may be repeated by another process. What it has been given is left alone where keys cannot be
-    confirmed, and messages that would block their groups become dead letters.
+    Claims ``by_name`` may be repeated by another process. Messages that such a claim has delivered are left alone
+    where keys cannot be confirmed, and messages that would block their groups become dead letters.
     """
 
     def __init__(self, context: QueueContext, *, by_name: bool = False) -> None:
@@ -54,7 +55,7 @@ class DeliveryFilter:
         self.seen_large = False  # a message with a large body was among those that were claimed
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Keep back what lost its key, let go of what has expired, dead-letter what came too often; returns the others.
+        """Return the deliverable messages. Others lost their key and are held back, expired or are exhausted.
 
         If the keys cannot be confirmed, all are released, unless they were claimed by name, and the error is raised. If
         a message of a group can be neither delivered nor taken away, those that follow it are released.
@@ -68,7 +69,7 @@ class DeliveryFilter:
                 doubtful = True
             try:
                 keys = read_keys(bundle.data)
-            except UNREADABLE:  # whoever reads it is told
+            except UNREADABLE:  # its reader gets the error
                 continue
             if (
                 keys.dedupe_keys is not None
@@ -89,7 +90,7 @@ class DeliveryFilter:
             return self._confirm_keys(keyed)
         except ShardqError:
             if not self._by_name:
-                with suppress(ShardqError):  # it comes back by itself when its lease is over
+                with suppress(ShardqError):  # it comes back automatically when its lease expires
                     release_uncounted(self._context, held)
             raise
 
@@ -111,7 +112,7 @@ class DeliveryFilter:
             elif group and len(piece.positions(SettleState.FINISHED)) < piece.count:
                 stuck.add(group)
         if behind:
-            with suppress(ShardqError):  # they come back by themselves when their lease is over
+            with suppress(ShardqError):  # they come back automatically when their lease expires
                 release_uncounted(self._context, behind)
         return kept
 
@@ -178,7 +179,7 @@ class DeliveryFilter:
                 self._engine.dead_letter([piece.select()], reason)
         except LeaseLost:  # whoever has it now will do the same
             return
-        except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
+        except InvalidMessage as error:  # damaged in the store: it stays there, for a person to inspect
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
         except BaseException:  # tried again while it is held
             piece.deliveries += 1
@@ -186,12 +187,12 @@ class DeliveryFilter:
 
 
 def expires_before(settings: QueueSettings, now: int) -> int | None:
-    """The moment before which messages must have come that are too old for the queue; None: none are."""
+    """Return the moment before which messages must have come that are too old for the queue; None: none are."""
     return None if settings.retention is None else now - microseconds(settings.retention)
 
 
 def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | None = None) -> bool:
-    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention.
+    """Return whether a bundle's messages are not delivered any more: their ttl has ended, or the queue's retention.
 
     That is decided by the settings; None: by those of the queue as they are now.
     """
@@ -203,7 +204,7 @@ def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | 
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:
-    """The keys of the messages: dedupe keys, and those of moves."""
+    """Yield the keys of the messages: dedupe keys, and those of moves."""
     if keys.move_key is not None:
         yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
     if keys.dedupe_keys is not None:
@@ -213,12 +214,12 @@ def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:
 
 
 def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:
-    """True for what is to be delivered; False too for what could not be taken away."""
+    """Return whether a message is to be delivered; False too for one that could not be taken away."""
     try:
         return wanted(piece)
     except (StoreUnavailable, OutcomeUnknown) as error:
         _log.warning(
-            "messages of shard %s were not dropped or dead-lettered, trying again when their lease is over: %s",
+            "messages of shard %s were not dropped or dead-lettered, trying again when their lease expires: %s",
             piece.shard,
             error,
         )

@@ -16,13 +16,13 @@ __all__ = ["Dozing", "Idling", "NothingYet"]
 
 # If the store signals appends, polls only find what a signal missed. Many consumers share them.
 SLOW_POLL_SECONDS = 5.0
-SLOW_POLL_SECONDS_OF_A_QUEUE = 0.4  # a poll looks at all shards of every queue
+SLOW_POLL_SECONDS_OF_A_QUEUE = 0.4  # a poll reads all shards of every queue
 SLOW_POLLS_PER_SECOND = 1  # of all consumers together
 LONGEST_POLL_SECONDS = 10.0  # of each consumer: one that is silent for 16 seconds counts as gone
 # If it does not, polls begin further and further apart while nothing is read, from the first pause to the last one.
 FIRST_POLL_SECONDS = 0.003
 POLL_GROWTH = 1.5
-LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
+LAST_POLL_SECONDS = 0.25  # longer if there are too many consumers, which would make more polls than
 POLLS_PER_SECOND = 12  # of all consumers together
 PAUSED_SECONDS = 1.0  # until the settings of queues that are all paused are looked at again
 
@@ -49,18 +49,19 @@ class Idling:
         self.has_slept = False
         """True from a sleep until something is read."""
         self.news: tuple[str, ...] | None = None
-        """What ended a sleep before the receive that begins, if there was one."""
+        """The queues whose signal ended a sleep before the receive that begins, if there was one."""
 
     def reset(self) -> None:
-        """Something was read: poll quickly again."""
+        """Poll quickly again, after something was read."""
         self.has_slept = False
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled = ()
 
     def sleep(self, at_most: float) -> tuple[str, ...]:
-        """Sleep, but not longer than so many seconds. Returns the queues in which something may have come.
+        """Sleep for at most ``at_most`` seconds.
 
-        A store that does not signal what others send tells nothing of that, so all of them may have something.
+        Returns the queues in which messages may have come. Without signals of other clients' sends, these are all
+        queues.
         """
         queues, until = self._fall_asleep(at_most)
         return self._awake(
@@ -84,10 +85,10 @@ class Idling:
         return signalled if self._store.capabilities.signals else self._receiving.names
 
     def longest(self) -> float:
-        """Seconds until the next look.
+        """Return the seconds until the next poll.
 
-        If a signal came and nothing was found, the message may be in the shards of a new layout. So the next look comes
-        when the settings are read again.
+        If a signal came and nothing was found, the message may be in the shards of a new layout. So the next poll
+        comes when the settings are read again.
         """
         receiving = self._receiving
         due = receiving.seconds_until_due()
@@ -110,7 +111,7 @@ class Idling:
 
 
 class NothingYet(Exception):
-    """Raised when there is nothing to receive, in place of a sleep of so many ``seconds``."""
+    """Raised when there is nothing to receive, in place of a sleep of ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)

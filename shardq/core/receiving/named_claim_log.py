@@ -1,8 +1,8 @@
 """Named claims in the decision log: what each got, its runs, and settling by the name alone.
 
-The first run enters what it got. Each later one, such as a query that was restarted, enters itself in the next place,
-and with it what it gives up: the messages that have had their deliveries. So a run is counted once, whatever attempts
-it makes, and all attempts agree on what is delivered.
+The first run enters its messages. Each later one, such as a query that was restarted, enters itself in the next place.
+It enters also the messages that it gives up, which have had their deliveries. So a run is counted once, whatever
+attempts it makes, and all attempts agree on what is delivered.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
     bundle_id: bytes
     first: int
     count: int
-    deliveries: int = 0  # as the store counts them; 0: an entry of before, which does not tell
+    deliveries: int = 0  # as the store counts them; 0: an older entry, which does not have them
 
     @classmethod
     def of(cls, piece: HeldSlice) -> Taken:
-        """The messages of a slice."""
+        """Describe the messages of a slice."""
         return cls(piece.bundle.id, piece.first, piece.count, piece.deliveries)
 
     def is_before(self, piece: HeldSlice) -> bool:
-        """True when the messages were lost since, and claimed anew: that counted one more delivery."""
+        """Return whether the messages were lost since, and claimed anew: that counted one more delivery."""
         return 0 < self.deliveries < piece.deliveries
 
 
@@ -82,7 +82,7 @@ _decoder = msgspec.json.Decoder(list[Taken])
 
 
 class ClaimEntry(msgspec.Struct, frozen=True):
-    """What a run got under a claim if it is the first one, else what it gave up."""
+    """The messages that a run got under a claim if it is the first one, else those that it gave up."""
 
     run: str
     taken: list[Taken]
@@ -128,7 +128,7 @@ class Runs:
         return number, given_up
 
     def given_up(self, key: str) -> Iterator[Taken]:
-        """What all runs gave up."""
+        """Yield the messages that all runs gave up."""
         number = 1
         while (entry := self._decisions.read([f"{key}:{number}"])[0]) is not None:
             yield from ClaimEntry.read(entry.value).taken
@@ -139,17 +139,17 @@ BundlePosition = tuple[bytes, int]
 
 
 def in_order(taken: Iterable[Taken | Span]) -> Iterator[BundlePosition]:
-    """The places of messages, in their order."""
+    """Yield the places of messages, in their order."""
     return ((one.bundle_id, one.first + place) for one in taken for place in range(one.count))
 
 
 def places_of(taken: Iterable[Taken | Span]) -> set[BundlePosition]:
-    """The places of messages, as a set."""
+    """Return the places of messages, as a set."""
     return set(in_order(taken))
 
 
 def neighbours(places: Iterable[BundlePosition], token: bytes) -> list[Span]:
-    """The messages as spans of neighbours, in their order."""
+    """Join the messages into spans of neighbours, in their order."""
     spans: list[Span] = []
     for bundle_id, position in places:
         last = spans[-1] if spans else None
@@ -161,13 +161,13 @@ def neighbours(places: Iterable[BundlePosition], token: bytes) -> list[Span]:
 
 
 def among(piece: HeldSlice, places: set[BundlePosition], positions: Iterable[int] | None = None) -> Selection:
-    """Those of a slice's messages that are among the places."""
+    """Select those of a slice's messages that are among the places."""
     own = range(piece.count) if positions is None else positions
     return Selection(piece, [place for place in own if (piece.bundle.id, piece.first + place) in places])
 
 
 def parts(held: Iterable[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
-    """The parts of held slices of its bundle that an earlier attempt got."""
+    """Yield the parts of held slices of its bundle that an earlier attempt got."""
     for piece in held:
         if not taken.is_before(piece):
             start = max(piece.first, taken.first)
@@ -177,7 +177,8 @@ def parts(held: Iterable[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
 
 
 CLAIMS_AT_ONCE = 8
-"""How many claims are settled together. What they got is kept in memory, in the worst case a span for each message."""
+"""How many claims are settled together. Their messages are kept in memory, in the worst case a span for each
+message."""
 
 SETTLED_AT_ONCE = 4
 """How many times that many, by threads of their own."""
@@ -193,17 +194,17 @@ class NamedSettling:
         self._context, self._decisions, self._runs = context, decisions, runs
 
     def extend(self, claims: Sequence[ClaimName], lease: int) -> int:
-        """Hold what the claims got for so many microseconds; returns how many messages are somebody else's."""
+        """Hold the messages of the claims for ``lease`` microseconds. Returns how many another holder has."""
         return sum(len(selection.positions) for selection in self._settle(claims, KEEP, lease))
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
-        """Finish what the claims got; returns how many messages are somebody else's."""
+        """Finish the messages of the claims; returns how many another holder has."""
         return self._count_stored(self._without_given_up(claims, self._settle(claims, ACK)))
 
     def _settle(
         self, claims: Sequence[ClaimName], operation: SettleOperation, duration: int = 0
     ) -> list[Selection]:
-        """Settle what the claims got, some claims at a time; returns what is lost.
+        """Settle the messages of the claims, some claims at a time; returns the lost ones.
 
         A shard that fails costs the others nothing; the error comes at the end.
         """
@@ -222,7 +223,7 @@ class NamedSettling:
         return settling.lost, settling.failures
 
     def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
-        """What the claims got."""
+        """Return the messages that the claims got."""
         entries = self._decisions.read([claim.key for claim in claims])
         return [
             held_unseen(claim.shard, Span(taken.bundle_id, taken.first, taken.count, claim.token)).select()
@@ -231,7 +232,7 @@ class NamedSettling:
         ]
 
     def _without_given_up(self, claims: Sequence[ClaimName], lost: Sequence[Selection]) -> list[Selection]:
-        """The lost messages that did not become dead letters in a later run of their claims."""
+        """Return the lost messages that did not become dead letters in a later run of their claims."""
         keys = {claim.token: claim.key for claim in claims}
         given_up = {
             token: places_of(self._runs.given_up(keys[token])) for token in {s.held.token for s in lost}

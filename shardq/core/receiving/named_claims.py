@@ -1,8 +1,8 @@
 """Claims that have a name, by which another attempt or another process can repeat, extend or ack them.
 
-The token of a claim follows from its name, and a store takes a token once. What the first attempt got is entered into
-the decision log; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name
-can extend and ack the claim without reading a body.
+The token of a claim follows from its name, and a store takes a token once. The messages of the first attempt are
+entered into the decision log. Later attempts deliver those that are still held of them, and no others. Any process
+that knows the name can extend and ack the claim without reading a body.
 
 An application may come back to a claim in another run, such as a query that failed and was restarted. That counts as
 one more delivery of what it holds, and what was delivered too often becomes a dead letter.
@@ -54,7 +54,7 @@ _PREFIX = "shardq-claim:"
 
 
 class Taking(msgspec.Struct, frozen=True):
-    """What is still held under a claim, and how many messages its first attempt got."""
+    """The messages that are still held under a claim, and how many its first attempt got."""
 
     held: list[HeldSlice]
     got: int
@@ -71,11 +71,11 @@ class NamedClaims:
         self._settling = NamedSettling(context, self._decisions, self._runs)
 
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = "") -> Taking:
-        """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
+        """Claim up to ``limit`` messages, or find those that the claim got before, less those that were lost.
 
         A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
         delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
-        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
+        raised where another holder has some of them by now. Raises InvalidSetting when the queue has limits.
         """
         check_unlimited(self.context.name, self.context.settings)
         self.context.live.use()
@@ -108,32 +108,34 @@ class NamedClaims:
         return any(entry is not None for entry in self._decisions.read([claim.key for claim in claims]))
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
-        """Hold for another lease what the claims got; returns how many messages are somebody else's.
+        """Hold the messages of the claims for another lease; returns how many another holder has.
 
-        What an application extended for longer stays so.
+        Longer extensions by an application stay.
         """
         return self._settling.extend(claims, self._lease)
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
-        """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless.
+        """Finish the messages of the claims; returns how many another holder has. Repeating it is harmless.
 
-        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
+        Messages that were given up by their receipt, and block their groups, stay. Messages that were moved elsewhere
+        are done.
         """
         lost = self._settling.ack(claims)
         self.context.counters.add(lease_lost=lost)
         return lost
 
     def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
-        """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""
+        """Return whether an earlier attempt got expired messages: their holder may still work on them."""
         if not any(is_expired(self.context, piece.bundle) for piece in held):
             return False
         (entry,) = self._decisions.read([claim.key])
         return entry is not None
 
     def _still_held(self, held: Sequence[HeldSlice], standing: Sequence[Taken]) -> list[HeldSlice]:
-        """The messages that the first attempt got and that are held since. Others that are held now are given back.
+        """Return the messages that the first attempt got and that are held since.
 
-        So are those that were lost and came back: an attempt in between, maybe the one that counts, left them out.
+        Others that are held now are released uncounted. So are those that were lost and came back: an attempt in
+        between, maybe the one that counts, left them out.
         """
         pieces: dict[bytes, list[HeldSlice]] = {}
         for piece in held:
@@ -143,7 +145,7 @@ class NamedClaims:
         return kept
 
     def _untold(self, claim: ClaimName, places: Sequence[BundlePosition]) -> list[HeldSlice]:
-        """Find what of the messages is held under the claim, though the store did not tell of it.
+        """Find messages that are held under the claim, though the store did not report them.
 
         A store may have forgotten a claim after a while, or others got ahead of each of its looks. It is given out too,
         as an ack finishes it.
@@ -182,7 +184,7 @@ class NamedClaims:
         return left, given_up
 
     def _tell_missing(self, claim: ClaimName, places: Sequence[BundlePosition], *, strict: bool) -> None:
-        """Tell of messages that are held no longer; not of those that somebody let block their groups."""
+        """Report messages that are held no longer, except those that block their groups."""
         found = find_parts(self.context, claim.shard, neighbours(places, claim.token))
         missing = len(places) - sum(span.count for span, piece in found if piece.blocks)
         if not missing:
@@ -202,7 +204,7 @@ class NamedClaims:
 
 
 def _is_readable(piece: HeldSlice) -> bool:
-    """False for what is damaged in the store: it stays held until its lease is over, and is no part of the claim."""
+    """Return False for a slice that is damaged in the store: it is held, outside the claim, until its lease expires."""
     if piece.damage is not None:
         _log.error("%s", piece.damage)
     return piece.damage is None

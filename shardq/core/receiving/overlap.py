@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from shardq.base.clock import seconds
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import CLAIM_PATIENCE
 from shardq.core.receiving.receiving import Receiving
@@ -25,14 +24,16 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 class _Claim:
-    held: list[HeldSlice] | None = None  # None while it is under way, or given back
+    def __init__(self) -> None:
+        self.held: list[HeldSlice] | None = None  # None while it is under way, or released
+        self.thread = BackgroundThread("shardq-overlap")
 
 
 class Overlap:
     """Has messages claimed while those before them are acked, so that two requests take the time of one.
 
-    They are for the consumer's next read. If that does not come within a second, or a quarter of their lease, they
-    are released in their places, without a delivery, so that nobody else waits for them longer. A process that ends
+    They are for the consumer's next read. If that does not come within a second, or a quarter of their lease, they are
+    released in their places, without a delivery. So other consumers do not wait for them longer. A process that ends
     meanwhile leaves them claimed and their delivery counted, as one that ends while it reads does.
     """
 
@@ -46,44 +47,41 @@ class Overlap:
         self._changes = ChangeNotifier(self._lock)
         self.claim: _Claim | None = None
         """The claim that was begun last and not taken."""
-        self._thread: threading.Thread | None = None
+        self._last: _Claim | None = None
         self._generation = forks.count
         self._left = False
 
     def begin(self, limit: int) -> None:
-        """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
+        """Claim up to ``limit`` messages in another thread, unless a claim was begun and not taken. Returns at once."""
         with self._lock:
             if self.claim is not None or self._left or self._generation != forks.count:
                 return
-            claim = self.claim = _Claim()
-            thread = self._thread = threading.Thread(
-                target=self._run, args=(claim, limit), name="shardq-overlap", daemon=True
-            )
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(thread, partial(self._end, claim))
+            claim = self.claim = self._last = _Claim()
+            new = claim.thread.prepare(partial(self._run, claim, limit))
+        if new is None or not claim.thread.begin(new):
+            self._end(claim)
 
     def take(self, limit: int) -> list[HeldSlice]:
-        """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way.
+        """Return up to ``limit`` of the messages that were claimed; the others are released.
 
-        Who claims for itself if there are none holds :attr:`claiming` from before: else a claim that begins in between
-        would hide from it what is due.
+        Waits for a claim under way. If there are none and the caller claims itself, it MUST hold :attr:`claiming`
+        before it calls: else a claim that begins in between would hide due messages from it.
         """
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
         return self._receiving.unexpired(wanted)
 
     def give_back(self) -> None:
-        """Release what was claimed and not taken."""
+        """Release claimed messages that were not taken."""
         self._give_back(self._take())
 
     def leave(self) -> None:
-        """Claim nothing more, and release what was claimed and not taken."""
+        """Stop claiming, and release claimed messages that were not taken."""
         with self._lock:
             self._left = True
         self.give_back()
-        if self._thread is not None and self._generation == forks.count:
-            with suppress(RuntimeError):  # it could not be started
-                self._thread.join()
+        if self._last is not None and self._generation == forks.count:
+            self._last.thread.join()
 
     def _run(self, claim: _Claim, limit: int) -> None:
         held: list[HeldSlice] = []
@@ -105,7 +103,7 @@ class Overlap:
                 self._end(claim)
 
     def _end(self, claim: _Claim) -> None:
-        """Let nobody wait for a claim that gives nothing."""
+        """End the waits for a claim that gives nothing."""
         with self._lock:
             claim.held = []
             if self.claim is claim:
@@ -113,9 +111,9 @@ class Overlap:
         self._changes.notify_all()
 
     def _fill(self, limit: int) -> list[HeldSlice]:
-        """What is claimed now: nothing while the consumer claims for itself, or when it fails.
+        """Claim messages; none while the consumer claims itself, or when it fails.
 
-        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be given back.
+        Nor while a claim may have acked messages: only a read may repeat that, as they cannot be released.
         """
         if not self.claiming.acquire(blocking=False):
             return []
@@ -137,7 +135,7 @@ class Overlap:
 
         def take() -> tuple[list[HeldSlice], ...]:
             """Take the claim under the lock, so that its thread does not give it back at the same time."""
-            if claim.held is None and not is_over(self._thread):
+            if claim.held is None and not claim.thread.is_over:
                 return ()
             if self.claim is not claim:
                 return ([],)
@@ -154,4 +152,6 @@ class Overlap:
         try:
             self._give_back_held(held)
         except ShardqError as error:
-            _log.warning("what was claimed during an ack comes back when its lease is over: %s", error)
+            _log.warning(
+                "messages that were claimed during an ack come back when their lease expires: %s", error
+            )

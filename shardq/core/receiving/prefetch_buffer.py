@@ -1,4 +1,4 @@
-"""What was claimed ahead of a consumer and waits for it."""
+"""Messages that were claimed ahead of a consumer and wait for it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class _Waiting(msgspec.Struct, frozen=True):
 class PrefetchBuffer:
     """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
 
-    After messages had to leave because nobody took them, it holds no more than were taken in the time before. That is
-    doubled each time that it is found empty.
+    After messages had to leave because they were not taken, it holds no more than were taken in the time before. That
+    is doubled each time that it is found empty.
     """
 
     def __init__(self, size: int) -> None:
@@ -72,7 +72,7 @@ class PrefetchBuffer:
         return taken
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
-        """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""
+        """Return the messages to hand out, the slices that they are of, and the waiting rest of the last slice."""
         if not self._waiting:
             self._most = self._most if self._emptied else min(self._size, 2 * self._most)
         taken: list[HeldSlice] = []

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.base.clock import seconds
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
@@ -29,7 +29,7 @@ HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 
 
 class _Ahead:
-    """What is claimed ahead from one queue."""
+    """The messages that are claimed ahead from one queue."""
 
     def __init__(self, context: QueueContext, receiving: Receiving, engine: SettleEngine, size: int) -> None:
         self.name, self.context, self.engine = context.name, context, engine
@@ -47,11 +47,11 @@ class _Ahead:
         return self._claims.has_candidates
 
     def give_back(self, held: Sequence[HeldSlice]) -> None:
-        """Give back what nobody has started to work on."""
+        """Release messages that were not started."""
         try:
             self.engine.give_back([piece.select() for piece in held])
         except ShardqError as error:
-            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+            _log.warning("messages that were claimed ahead come back when their lease expires: %s", error)
 
 
 class Prefetcher:
@@ -59,13 +59,13 @@ class Prefetcher:
 
     It begins when messages are first asked for: a Ctrl-C while its consumer is made would hide what it had claimed.
 
-    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
-    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
-    has expired while it waited is not handed out.
+    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their
+    places, without a delivery. Then claiming stops until messages are asked for: other consumers may be free. Messages
+    that expired while they waited are not handed out.
 
-    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
-    returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
-    request for each shard that they are from.
+    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out. It returns
+    when the store has counted it, so that a handler which ends its process has been counted too. That is one request
+    for each shard that they are from.
 
     Several queues take turns, both when messages are claimed and when they are handed out.
     """
@@ -88,26 +88,27 @@ class Prefetcher:
         self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._wanted = True
-        self._stopped = self._begun = False
+        self._stopped = False
         self._error: ShardqError | None = None
         self._idling = Idling(
             contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
         )
         self._queues = {each.name: _Ahead(each, receiving, engine(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
-        self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
+        self._thread = BackgroundThread("shardq-prefetcher")
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
-        """Up to so many messages of one queue; waits so many seconds for the first. None of queues that are paused.
+        """Return up to ``limit`` messages of one queue; waits up to ``seconds`` for the first.
 
-        An error that stopped the thread is raised here, and the thread tries again.
+        Paused queues are left out. An error that stopped the thread is raised here, and the thread tries again.
         """
         self._retry.check_open()  # the thread ends with the client
         with self._lock:
-            begins = self._thread.ident is None and (not self._begun or is_over(self._thread))
-            self._begun = True
-        if begins:
-            start(self._thread, self._forget_begin)
+            new = None if self._stopped else self._thread.prepare(self._run)
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError(
+                "no thread can be started to claim ahead: end other threads, or use prefetch=0"
+            )
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
@@ -123,11 +124,8 @@ class Prefetcher:
         assert error is not None
         raise error
 
-    def _forget_begin(self) -> None:
-        self._begun = False
-
     def take_now(self, limit: int) -> list[HeldSlice]:
-        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in any queue."""
+        """Return up to ``limit`` messages, claimed now if none wait. An empty list: nothing was due in any queue."""
         while True:
             with self._claiming:
                 if claimed := not self._waiting(self._closed()):
@@ -140,15 +138,14 @@ class Prefetcher:
                 return held  # else all that waited has expired or was lost
 
     def stop(self) -> None:
-        """Claim nothing more, and give back what nobody has started to work on."""
+        """Stop claiming, and release messages that were not started."""
         with self._lock:
             self._stopped = True
             self._changes.notify_all()
             self._idling.wake()
         try:
-            if self._thread.is_alive():  # else it has not begun, and does nothing if it does
-                self._thread.join()
-        finally:  # after a Ctrl-C, too: else what waits would be held for as long as the process lives
+            self._thread.join()
+        finally:  # after a Ctrl-C, too: else waiting messages would be held for as long as the process lives
             self._keepers.stop()
         for queue in self._queues.values():
             with self._lock:
@@ -163,7 +160,7 @@ class Prefetcher:
 
     @property
     def _is_over(self) -> bool:
-        """True when nobody asks for messages any more."""
+        """True when messages are not asked for any more."""
         return self._stopped or self._retry.closed
 
     def _run(self) -> None:
@@ -178,7 +175,7 @@ class Prefetcher:
                     self._note(error)
 
     def _note(self, error: ShardqError) -> None:
-        """Go on soon after a retryable error, which was repeated for a while; after any other once it was raised."""
+        """Continue soon after a retryable error, which was repeated for a while; after any other once it was raised."""
         if error.retryable:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
@@ -188,12 +185,12 @@ class Prefetcher:
         self._changes.wait_for(lambda: self._is_over or self._error is None)
 
     def _wait_for_room(self) -> None:
-        """Wait until there is something to claim for, or what waits may have waited for too long."""
+        """Wait until there is something to claim for, or messages may have waited for too long."""
         shortest = seconds(min(queue.lease for queue in self._queues.values()))
         self._changes.wait_for(lambda: self._is_over or (self._wanted and bool(self._rooms())), shortest / 4)
 
     def fetch(self) -> None:
-        """Give back what has waited for too long, and claim what there is room for."""
+        """Release messages that have waited for too long, and claim as many as there is room for."""
         with self._lock:
             now = self.timer()
             overdue = {
@@ -226,12 +223,12 @@ class Prefetcher:
             self._rooms_later(rooms)
 
     def _rooms(self) -> dict[str, int]:
-        """How many messages to claim of each queue that has room for some."""
+        """Return how many messages to claim of each queue that has room for some."""
         rooms = {name: queue.buffer.room for name, queue in self._queues.items()}
         return {name: room for name, room in rooms.items() if room}
 
     def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
-        """The rooms when another queue has some too, or when it is time to look at these again."""
+        """Return the rooms when another queue has some too, or when it is time to probe these again."""
         self._changes.wait_for(lambda: self._is_over or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
         with self._lock:
             return {} if self._is_over else self._rooms()
@@ -248,7 +245,7 @@ class Prefetcher:
     # -- handing out --------------------------------------------------------------------------------------------
 
     def _closed(self) -> set[str]:
-        """The queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        """Return the queues that hand out nothing now. If there are others, one that cannot be read is among them."""
         closed = set()
         for queue in self._queues.values():
             if len(queue.buffer):
@@ -263,7 +260,7 @@ class Prefetcher:
         return closed
 
     def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
-        """The queues that have something to hand out, the one whose turn it is first."""
+        """Return the queues that have messages to hand out, the one whose turn it is first."""
         order = (self._queues[name] for name in self._scheduler.order() if name not in closed)
         return [queue for queue in order if len(queue.buffer)]
 
@@ -287,7 +284,7 @@ class Prefetcher:
         return found[0]
 
     def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
-        """Take up to so many messages of the first queue that has some; raises what stopped the thread if none has."""
+        """Take up to ``limit`` messages of the first queue that has some. Raises the thread's error if none has."""
         taken: list[HeldSlice] = []
         empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
         for queue in sorted(waiting, key=lambda queue: queue.name in failing)[:1] or empty:
@@ -300,9 +297,10 @@ class Prefetcher:
         return taken
 
     def _unexpired(self, popped: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those that have not expired. What has and could not be taken away is held until its lease is over.
+        """Return the messages that have not expired.
 
-        All that waits of its group would be lost then, in whose hands it is: so that is given back now.
+        Expired messages that could not be removed are held until their lease expires. Waiting messages of their groups
+        are lost by then, so they are released now.
         """
         try:
             taken = self._receiving.unexpired(popped)
@@ -319,7 +317,7 @@ class Prefetcher:
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those that the consumer may work on. What could not be counted waits again, behind the others."""
+        """Return the messages that the consumer may work on. Uncounted ones wait again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
         self._put_back([piece for piece in held if not piece.started])
         return [piece for piece in held if piece.started]

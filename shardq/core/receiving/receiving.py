@@ -1,7 +1,7 @@
 """Receiving for a consumer, from one queue or from several in turn.
 
 The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
-own settings. One that cannot be read, does not exist any more or is paused is left out, and the others go on.
+own settings. One that cannot be read, does not exist any more or is paused is left out, and the others continue.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
+GIVE_UP_AFTER = (
+    7  # failed requests without a successful one: the whole store is unreachable, not only some queues
+)
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
 
 
 class Receiving:
-    """Claims messages for one consumer and one thread at a time. What one call claims is of one queue."""
+    """Claims messages for one consumer and one thread at a time. All messages of one call are of one queue."""
 
     def __init__(
         self,
@@ -77,14 +79,14 @@ class Receiving:
         self._alone = self.queues[first.name] if len(contexts) == 1 else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
-        """Tells when queues are to be looked at again, and whether one that failed did so before."""
+        """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
-        """For how long these are held, in microseconds, as far as is known; 0 for none."""
+        """Return for how long these are held, in microseconds, as far as is known; 0 for none."""
         return self.queues[held[0].shard.queue].known_lease if held else 0
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""
+        """Return the messages of one queue that have not expired since they were claimed; drop the others."""
         return self.queues[held[0].shard.queue].filter.unexpired(held) if held else []
 
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Receiving:
         return {queue.waits_for: queue.name for queue in self.queues.values()}
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
+        """Return the seconds until a known message can be taken, or a shard must be probed; None: neither."""
         moments = (queue.seconds_until_due() for queue in self._present())
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -122,17 +124,17 @@ class Receiving:
     ) -> list[HeldSlice]:
         """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
 
-        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
-        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
-        is over, and then OutcomeUnknown is raised, whatever other shards may have.
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. The acked messages
+        are finished in the answer, and all others are open. Such a claim is repeated until it is answered or the time
+        has passed. Then OutcomeUnknown is raised, whatever other shards may have.
 
         A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
         read is thorough, or if there are no others, the error is raised after the usual repetitions. A thorough read is
         repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
         any of the queues.
 
-        With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
-        are received from, and at most so many messages of each.
+        With ``news``, only these queues have to be probed, and those where a probe is due. With ``rooms`` only these
+        are received from, and at most the given number of messages of each.
         """
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
@@ -164,7 +166,7 @@ class Receiving:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Within it no claim counts a delivery. :meth:`SettleEngine.start` counts it."""
+        """Claim without counting a delivery within the block. :meth:`SettleEngine.start` counts it."""
         self._count_claims(counts=False)
         try:
             yield
@@ -213,7 +215,7 @@ class Receiving:
         return held
 
     def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
-        """The queues to claim from: those that exist and deliver now."""
+        """Return the queues to claim from: those that exist and deliver now."""
         now = self._store.now()
         wanted: list[QueueClaims] = []
         unlisted: list[QueueClaims] = []
@@ -233,16 +235,16 @@ class Receiving:
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
-        """True when the queue delivers, by its settings of now.
+        """Return whether the queue delivers, by its current settings.
 
-        Polls look at queues that have nothing. For a look the settings may be older; before a claim they are read.
+        Polls probe queues that have nothing. For a probe the settings may be older; before a claim they are read.
         """
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
         return self._failed.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
     def _register(self, queues: Sequence[QueueClaims]) -> None:
-        """Count as a live consumer of each queue, and take over what is told of them.
+        """Count as a live consumer of each queue, and take over the answers.
 
         Messages come first: if this fails, the shards are shared as before.
         """
@@ -296,7 +298,7 @@ class Receiving:
             self._failed.add(name, error)
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
-        """True when something is to be claimed, and others may have got something since they were looked at."""
+        """Return whether something is to be claimed, and other queues may have got messages since their last probe."""
         return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
@@ -305,11 +307,11 @@ class Receiving:
     # -- what cannot be read ------------------------------------------------------------------------------------
 
     def _present(self) -> list[QueueClaims]:
-        """The queues that are not left out."""
+        """Return the queues that are not left out."""
         return [queue for queue in self.queues.values() if queue.name not in self._failed]
 
     def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
-        """Shards that could not be read: unless it is thorough, only if no others can."""
+        """Return the shards that could not be read: unless it is thorough, only if no others can."""
         errors = [queue.reader.errors(thorough=thorough) for queue in queues]
         if not thorough and not all(errors):
             return {}
@@ -342,7 +344,6 @@ class Receiving:
             self._observe(self._observer, queue, [piece for piece in held if piece.deliveries <= 1])
 
     def _observe(self, observer: Observer, queue: str, firsts: Sequence[HeldSlice]) -> None:
-        """Notify an observer of how long messages were due that come for the first time."""
         with suppress(StoreUnavailable):  # its clock is in doubt
             now = self._store.now()
             waits = [(now - max(each.bundle.due, each.bundle.enqueued_at), each.count) for each in firsts]

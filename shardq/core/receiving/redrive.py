@@ -1,4 +1,4 @@
-"""Sending dead letters back to the queue that they came from, and letting blocked groups go on."""
+"""Sending dead letters back to the queue that they came from, and unblocking groups."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import ClaimedSlice, StoredSlice
+from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def unblock(context: QueueContext, limit: int) -> int:
-    """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
+    """Let up to ``limit`` blocked messages be delivered again, as new messages in their places; returns how many.
 
-    Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
-    held behind it. A group in which something is damaged in the store blocks on, until that is removed.
+    Those of a group go together. Where they are large, the last ones go first, as the first one releases the messages
+    behind it. A group in which something is damaged in the store blocks on, until that is removed.
     """
     engine = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
@@ -54,7 +54,7 @@ def unblock(context: QueueContext, limit: int) -> int:
 
 
 def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
-    """Return what blocks, by group. A damaged message stays, so nothing of its group may let go of it."""
+    """Return blocking messages, by group. A damaged message stays, so its group must stay blocked."""
     groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
     damaged: set[tuple[Shard, str]] = set()
     for shard, piece in blocked_slices(context):
@@ -72,9 +72,7 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
 
 
 def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(shard, claimed, piece.token, piece.due)
+    held = held_stored(shard, piece)
     held.unique_key, held.large = held.messages.unique_key, held.messages.large
     return held
 
@@ -84,13 +82,13 @@ REDRIVE_BATCH = 1_000
 
 
 def redrive(target: QueueContext, limit: int) -> int:
-    """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
+    """Move up to ``limit`` of a queue's dead letters back to it, as new messages; returns how many.
 
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
-    What was claimed and not moved is given back, whatever stopped it. What is damaged in the store stays a dead letter;
-    what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
-    above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
+    Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
+    are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
+    queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
     admit(target, REDRIVE)
     moved, largest = unblock(target, limit), 0
@@ -129,7 +127,10 @@ def _counted(target: QueueContext, moved: Callable[[], int]) -> Iterator[None]:
 
 @contextmanager
 def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
-    """What claims dead letters, the next ones at each call, and holds them until the end. Gives back what is open."""
+    """Return a function that claims the next dead letters at each call.
+
+    They are held until the end, and released then.
+    """
     receiving = Receiving(
         [source],
         ConsumerIdentity.make(f"redrive-{secrets.token_hex(4)}", microseconds(REDRIVE_LEASE_SECONDS)),
@@ -160,7 +161,7 @@ def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[]
 
 
 def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Selection]:
-    """Up to so many messages, in their order."""
+    """Select up to ``limit`` messages, in their order."""
     selections = []
     for held, positions in pieces:
         if chosen := positions[:limit]:

@@ -1,4 +1,4 @@
-"""Removing what nobody is to get: messages that have expired, leftovers, and the oldest of a full queue."""
+"""Removing messages that are not to be delivered: expired ones, leftovers, and the oldest of a full queue."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ TOKEN_BYTES = 16
 
 
 def sweep_steps(context: QueueContext) -> Iterator[int]:
-    """Remove history that is over and leftovers of crashed clients, some at each step; yields how many things."""
+    """Remove expired history and leftovers of crashed clients, some at each step; yields how many things."""
     history_before = context.store.now() - microseconds(context.settings.history_retention)
     while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
         yield found
 
 
 def expire(context: QueueContext) -> int:
-    """Let go of what has expired and is held by nobody; returns how many messages.
+    """Drop expired messages that are not held; returns how many messages.
 
     Messages at the front of a shard are claimed, 1,000 at a time, and dropped or dead-lettered. The others, such as
-    those that are not due yet, are removed one by one. Where they are to become dead letters, those that are due are
-    claimed with all that comes before them, and that is given back; the others stay until they are due.
+    those that are not due yet, are removed one by one. Where they are to become dead letters, due ones are claimed
+    with all messages before them, which are released. The others stay until they are due.
 
     When a shard fails, the others are still done; the error is raised at the end.
     """
@@ -70,7 +70,7 @@ def _let_first_go(context: QueueContext, shard: Shard) -> int:
 
 
 def _expired_in_front(context: QueueContext, shard: Shard) -> int:
-    """How many messages a claim would get before the first that has not expired."""
+    """Count the messages that a claim would get before the first that has not expired."""
     page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
     claimable = (piece for piece in page.slices if _is_due(context, piece))
     found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
@@ -84,7 +84,7 @@ def _let_rest_go(context: QueueContext, shard: Shard) -> int:
 
 
 def _until_last_expired(context: QueueContext, shard: Shard) -> int:
-    """How many messages a claim has to take to get the last that has expired; 0 if none has.
+    """Count the messages that a claim has to take to get the last that has expired; 0 if none has.
 
     In a shard of groups that is all: a claim takes the first of every group before others.
     """
@@ -97,7 +97,7 @@ def _until_last_expired(context: QueueContext, shard: Shard) -> int:
 
 
 def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
-    """Claim so many messages, let go of what has expired, and give the others back in their places."""
+    """Claim this number of messages, drop the expired ones, and release the others in their places."""
     let_go, kept = 0, list[HeldSlice]()
     try:
         while count > 0 and (held := claim_unseen(context, shard, min(count, PAGE_MESSAGES))):
@@ -112,7 +112,7 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
 
 
 def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
-    """Claim messages that nobody is to work on."""
+    """Claim messages that are not to be worked on."""
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = claim_patiently(context.retry, context.store, request)
@@ -138,9 +138,9 @@ def _found_expired(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]
 def due_slices(
     context: QueueContext, shard: Shard, page_messages: int = PAGE_MESSAGES
 ) -> Iterator[tuple[StoredSlice, bool]]:
-    """What is due in a shard and nobody holds, in the order of delivery, without bodies; and whether a claim gets it.
+    """Yield due messages of a shard that are not held, in delivery order, without bodies.
 
-    It does not get what waits behind a message of its group that is not due or held.
+    And whether a claim gets them. It does not get messages behind one of their group that is not due or held.
     """
     held_up = set[str]()  # groups
     for piece in slices(context, Peek(shard, page_messages, bodies=False)):
@@ -152,7 +152,7 @@ def due_slices(
 
 
 def _is_due(context: QueueContext, piece: StoredSlice) -> bool:
-    """True also where it waits behind another message of its group."""
+    """Return whether a slice is due, also where it waits behind another message of its group."""
     return piece.state is not EntryState.DELAYED and not _is_held(context, piece)
 
 
@@ -168,15 +168,17 @@ _TURN = 1_000_000
 
 
 def drop_oldest(context: QueueContext, count: int) -> int:
-    """Drop about so many ready messages, those that were sent first; returns how many: 0 while another client does it.
+    """Drop about ``count`` ready messages, the oldest first; returns how many: 0 while another client does it.
 
-    Of each shard the first in the order of delivery go. What is held is not touched, nor what is delayed. What no claim
-    gets, as it waits behind such a message of its group, is removed one by one, up to 1,000 at a time. What cannot be
-    dropped because the store fails is dropped another time.
+    In a transaction of the application, on a store that receives nothing there, the next send outside of one does it.
+
+    Of each shard the first in the order of delivery go. Messages in flight and delayed ones are not touched. Messages
+    that wait behind such a message of their group are removed one by one, up to 1,000 at a time. Messages that cannot
+    be dropped because the store fails are dropped another time.
     """
     try:
         mine = context.usage.owner.get()
-        if DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
+        if not context.joined and DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
             return 0
         chosen = _chosen(context, count)
         dropped = sum(_drop(context, shard, number) for shard, number in _claimable(chosen).items())
@@ -200,7 +202,7 @@ class _Ready(msgspec.Struct, frozen=True):
 
 
 def _chosen(context: QueueContext, count: int) -> list[_Ready]:
-    """The oldest messages, so many."""
+    """Choose the oldest ``count`` messages."""
     shards = context.retry(context.store.shards, context.name)
     chosen: list[_Ready] = []
     ready = (_ready(context, shard, count) for shard in shards)
@@ -213,7 +215,7 @@ def _chosen(context: QueueContext, count: int) -> list[_Ready]:
 
 
 def _ready(context: QueueContext, shard: Shard, count: int) -> Iterator[_Ready]:
-    """The ready slices of a shard, in the order of delivery."""
+    """Yield the ready slices of a shard, in the order of delivery."""
     latest = 0
     for piece, is_claimable in due_slices(context, shard, min(count, PAGE_MESSAGES)):
         latest = max(latest, piece.bundle.enqueued_at)  # what comes behind goes after it
@@ -221,7 +223,7 @@ def _ready(context: QueueContext, shard: Shard, count: int) -> Iterator[_Ready]:
 
 
 def _claimable(chosen: Iterable[_Ready]) -> Counter[Shard]:
-    """How many of the messages of each shard a claim gets."""
+    """Count the messages of each shard that a claim gets."""
     counts: Counter[Shard] = Counter()
     for each in chosen:
         if not each.is_stuck:

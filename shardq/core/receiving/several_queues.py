@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ import msgspec
 
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
+from shardq.base.waits import BackgroundThread
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
@@ -24,7 +24,6 @@ __all__ = [
     "FailedQueues",
     "QueueScheduler",
     "StrictOrder",
-    "SweepThread",
     "Sweeping",
     "WeightedOrder",
     "check_queues",
@@ -38,11 +37,11 @@ class QueueScheduler(Protocol):
     """Decides from which queue a consumer receives next."""
 
     def order(self) -> Sequence[str]:
-        """All queues, the one whose turn it is first. The first of them that has messages is received from."""
+        """Return all queues, the one whose turn it is first. The first of them that has messages is received from."""
         ...
 
     def took(self, queue: str, messages: int) -> None:
-        """So many messages of the queue were received."""
+        """Note that this number of messages of the queue was received."""
         ...
 
 
@@ -53,19 +52,19 @@ class StrictOrder:
         self._queues = tuple(queues)
 
     def order(self) -> Sequence[str]:
-        """The queues as they were given."""
+        """Return the queues as they were given."""
         return self._queues
 
     def took(self, queue: str, messages: int) -> None:
-        """Nothing changes."""
+        """Change nothing."""
 
 
 class WeightedOrder:
     """Queues that have messages share the receiving in proportion to their weights, counted in messages.
 
     This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
-    share. What is received moves that on, the further the smaller the weight, and the queue with the earliest moment is
-    next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
+    share. Received messages move that on, the further the smaller the weight, and the queue with the earliest moment
+    is next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
 
     >>> order = WeightedOrder({"a": 3, "b": 1})
     >>> taken = ""
@@ -83,7 +82,7 @@ class WeightedOrder:
         self._present = 0.0
 
     def order(self) -> Sequence[str]:
-        """The queues, the one with the earliest moment first."""
+        """Return the queues, the one with the earliest moment first."""
         return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
 
     def took(self, queue: str, messages: int) -> None:
@@ -177,7 +176,7 @@ class FailedQueues:
         self._failures[name] = _Failure(error, self.timer())
 
     def rests(self, name: str) -> bool:
-        """True for a moment after a queue has failed."""
+        """Return True for a moment after a queue has failed."""
         failure = self._failures.get(name)
         return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
 
@@ -203,36 +202,12 @@ LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
 CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
 
 
-class SweepThread:
-    """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a sweep is under way."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin(self, sweep: Callable[[], None]) -> None:
-        """Begin a sweep; for who has seen that the thread is not busy."""
-        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            thread.start()
-            self._thread = thread
-
-    def close(self) -> None:
-        """Wait for a sweep that is under way, for some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSING_SECONDS)
-
-
 class Sweeping:
     """Sweeps the queues of one consumer when it is their turn.
 
-    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
-    once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
-    off after a moment, and the next calls go on with it.
+    A sweep reads every shard, which takes up to seconds over a network. Where the store takes several requests at once
+    a thread sweeps, and receiving continues. Elsewhere a sweep that finds much is broken off after a moment, and the
+    next calls continue it.
     """
 
     def __init__(
@@ -245,7 +220,7 @@ class Sweeping:
         self._queues, self._failed, self.timer = queues, failed, timer
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
-        self._thread = SweepThread()
+        self._thread = BackgroundThread("shardq-sweep")
 
     def attend(self, now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
@@ -253,7 +228,7 @@ class Sweeping:
         Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
         """
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
-        if not due or self._thread.is_busy:
+        if not due or not self._thread.is_over:
             return
         began, many = self.timer(), len(self._queues) > FEW_QUEUES
         pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
@@ -268,7 +243,7 @@ class Sweeping:
         if not is_pausing:
             self._swept_at = began
         if self._aside:
-            self._thread.begin(partial(_sweep, due[:1] if many else due, now))
+            self._thread.run(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
             sweep = partial(queue.upkeep.sweep, now, large=queue.filter.seen_large, seconds=SWEEP_SECONDS)
@@ -278,7 +253,7 @@ class Sweeping:
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        self._thread.close()
+        self._thread.join(CLOSING_SECONDS)
 
 
 def _sweep(queues: Iterable[QueueClaims], now: int) -> None:

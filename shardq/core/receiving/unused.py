@@ -1,8 +1,8 @@
-"""Deleting queues that have expired: those with ``expires`` that are empty and were not used for so long.
+"""Deleting queues that have expired: those with ``expires`` that are empty and were unused for that time.
 
-The first sweep that comes by marks the queue. Whoever sends to it or receives from it sees the mark within a second,
-and removes it first. A sweep that finds the mark old enough, and the queue empty, deletes the queue if its record has
-not changed since the sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
+The first sweep that comes by marks the queue. A client that sends to it or receives from it sees the mark within a
+second, and removes it first. A sweep deletes the queue if the mark is old enough, the queue is empty, and its record
+has not changed since the sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 _log = logging.getLogger(__name__)
 
 _NOTICE = microseconds(2 * REFRESH_SECONDS)
-"""After the mark was set, everybody knows of it: who used the queue before has removed it."""
+"""After the mark was set, all clients know of it: one that used the queue before has removed it."""
 
 
 def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> bool:
-    """Delete a queue that has expired, or mark one that may come to; True when it was deleted.
+    """Delete a queue that has expired, or mark one that may expire; True when it was deleted.
 
     A queue that may be deleted is forgotten, also when this fails afterwards.
 
@@ -104,7 +104,7 @@ def delete_unused(
 
 
 def is_empty(context: QueueContext) -> bool:
-    """True when nothing waits, and nothing is held. What has expired is let go of."""
+    """Return whether no message is pending or held. Expired messages are dropped."""
     expire(context)
     shards = context.retry(context.store.shards, context.name)
     return not any(_waiting(context.retry(context.store.count, shard)) for shard in shards)

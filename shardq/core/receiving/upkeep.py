@@ -1,9 +1,9 @@
 """Upkeep of a queue by its consumers: they attend to its background jobs, and remove leftovers.
 
-Background jobs stand in the queue's record (:mod:`shardq.core.context.queue_records`). The client runs them: a function
-attends to one job and returns the moment when it has something to do again. Every consumer of the queue calls it then,
-so it must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record has
-changed, and after a minute at the latest.
+Background jobs are stored in the queue's record (:mod:`shardq.core.context.queue_records`). The client runs them: a
+function attends to one job and returns the moment when it has something to do again. Every consumer of the queue calls
+it then, so it must be safe for several at a time. The moment is a hint: it is asked for anew when the queue's record
+has changed, and after a minute at the latest.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Upkeep:
         self.is_broken_off = False
         """True when the last sweep had no time for all that it found."""
         self._is_long = False
-        self._version = -1  # of the record that told of the background jobs
+        self._version = -1  # of the record that listed the background jobs
         self._moments: dict[str, int] = {}  # of the background jobs
 
     def due_at(self, *, sweeps: bool) -> int:
-        """The moment until which there is nothing to do; without ``sweeps`` for background jobs alone."""
+        """Return the moment until which there is nothing to do; without ``sweeps`` for background jobs alone."""
         sweep = 0 if self.is_broken_off else self.swept_at + INTERVAL
         return min([*self._moments.values(), *([sweep] if sweeps else ())], default=2**62)
 
     def attend(self) -> None:
-        """Attend to the background jobs that are due. What fails is logged, and tried again soon."""
+        """Attend to the background jobs that are due. Failures are logged, and tried again soon."""
         live = self._context.live
         if not live.jobs:
             self._moments.clear()
@@ -64,7 +64,7 @@ class Upkeep:
                 self._moments[name] = self._attended(name, now)
 
     def seconds_until_job(self) -> float | None:
-        """Seconds until a background job has something to do; None: there are none."""
+        """Return the seconds until a background job has something to do; None: there are none."""
         if not self._moments:
             return None
         return max(0.0, seconds(min(self._moments.values()) - self._context.store.now()))
@@ -78,13 +78,13 @@ class Upkeep:
             return now + _AFTER_ERROR
 
     def has_to_sweep(self, now: int) -> bool:
-        """True when the last sweep was a minute ago, or is to be gone on with."""
+        """Return whether the last sweep was a minute ago, or is to be continued."""
         return self.is_broken_off or not self.swept_at <= now < self.swept_at + INTERVAL
 
     def sweep(self, now: int, *, large: bool = False, seconds: float | None = None) -> None:
         """Remove leftovers, with ``large`` also those of large bodies, now and then.
 
-        It is broken off after the first step that ends later than so many ``seconds``; the next call goes on.
+        It is broken off after the first step that ends later than ``seconds``; the next call continues.
         """
         before = self.swept_at if self.swept_at >= 0 else now - INTERVAL
         self._is_long = self._is_long or before // LONG_INTERVAL != now // LONG_INTERVAL
@@ -102,7 +102,7 @@ class Upkeep:
                 _log.warning("queue %s was not swept: %s", self._context.name, error)
 
     def _remove_leftovers(self, seconds: float | None) -> bool:
-        """True when nothing is left."""
+        """Remove leftovers; True when nothing is left."""
         began = self.timer()
         return not any(
             seconds is not None and self.timer() - began > seconds for _ in sweep_steps(self._context)

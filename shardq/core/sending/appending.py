@@ -1,14 +1,14 @@
 """The ways into a queue, and the one function that appends bundles to a store.
 
 An append can be repeated for a limited time. A store ignores a bundle that it holds, and remembers a finished bundle
-for 15 minutes. After that nobody can tell whether a bundle that may have been stored was worked already, so
-:func:`append` refuses to repeat it.
+for 15 minutes. Later it is unknown whether a bundle that may have been stored was worked already, so :func:`append`
+refuses to repeat it.
 
-The same time bounds the first append of a message with a large body, from when its id was made: for so long the body
-is there, though its sender stood still.
+The same time bounds the first append of a message with a large body, from when its id was made. The body is there for
+that time, though its sender stood still.
 
 A bundle with a dedupe key can be appended however old it is. A message is handed out only after its key is confirmed:
-a key that is not confirmed proves that nobody has received the message. The limit counts from when the key was read.
+a key that is not confirmed proves that the message was not received. The limit counts from when the key was read.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: C
 
 
 def too_large(context: QueueContext, size: int) -> MessageTooLarge:
-    """The error for a message of so many bytes."""
+    """Make the error for a message of this number of bytes."""
     return MessageTooLarge(
         f"message of {size:,} bytes: queue {context.name!r} takes at most "
         f"{context.settings.max_message_bytes:,} (max_message_bytes); "
@@ -159,7 +159,7 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 def admitted(context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle]) -> Append:
     """Make the request that stores bundles of one shard. Raises QueuePaused.
 
-    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
+    Owners of large bodies are entered first, so that the bodies do not seem to be of no message.
     """
     live = context.live
     if live.timer() > live.read_again_at:

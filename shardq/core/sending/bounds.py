@@ -22,8 +22,8 @@ _SOON = 1_000_000  # microseconds
 def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
     """Store new bundles within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
 
-    What waits is counted at most every second (see :class:`~shardq.core.context.queue_usage.QueueUsage`), so that
-    what other clients send between two counts comes on top of the bounds.
+    Pending messages are counted at most every second (see :class:`~shardq.core.context.queue_usage.QueueUsage`).
+    Messages that other clients send between two counts come on top of the bounds.
     """
     settings = context.settings
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
@@ -39,7 +39,7 @@ def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
 
 
 def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
-    """Raise QueueFull, or drop messages if what waits was just counted: by an older count too many might go."""
+    """Raise QueueFull, or drop messages if they were just counted: by an older count too many might go."""
     usage = context.usage
     sizes = settings.max_bytes is not None
     counted = usage.count(sizes=sizes)
@@ -72,12 +72,12 @@ def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more:
 
 
 def _bytes(settings: QueueSettings, waiting: Waiting) -> str:
-    """How many bytes those are, for a queue that counts them."""
+    """Write the number of bytes, for a queue that counts them."""
     return "" if settings.max_bytes is None else f" ({waiting.bytes:,} bytes)"
 
 
 def _delayed(context: QueueContext) -> int:
-    """How many messages are delayed for longer than clocks differ: who sent one may have a later time."""
+    """Count the messages that are delayed for longer than clocks differ: their senders may have a later time."""
     soon = context.store.now() + _SOON
     return sum(
         piece.count
@@ -88,13 +88,13 @@ def _delayed(context: QueueContext) -> int:
 
 
 def _that_stays(waiting: Waiting) -> Waiting:
-    """The delayed messages, which are not dropped; of their bytes only the share is known."""
+    """Return the delayed messages, which are not dropped; of their bytes only the share is known."""
     share = waiting.bytes * waiting.delayed // max(waiting.messages, 1)
     return Waiting(waiting.delayed, share, waiting.delayed)
 
 
 def _excess(settings: QueueSettings, waiting: Waiting) -> int:
-    """How many messages are too many, if all are alike."""
+    """Compute how many messages are too many, if all are alike."""
     excess = 0
     if settings.max_messages is not None:
         excess = waiting.messages - settings.max_messages

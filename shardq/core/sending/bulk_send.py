@@ -45,8 +45,8 @@ class BundleLimits(msgspec.Struct, frozen=True):
 class BulkSend:
     """One call of ``send_many``.
 
-    At the first failure it reads no more, and waits for the bundles in flight, so that it is known of every message
-    whether it is stored.
+    At the first failure it reads no more, and waits for the bundles in flight, so that the result of every message is
+    known.
     """
 
     def __init__(
@@ -87,7 +87,10 @@ class BulkSend:
         raise self._partial(self._error) from self._error
 
     def _next(self, refused: list[Any]) -> list[PlannedBundle]:
-        """The next bundle's worth; nothing at the end or after a failure. Items that failed here are ``refused``."""
+        """Return the next bundle's worth; nothing at the end or after a failure.
+
+        Items that failed here are ``refused``.
+        """
         if self._error is not None:
             return []
         items: list[Any] = []
@@ -103,9 +106,9 @@ class BulkSend:
             return []
 
     def _draw(self, chunk: list[Any]) -> list[Send]:
-        """One bundle's worth of messages; what was drawn is in the chunk even when it raises.
+        """Draw one bundle's worth of messages into the chunk, also when it raises.
 
-        Bodies that share their options are checked many at a time, which is what a bulk send spends its time with.
+        Bodies that share their options are checked many at a time, as this takes most of the time of a bulk send.
         """
         if self._large:
             return self._draw_each(chunk, [])
@@ -124,7 +127,7 @@ class BulkSend:
         return [msgspec.structs.replace(self._shared, items=chunk, bodies=bodies)]
 
     def _encoded(self, items: list[Any]) -> list[bytes]:
-        """The bodies; an empty list if some item has to be prepared by itself."""
+        """Encode the bodies; an empty list if some item has to be prepared alone."""
         kinds = set(map(type, items))
         bodies = items
         if self._codec is not BYTES or kinds != {bytes}:
@@ -132,12 +135,12 @@ class BulkSend:
                 return []
             try:
                 bodies = list(map(self._codec.encode, items))
-            except Exception:  # raised again when the item is prepared by itself
+            except Exception:  # raised again when the item is prepared alone
                 return []
         return bodies if max(map(len, bodies)) <= self._room else []
 
     def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[Send]:
-        """Go on with single items to the end of the bundle."""
+        """Draw single items to the end of the bundle."""
         sends = msgspec.structs.replace(self._shared, items=chunk, bodies=bodies).each()
         size = sum(map(len, bodies))
         while items := self._source.take(1):
@@ -152,7 +155,7 @@ class BulkSend:
         return sends
 
     def _prepared(self, item: Any) -> Send:
-        """The item that was drawn last; an error names its place, which an application looks for among thousands."""
+        """Prepare the item that was drawn last. An error names its place, for users who search among thousands."""
         body, options = item, self._shared
         try:
             if isinstance(item, OutgoingMessage):
@@ -199,7 +202,7 @@ class BulkSend:
         return PartialSend(f"{text}; {remedy}", self._sent, self._unsent, self._positions)
 
     def _leave(self, items: Iterable[Any]) -> None:
-        """These are unsent, too: they come behind all that is answered."""
+        """Note that these are unsent, too: they come behind all that is answered."""
         for item in items:
             self._unsent.append(self._as_outgoing(item))
             self._positions.append(self._answered)
@@ -212,7 +215,7 @@ class BulkSend:
 
 
 def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
-    """True if the next message was in one bundle with the last one when both were sent before, and must stay in it."""
+    """Return whether the next message shared a bundle with the last one when both were sent before, and must stay."""
     ids = [
         item.id.rpartition(":")[0]
         for item in (chunk[-1], *items)
@@ -222,7 +225,7 @@ def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
 
 
 class Source:
-    """The items of an iterable, some at a time; those that were given back come again.
+    """The items of an iterable, some at a time; returned items come again.
 
     An item that was drawn is never lost: what comes before an error of the iterable is handed out before it is raised.
     """
@@ -232,7 +235,7 @@ class Source:
         self._given_back: deque[Any] = deque()
         self._error: Exception | None = None
         self.handed_out = 0
-        """How many were handed out and not given back."""
+        """The number of items that were handed out and not returned."""
 
     def take(self, most: int) -> list[Any]:
         """Return the next items; none at the end."""
@@ -258,7 +261,7 @@ class Source:
 
     @property
     def drawn(self) -> Iterator[Any]:
-        """What was given back and not handed out since."""
+        """The items that were returned and not handed out since."""
         return iter(self._given_back)
 
     @property
@@ -324,7 +327,7 @@ class InFlightAppends:
 
 
 def _exclusive(bundles: Sequence[PlannedBundle]) -> set[object]:
-    """The shards and keys that no other send in flight may have: this keeps their order."""
+    """Return the shards and keys that no other send in flight may have: this keeps their order."""
     keys = {(planned.key, planned.unique_key) for planned in bundles}
     return {planned.shard for planned in bundles} | (keys - {(None, None)})
 

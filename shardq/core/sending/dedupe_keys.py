@@ -3,10 +3,10 @@
 There are three steps. The producer reserves the key for the place of a message: its id, priority and due time. It
 stores the message there. It confirms the key; a consumer confirms it too, before it is handed the message.
 
-A key that is reserved but not confirmed belongs to a message that nobody has received: it is still stored, or never
-was. The next producer with that key stores its message in the reserved place, whatever place it would have chosen, and
-the store takes it only once. So a crash at any point neither loses nor duplicates a message, however late the key
-comes again.
+A key that is reserved but not confirmed belongs to a message that was not received: it is still stored, or never was.
+The next producer with that key stores its message in the reserved place, and not in one that it would choose. The
+store takes it only once. So a crash at any point neither loses nor duplicates a message, however late the key comes
+again.
 
 The window counts from the reservation. A producer trusts what it read of a key for some minutes only. If it stood
 still for longer, another producer may have stored the message, and a consumer may have finished it.
@@ -51,7 +51,7 @@ class StoredPlace(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What stands under the key."""
+        """The text that is stored under the key."""
         lane = f"@{self.lane}" if self.lane else ""
         return f"{self.id}@{self.priority}@{self.due}{lane}" if self.placed else str(self.id)
 
@@ -68,12 +68,12 @@ class StoredPlace(msgspec.Struct, frozen=True):
 
 
 def place_of(identity: MessageId, bundle: Bundle) -> StoredPlace:
-    """Where a message of a bundle is, or is to be."""
+    """Return the present or future place of a message of a bundle."""
     return StoredPlace(identity, bundle.priority, bundle.due, lane=lane_of(bundle.group))
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already.
+    """The bundles left to store, the entries to confirm afterwards, and the ids of messages that are there already.
 
     ``same_key`` have the key of one of the bundles: when that is stored, they are duplicates of it.
     """
@@ -129,7 +129,7 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
 
 
 def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[DedupeEntry]:
-    """Those of the unconfirmed entries whose messages are stored: nothing is stored over what may be received now."""
+    """Return the unconfirmed entries whose messages are stored: these may be received, and are not stored over."""
     waiting = [entry for entry in entries if not entry.confirmed]
     ids = [StoredPlace.parse(entry.message_id, 0).id for entry in waiting]
     found = [context.retry(context.store.find, each.shard, each.bundle_id, each.position) for each in ids]
@@ -141,7 +141,7 @@ def _place(planned: PlannedBundle) -> StoredPlace:
 
 
 def _at(planned: PlannedBundle, place: StoredPlace) -> PlannedBundle:
-    """The message in the place that stands under its key."""
+    """Move the message to the place that is stored under its key."""
     if place == _place(planned):
         return planned
     shard = place.id.shard

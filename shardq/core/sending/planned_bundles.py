@@ -1,9 +1,9 @@
 """Bundles that are about to be stored: which messages share one, in which shard it is, and in which lane of a group.
 
 Lanes are the parts of a group that may be worked on at once. In a queue with ``group_concurrency`` N the messages of a
-group are spread over N lanes. For the store each of them is a group of its own, in order, and all that is held of it is
-held by one claim. So at most N of a group are worked on at once, and no store knows of it. The first lane has the
-group's name, as all groups of other queues do.
+group are spread over N lanes. For the store each lane is a separate group, in order, whose held messages belong to one
+claim. So at most N messages of a group are worked on at once, and no store knows of it. The first lane has the group's
+name, as all groups of other queues do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HEADERS, _DEDUPE_KEY = attrgetter("headers"), attrgetter("dedupe_key")
 class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
     """A bundle before it is stored: the fields that the store keeps, and those that only its sender needs.
 
-    The garbage collector tracks it: a message that was given may refer to the error of its own send.
+    The garbage collector tracks it: a message that was given may refer to the error of its send.
     """
 
     shard: Shard
@@ -84,21 +84,21 @@ class PlannedBundle(Bundle, frozen=True, kw_only=True, gc=True):
         return self.key is not None or self.unique_key is not None
 
     def ids(self) -> Iterator[tuple[int, MessageId]]:
-        """Where each message was in the input, and its id."""
+        """Yield the place of each message in the input, and its id."""
         for place, position in zip(self.places, self.positions, strict=True):
             yield place, self.message_id(position)
 
     def message_id(self, position: int) -> MessageId:
-        """The id of the message at a position of the bundle."""
+        """Return the id of the message at a position of the bundle."""
         return MessageId(self.shard, self.id, position)
 
     def given(self) -> Iterator[tuple[Send, Any]]:
-        """Each message as it was given, in the order of the places, with its options."""
+        """Yield each message as it was given, in the order of the places, with its options."""
         return ((send, item) for send in self.sends for item in send.items)
 
 
 def choose_shard(context: QueueContext, due: int, messages: int, group: str = "") -> Shard:
-    """The shard for so many messages that are due at a moment in microseconds; with a group, the group's.
+    """Choose the shard for messages that are due at a moment in microseconds; with a group, the group's.
 
     Raises UnsupportedByStore for a group where the store has none.
     """
@@ -120,7 +120,7 @@ def check_groups(context: QueueContext, wanted: str) -> None:
 
 
 def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:
-    """The bundles of each shard together, in their order."""
+    """Group the bundles by shard, in their order."""
     groups: dict[Shard, list[PlannedBundle]] = {}
     for planned in bundles:
         groups.setdefault(planned.shard, []).append(planned)
@@ -128,7 +128,7 @@ def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundl
 
 
 def parts_by_unique_key(bundles: Sequence[PlannedBundle]) -> Iterator[tuple[bool, list[PlannedBundle]]]:
-    """Bundles with and without a unique key: apart, or in turns where groups have to keep their order."""
+    """Separate bundles with and without a unique key: in two parts, or in turns where groups keep their order."""
     in_turns = any(planned.group for planned in bundles)
     ordered = bundles if in_turns else sorted(bundles, key=_has_unique_key)
     for is_unique, part in groupby(ordered, _has_unique_key):
@@ -140,7 +140,7 @@ def _has_unique_key(planned: PlannedBundle) -> bool:
 
 
 def sizes(messages: BundleData) -> list[int]:
-    """The bytes of each message, as they count towards the limit."""
+    """Return the bytes of each message, as they count towards the limit."""
     if messages.headers is None:
         return [len(body) for body in messages.bodies]
     return [
@@ -151,9 +151,9 @@ def sizes(messages: BundleData) -> list[int]:
 def plan_bundles(context: QueueContext, sends: Sequence[Send], now: int) -> list[PlannedBundle]:
     """Plan bundles of messages that share group, priority, due time and ttl. Each send has one message.
 
-    Messages with a key or a large body are bundles of their own; what comes after one is not put into a bundle from
-    before it. Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an
-    id already go back into the bundle that the id names.
+    Messages with a key or a large body have separate bundles; messages after one do not join a bundle from before it.
+    Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an id
+    already go back into the bundle that the id names.
     """
     bundles: dict[object, list[int]] = {}
     ended: Counter[object] = Counter()  # bundles that nothing more may join, by group or time
@@ -232,7 +232,7 @@ def plan_bundle(
 def _place_of_before(
     context: QueueContext, options: Send, positions: list[int], now: int
 ) -> tuple[Shard, bytes, int]:
-    """The shard, the id and the due time of the bundle that messages were in when they were sent before."""
+    """Return the shard, the id and the due time of the bundle that messages were in when they were sent before."""
     identity = options.id
     assert identity is not None
     if positions != list(range(len(positions))):
@@ -261,15 +261,15 @@ def in_lanes(sends: Sequence[Send], lanes: int, turns: LaneTurns) -> list[Send]:
 
 
 def lane_among(group: str, lanes: int) -> str:
-    """The group of a moved message in a queue with so many lanes: its lane there is the remainder of the one before.
+    """Return the group of a moved message in a queue with ``lanes`` lanes: its lane is the remainder of the old one.
 
-    So what was in one lane is in one lane there, and there are no more lanes than the queue has.
+    So messages of one lane stay in one lane, and there are no more lanes than the queue has.
     """
     return stored_group(group_of(group) or "", lane_of(group) % lanes)
 
 
 def lane_of_key(key: str, lanes: int) -> int:
-    """The lane of a message with a key, whichever way it is sent."""
+    """Return the lane of a message with a key, whichever way it is sent."""
     return crc32(key.encode()) % lanes
 
 

@@ -77,7 +77,7 @@ class Send(msgspec.Struct, frozen=True):
     large: LargeBody | None = None  # instead of the body, which is empty then
 
     def moment(self, now: int) -> int:
-        """The due time; never in the past."""
+        """Return the due time; never in the past."""
         return now + self.delay if self.due is None else max(now, self.due)
 
     def each(self) -> list[Send]:
@@ -108,7 +108,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 def expiry_of(due: int, ttl: int | None) -> int | None:
-    """The moment until which a message is delivered that is due then; None: for ever."""
+    """Return the moment until which a message is delivered that is due then; None: for ever."""
     return None if ttl is None else min(due + ttl, LAST_MOMENT)
 
 
@@ -130,7 +130,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> Send:
 
 
 def size_of(headers: Headers | None) -> int:
-    """The bytes of headers, as they count towards the limit."""
+    """Return the bytes of headers, as they count towards the limit."""
     if headers is None:
         return 0
     values = headers.items()
@@ -138,7 +138,7 @@ def size_of(headers: Headers | None) -> int:
 
 
 def are_several(bodies: object) -> TypeGuard[Iterable[Any]]:
-    """False for one body, the parts of which would be sent as messages, and for what has no parts."""
+    """Return False for one body, the parts of which would be sent as messages, and for a value without parts."""
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     return not one and isinstance(bodies, Iterable)
 
@@ -152,7 +152,10 @@ def check_bodies(bodies: object, alone: str = "send one body with `send`") -> No
 
 
 def check_delay(delay: object) -> int:
-    """A delay in seconds as microseconds; raises InvalidMessage when it is no number, negative or above ten years."""
+    """Return a delay in seconds as microseconds.
+
+    Raises InvalidMessage when it is no number, negative or above ten years.
+    """
     if isinstance(delay, bool) or not isinstance(delay, int | float):
         raise InvalidMessage(f"delay={shown(delay)} is {kind_of(delay)}: give seconds, 0 or more")
     if not 0 <= delay <= MAX_DELAY_SECONDS:  # a NaN is in no range
@@ -174,7 +177,7 @@ def _check_ttl(ttl: object) -> int:
 
 
 def check_priority(priority: object) -> int:
-    """The priority; raises InvalidMessage when it is no whole number from 0 to 9."""
+    """Return the priority; raises InvalidMessage when it is no whole number from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidMessage(f"priority={shown(priority)}: give a whole number from 0 (first) to 9 (last)")
     return plain(priority)
@@ -227,12 +230,12 @@ def _check_group(group: object, identity: str | None) -> str:
 
 
 def check_unique_key(key: object) -> str:
-    """The unique key; raises InvalidMessage when it cannot be one."""
+    """Return the unique key; raises InvalidMessage when it cannot be one."""
     return _check_key("unique_key", key)
 
 
 def _check_unique(message: OutgoingMessage) -> str | None:
-    """The unique key, which goes with what is to be done on a conflict, and without a dedupe key."""
+    """Return the unique key, after checking the action on a conflict and that there is no dedupe key."""
     key, conflict = message.unique_key, message.on_conflict
     if conflict not in _CONFLICTS:
         raise InvalidMessage(f"on_conflict={shown(conflict)}: give 'keep', 'raise' or 'replace'")
@@ -255,7 +258,7 @@ def _check_key(name: str, key: object) -> str:
 
 
 def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
-    """A copy of the headers, None if there are none; raises InvalidMessage for one that cannot be stored."""
+    """Copy the headers, None if there are none; raises InvalidMessage for one that cannot be stored."""
     if headers is None or (isinstance(headers, Mapping) and not headers):
         return None
     if not isinstance(headers, Mapping):

@@ -59,7 +59,7 @@ def _replayed(
 
 
 def messages_of(shard: Shard, piece: StoredSlice) -> BundleData:
-    """The messages of a slice as a bundle of their own, which was not moved. A copy has no unique key."""
+    """Copy the messages of a slice as a separate bundle, which was not moved. A copy has no unique key."""
     first = MessageId(shard, piece.bundle.id, piece.first)
     data = decode_bundle(piece.bundle.data, first).slice(piece.first, piece.count)
     return msgspec.structs.replace(data, move_key=None, unique_key=None)
@@ -68,7 +68,7 @@ def messages_of(shard: Shard, piece: StoredSlice) -> BundleData:
 def carried(
     source: QueueContext, target: QueueContext, shard: Shard, piece: StoredSlice, data: BundleData
 ) -> BundleData:
-    """The messages with a large body that is in the target's store."""
+    """Return the messages with a large body that is in the target's store."""
     if data.large is None:
         return data
     identity = MessageId(shard, piece.bundle.id, piece.first)

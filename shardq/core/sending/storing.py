@@ -1,4 +1,4 @@
-"""Storing what is sent: plan the bundles, reserve dedupe keys, append shard by shard, and tell what is stored."""
+"""Storing sent messages: plan the bundles, reserve dedupe keys, append shard by shard, and report the result."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class Written(msgspec.Struct, frozen=True):
 def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBundle]:
     """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
 
-    Several sends have one message each. The caller has just looked at the settings. A pause is asked for before a hook
-    is told; the append asks in any case.
+    Several sends have one message each. The caller has just read the settings. A pause is checked before a hook is
+    called; the append checks it in any case.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
@@ -137,7 +137,7 @@ def store_sends(
 def _store(
     context: QueueContext, bundles: Sequence[PlannedBundle], count: int, policy: AppendPolicy
 ) -> Written:
-    """Store bundles of a send of so many messages, of which some may have a dedupe key."""
+    """Store bundles of a send of ``count`` messages, of which some may have a dedupe key."""
     doubtful = {planned.id for planned in bundles if planned.again}
     try:
         reservation = reserve(context, bundles)
@@ -223,7 +223,7 @@ def _count(bundles: Iterable[PlannedBundle]) -> int:
 
 
 def _doubtful(bundles: Sequence[PlannedBundle], error: BaseException) -> set[bytes]:
-    """Those bundles that may be stored although this kept them from being confirmed."""
+    """Return the bundles that may be stored although the error kept them from being confirmed."""
     is_refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)
     return {planned.id for planned in bundles if planned.again or not is_refused}
 
@@ -260,7 +260,8 @@ def send_alone(context: QueueContext, send: Send) -> str:
 def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
     """Store a message of bytes unless one was sent under the key within 7 days; returns the id of that or of this one.
 
-    For what shardq sends by itself: users have dedupe keys, for the time that the queue says. Raises what sends raise.
+    It is for messages that shardq sends automatically: users have dedupe keys, for the time that the queue sets.
+    Raises what sends raise.
     """
     options = msgspec.structs.replace(prepare_options(message, context.name), dedupe_key=ONCE + key)
     return send_alone(context, prepare(context, message, message.body, options, BYTES))
@@ -329,7 +330,7 @@ def _send_each(context: QueueContext, sends: Sequence[Pending[Send, str]]) -> No
 
 
 def _is_refused(written: Written) -> bool:
-    """True when nothing was stored, nor may be, for a reason that need not be one of every message.
+    """Return whether nothing was or may be stored, for a reason that need not be one of every message.
 
     A queue that has no room for all of them may have some for the first.
     """

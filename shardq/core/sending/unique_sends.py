@@ -1,8 +1,8 @@
 """Storing messages that have a unique key: while another message of the key is in the queue, they are not stored.
 
-The key is entered for the message that is coming, the message is stored, and the key is given to it. Whoever finds a
-key entered for a message that does not come takes the key over. The sender that was overtaken learns that when it asks
-for its key, and removes what it stored: nobody has received it (:mod:`shardq.core.context.unique_keys`).
+The key is entered for the message that is coming, the message is stored, and the key is given to it. A sender takes
+over a key that is entered for a message that does not come. The overtaken sender learns that when it asks for its key,
+and removes its message, which was not received (:mod:`shardq.core.context.unique_keys`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from shardq.storage.requests import EntryState
 __all__ = ["UniqueSend"]
 
 _TRIES = 100  # each that fails means that another sender was faster
-_PAUSE = 0.01  # seconds between looks at a key that is entered for a message which may be on its way
+_PAUSE = 0.01  # seconds between reads of a key that is entered for a message which may be on its way
 _PATIENCE = 1.0  # seconds for which such a message is waited for, and how old it is when it no longer is
 
 
 class UniqueSend:
-    """Stores messages, each in a bundle of its own, and tells what became of each."""
+    """Stores messages, each in a separate bundle, and returns the result of each."""
 
     def __init__(self, context: QueueContext, policy: AppendPolicy = SEND) -> None:
         self._context, self._keys, self._policy = context, UniqueKeys(context), policy
@@ -121,13 +121,16 @@ class UniqueSend:
         raise StoreUnavailable(f"unique key {key!r} is taken by others all the time: try again")
 
     def _owner(self, planned: PlannedBundle, entry: Holder | None) -> Owner:
-        """Who has the key. One that is to be replaced, by nobody else yet, is looked at when that is entered."""
+        """Find the owner of the key.
+
+        An owner that is to be replaced, by no other message yet, is read when that is entered.
+        """
         if entry == Holder(entry.current if entry else "") and _conflict(planned) == "replace":
             return Owner(entry, entry.current)
         return self._keys.owner_of(_key(planned), entry)
 
     def _is_refused(self, planned: PlannedBundle, owner: Owner) -> bool:
-        """True when the id of the message that has the key is the answer; raises UniqueKeyTaken."""
+        """Return whether the id of the message that has the key is the answer; raises UniqueKeyTaken."""
         assert owner.message is not None
         conflict = _conflict(planned)
         in_flight = owner.message.state is EntryState.IN_FLIGHT
@@ -140,9 +143,10 @@ class UniqueSend:
         return conflict == "keep"
 
     def _check_waiting(self, key: str, entry: Holder) -> Holder | None:
-        """Look again at what is to be replaced; who receives it from now on finds the entry, and keeps the key.
+        """Read a message that is to be replaced again.
 
-        Returns what stands then. What has left the queue is not replaced: it may be in the history.
+        A consumer that receives it from now on finds the entry, and keeps the key. Returns the present entry. A
+        message that has left the queue is not replaced: it may be in the history.
         """
         found = self._keys.find(entry.current)
         if found is None:
@@ -192,12 +196,12 @@ class UniqueSend:
         return False
 
     def _renamed(self, planned: PlannedBundle) -> PlannedBundle:
-        """The message under another id: what was removed is not stored again."""
+        """Give the message another id: a removed message is not stored again."""
         identity = self._context.ids.new(self._context.store.now())
         return msgspec.structs.replace(planned, id=identity, again=False)
 
     def _is_awaited(self, entry: Holder | None, until: float) -> bool:
-        """True while another message that gets the key may be on its way."""
+        """Return whether another message that gets the key may be on its way."""
         young = entry is not None and entry.is_young(self._context.store.now(), microseconds(_PATIENCE))
         return young and time.monotonic() < until
 
@@ -239,7 +243,7 @@ def _is_for(entry: Holder | None, planned: PlannedBundle) -> bool:
 
 
 def _unknown(error: BaseException) -> BaseException:
-    """The error of a message that was stored, while it is not known whether it had its key.
+    """Return the error of a message that was stored, while it is unknown whether it had its key.
 
     One whose queue is gone may have been received before.
     """

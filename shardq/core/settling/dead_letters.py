@@ -55,11 +55,11 @@ LONGEST_REASON = 500  # characters
 _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 REFUSED = (InvalidName, InvalidSetting, UnsupportedByStore)
-"""Errors of a store that does not take a queue, whoever asks again. Nothing is left of such a queue."""
+"""Errors of a store that does not take a queue, also when it is asked again. Nothing is left of such a queue."""
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
-    """The name of a queue's dead-letter queue; raises InvalidName when the default one would be too long."""
+    """Return the name of a queue's dead-letter queue. Raises InvalidName when the default one would be too long."""
     if settings.dead_letter_queue is None and len(queue) + len(DEAD_LETTER_SUFFIX) > MAX_NAME_LENGTH:
         raise InvalidName(
             f"the dead-letter queue of {queue[:20]!r}... would have a name of {len(queue) + len(DEAD_LETTER_SUFFIX)} "
@@ -86,7 +86,7 @@ def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
 def check_dead_letter_chain(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
     """Raise InvalidSetting when a queue's dead letters would come back to it by the queues that exist.
 
-    A queue from which none goes on automatically (``max_deliveries=None``) ends the chain.
+    A queue from which no dead letter moves automatically (``max_deliveries=None``) ends the chain.
     """
     path = [queue]
     while settings.has_dead_letters:
@@ -102,7 +102,7 @@ def check_dead_letter_chain(store: Store, retry: Retry, queue: str, settings: Qu
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> bool:
-    """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own.
+    """Create a queue's dead-letter queue if it is missing: one shard, and no further dead letters.
 
     Returns whether it was missing. It expires as the queue does, when there are no dead letters, and keeps events for
     as long. Nothing is left of one that the store refuses. Raises OutcomeUnknown when it is created in part.
@@ -136,7 +136,7 @@ def drop_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Que
 
 
 def existing_dead_letters(source: QueueContext) -> QueueContext | None:
-    """A queue's dead-letter queue; None if it is missing."""
+    """Open a queue's dead-letter queue; None if it is missing."""
     try:
         return source.sibling(dead_letter_name(source.name, source.settings))
     except QueueNotFound:
@@ -144,7 +144,7 @@ def existing_dead_letters(source: QueueContext) -> QueueContext | None:
 
 
 def dead_letter_context(source: QueueContext) -> QueueContext:
-    """A queue's dead-letter queue; created if it is missing."""
+    """Open a queue's dead-letter queue; created if it is missing."""
     found = existing_dead_letters(source)
     if found is None:
         create_dead_letter_queue(source.store, source.retry, source.name, source.settings)
@@ -181,7 +181,7 @@ def dead_letter_headers(
 
 
 def check_reason(reason: object, name: str = "reason") -> str:
-    """The reason as a header can carry it: bytes that are no text, as in file names, are escaped.
+    """Return the reason as a header can carry it: bytes that are no text, as in file names, are escaped.
 
     Raises InvalidSetting when it is no str.
     """
@@ -191,38 +191,41 @@ def check_reason(reason: object, name: str = "reason") -> str:
 
 
 def came_from(headers: Headers | None) -> str | None:
-    """The queue that a dead letter was in last."""
+    """Return the queue that a dead letter was in last."""
     name = (headers or {}).get(_QUEUE)
     return name if isinstance(name, str) else None
 
 
 def origin(headers: Headers | None) -> str | None:
-    """The id that a dead letter had before it became one, the first time."""
+    """Return the id that a dead letter had before it became one, the first time."""
     identity = _first_marks(headers).get(_ID)
     return identity if isinstance(identity, str) else None
 
 
 def deliveries_before(headers: Headers | None) -> int | None:
-    """How often a dead letter had been delivered before it became one, the first time."""
+    """Return how often a dead letter had been delivered before it became one, the first time."""
     deliveries = _first_marks(headers).get(_DELIVERIES)
     return deliveries if isinstance(deliveries, int) else None
 
 
 def group_before(headers: Headers | None) -> str:
-    """The group that a dead letter had, with its lane, as it was stored; "" for none."""
+    """Return the group that a dead letter had, with its lane, as it was stored; "" for none."""
     group, lane = (headers or {}).get(_GROUP), (headers or {}).get(_LANE)
     name = group_of(group) if isinstance(group, str) else None
     return stored_group(name, lane if isinstance(lane, int) else 0) if name else ""
 
 
 def group_of_letters(selection: Selection) -> str:
-    """The group that selected dead letters had when they were sent; "" for none. Those of a bundle had one group."""
+    """Return the group that selected dead letters had when they were sent; "" for none.
+
+    Those of a bundle had one group.
+    """
     headers = selection.held.messages.headers
     return group_before(headers[selection.positions[0]]) if headers and selection.positions else ""
 
 
 def original_headers(headers: Headers | None) -> Headers | None:
-    """A dead letter's headers as they were in the queue that it was in last, where it may have been one already."""
+    """Return a dead letter's headers as they were in its last queue, where it may have been a dead letter already."""
     kept = {name: value for name, value in (headers or {}).items() if name not in _MARKS and name != _BEFORE}
     if earlier := _earlier(headers):
         kept |= earlier[-1]

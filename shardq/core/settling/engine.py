@@ -59,14 +59,14 @@ _WHY_LOST = {
     SettleState.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
 }
 _OR_SETTLED = "; or settled before, maybe in another process"
-_OR_GONE = "; or acked or removed before, as by somebody who had it after that: roll the transaction back"
+_OR_GONE = "; or acked or removed before, as by a later holder: roll the transaction back"
 _WHY_LOST_IN_GROUPS = (
     "or an earlier message of its group was released, or had its lease run out: it comes after that"
 )
 
 
 class SettleEngine:
-    """Settles held messages of one queue for one consumer, and tells it which shards have released messages."""
+    """Settles held messages of one queue for one consumer, and reports to it which shards have released messages."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class SettleEngine:
         return write_results(self._context, self._codec, still_open) if still_open else []
 
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None = None) -> None:
-        """Give messages back, deliverable again after so many seconds.
+        """Release messages, deliverable again after ``delay`` seconds.
 
-        Those that had their last delivery become dead letters, with the reason: before the others, as what is held
-        behind those in their groups goes back with them. What can be read no longer is given back all the same.
+        Those that had their last delivery become dead letters, with the reason. They go first, as messages behind them
+        in their groups are released with them. Messages that can no longer be read are released all the same.
         """
         duration, why = check_delay(delay), EXHAUSTED if reason is None else check_reason(reason)
         last: list[Selection] = []
@@ -129,20 +129,23 @@ class SettleEngine:
         self._raise_if_any(self._release(selections, GIVE_BACK, check_delay(delay)), GIVE_BACK)
 
     def is_last(self, held: HeldSlice) -> bool:
-        """True when messages have had the deliveries that their queue allows. Reads the settings only if it may be."""
+        """Return whether messages have had the deliveries that their queue allows.
+
+        Reads the settings only if it may be.
+        """
         return self._reaches(held, self._context.live.known) and self._reaches(held, self._context.settings)
 
     def is_lost(self, held: HeldSlice, position: int) -> bool:
-        """True when a message is held no longer, as far as is known, or its lease is over by the store's clock."""
+        """Return whether a message is lost, as far as is known, or its lease has expired by the store's clock."""
         return held.is_lost(position, self._context.store.now())
 
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
-        """Hold messages for so many seconds from now on."""
+        """Hold messages for ``seconds`` from now."""
         check_number("seconds", seconds, 0.0, MAX_LEASE_SECONDS)
         self._extend(selections, microseconds(seconds), EXTEND)
 
     def keep(self, selections: Sequence[Selection], lease: int) -> None:
-        """Hold messages for so many microseconds or longer. A lost one is told when its consumer settles it."""
+        """Hold messages for ``lease`` microseconds or longer. A lost one is reported when its consumer settles it."""
         self._extend(selections, lease, KEEP)
 
     def start(self, selections: Sequence[Selection], lease: int) -> None:
@@ -160,7 +163,10 @@ class SettleEngine:
         priority: int | None = None,
         atomic: bool,
     ) -> None:
-        """Move messages to another queue of the same client. What is None stays as it is."""
+        """Move messages to another queue of the same client.
+
+        Arguments that are None leave their part of the messages unchanged.
+        """
         changes = Changes(
             None if body is None else self._codec.encode(body),
             None if headers is None else check_headers(headers) or {},
@@ -179,22 +185,22 @@ class SettleEngine:
         self.move([selection], WithBody(self._context, body, duration, keeps_due=keeps_due))
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
-        """Tell of messages in the log of their queue's events."""
+        """Record a note about messages in the log of their queue's events."""
         record_noted(self._context, [selection], check_reason(text, "text"), failed=failed)
 
     def messages(self, selection: Selection) -> list[Message]:
-        """The selected messages as an application sees them."""
+        """Return the selected messages as an application sees them."""
         return [Message(selection.held, position, self._codec, self) for position in selection.positions]
 
     def bodies(self, selection: Selection) -> list[Any]:
-        """The selected messages' bodies; raises InvalidMessage for one that is large."""
+        """Return the selected messages' bodies; raises InvalidMessage for one that is large."""
         if selection.held.messages.large is not None and selection.positions:
             raise not_in_memory(str(selection.held.message_id(0)), selection.held.messages.large)
         bodies = selection.held.bodies(selection.positions)
         return list(bodies) if self._codec is BYTES else list(map(self._codec.decode, bodies))
 
     def open(self, held: HeldSlice) -> io.BufferedReader:
-        """The large body of the only message of a slice, as a file. Raises InvalidMessage when it has none."""
+        """Open the large body of the only message of a slice, as a file. Raises InvalidMessage when it has none."""
         body, identity = held.messages.large, str(held.message_id(0))
         if body is None:
             raise no_large_body(identity)
@@ -277,7 +283,7 @@ class SettleEngine:
         return settling
 
     def _seen(self, selections: Sequence[Selection]) -> list[Message]:
-        """The messages that hooks are shown: those whose bodies are known."""
+        """Return the messages that hooks are shown: those whose bodies are known."""
         return [
             message
             for selection in selections
@@ -313,7 +319,7 @@ def _block(context: QueueContext, reason: str, shard: Shard, group: Sequence[Sel
 
 
 def _why(lost: Sequence[Selection]) -> str:
-    """Why messages are lost, with the number for each reason if there are several."""
+    """Explain why messages are lost, with the number for each reason if there are several."""
     counts = {
         state: sum(len(selection.in_states(state).positions) for selection in lost) for state in _WHY_LOST
     }

@@ -18,7 +18,7 @@ _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells n
 
 
 class EventDetails:
-    """What else is to be told of messages that are settled: why, and of those that are moved which ids they get."""
+    """The details of events of settled messages: the reason, and the new ids of moved messages."""
 
     def __init__(
         self, text: str = "", *, source: QueueContext | None = None, target: QueueContext | None = None
@@ -28,9 +28,9 @@ class EventDetails:
         self._places: dict[tuple[HeldSlice, int], MessageId | None] = {}
 
     def note(self, selection: Selection, places: Iterable[MessageId], *, sure: bool = True) -> None:
-        """Note the ids that selected messages have now, if anybody is told.
+        """Note the present ids of selected messages, if events are kept.
 
-        If that is not sure, and others were noted before that were not, nobody knows which they have.
+        If the ids are not sure, and differ from unsure ones that were noted before, they are unknown.
         """
         if not self._wanted:
             return
@@ -44,7 +44,7 @@ class EventDetails:
         self.note(selection, places, sure=sure)
 
     def place(self, held: HeldSlice, position: int) -> MessageId | None:
-        """The id that a message has now, if it was moved and that is known."""
+        """Return the present id of a message, if it was moved and that is known."""
         return self._places.get((held, position))
 
 
@@ -52,7 +52,7 @@ NO_DETAILS = EventDetails()
 
 
 def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:
-    """Tell that messages were claimed by a consumer of this name; of those that the claim has acked that, too."""
+    """Record that a consumer of this name claimed messages, and acked those that its claim finished."""
     if not context.keeps_events:
         return
     entries = [_entry("claimed", piece, 0, piece.count, owner=owner) for piece in held]
@@ -61,7 +61,7 @@ def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice])
 
 
 def record_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
-    """Tell what an application says of messages that it holds."""
+    """Record an application's note about messages that it holds."""
     if context.keeps_events:
         kind = "failed" if failed else "noted"
         context.events.tell(context, _entries(kind, selections, text=text))
@@ -74,7 +74,7 @@ def record_settled(
     delay: int,
     details: EventDetails = NO_DETAILS,
 ) -> None:
-    """Tell that messages were settled. Of a move both queues are told, as far as they keep events."""
+    """Record that messages were settled. A move is recorded for both queues, as far as they keep events."""
     if not operation.event or not done:
         return
     both = {each.name: each for each in (context, details.target) if each is not None}
@@ -95,7 +95,7 @@ def _entries(
     delay: int | None = None,
     details: EventDetails = NO_DETAILS,
 ) -> Iterator[Entry]:
-    """An entry for each run of neighbouring messages that have gone to neighbouring places."""
+    """Yield an entry for each run of neighbouring messages that have gone to neighbouring places."""
     for selection in selections:
         held = selection.held
         for first, count in _runs(selection, details):
@@ -104,7 +104,7 @@ def _entries(
 
 
 def _runs(selection: Selection, details: EventDetails) -> Iterator[tuple[int, int]]:
-    """The first position and the length of each run."""
+    """Yield the first position and the length of each run."""
 
     def line(numbered: tuple[int, int]) -> object:
         number, position = numbered

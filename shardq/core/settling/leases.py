@@ -1,7 +1,7 @@
 """Extending leases in the background, and ending those that a clock ahead has made too long.
 
-Whoever was alive then extends its lease. So it is enough to let each end as long after now as it lasted: a holder that
-is alive keeps it, and what another one left behind comes free.
+Every live holder extends its lease. So each such lease is ended as long after now as it lasted. A live holder keeps
+it, and the lease of a dead one expires.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from shardq.core.context.retry import Retry
 from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import ClaimedSlice, EntryState, Peek, StoredSlice
+from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]
 
@@ -42,10 +42,10 @@ def shorten_leases(
 ) -> int:
     """Let leases end as long after now as they lasted; returns of how many messages.
 
-    ``lasted`` tells for how many microseconds a lease was begun; None of one that is right.
+    ``lasted`` is for how many microseconds a lease was begun; None of one that is right.
     """
     chosen = [
-        (lease, _held(shard, piece))
+        (lease, held_stored(shard, piece).select())
         for shard, piece in found
         if piece.state is EntryState.IN_FLIGHT and (lease := lasted(piece)) is not None
     ]
@@ -64,7 +64,7 @@ def shorten_leases(
 
 
 def shorten_fixed_leases(context: QueueContext, lease: int) -> int:
-    """Shorten those of a queue in which every lease is begun for so many microseconds; returns of how many messages."""
+    """Shorten the leases of a queue in which all last ``lease`` microseconds; returns of how many messages."""
     latest = context.store.now() + lease + JUMP
     found = (
         (shard, piece)
@@ -74,52 +74,45 @@ def shorten_fixed_leases(context: QueueContext, lease: int) -> int:
     return shorten_leases(context, found, lambda piece: lease if piece.due > latest else None)
 
 
-def _held(shard: Shard, piece: StoredSlice) -> Selection:
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
-    return Selection(held, range(piece.count))
-
-
 class Keeping(Protocol):
-    """What extends leases, such as a :class:`~shardq.core.settling.engine.SettleEngine`."""
+    """An object that extends leases, such as a :class:`~shardq.core.settling.engine.SettleEngine`."""
 
     def keep(self, selections: Sequence[Selection], lease: int) -> None:
-        """Hold messages for so many microseconds or longer, and mark those that are lost."""
+        """Hold messages for ``lease`` microseconds or longer, and mark those that are lost."""
         ...
 
 
 class LeaseKeeper:
     """A thread that extends the leases of unsettled messages every third of a lease.
 
-    It does not extend messages that the application has let go of: those that it does not refer to any more, and those
+    It does not extend messages that the application has abandoned: those that it does not refer to any more, and those
     that it failed to settle before it received others. It ends with its process: when a worker dies, its leases expire
     and its messages are redelivered. The leases of a worker that hangs are extended.
 
     A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
 
-    ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
+    ``lease`` is for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
     def __init__(self, engine: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
         self._engine, self._retry, self._lease = engine, retry, lease
         self._paced_by = lease()
         self._lock = threading.Lock()
-        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # abandoned positions
         self._stopped = Flag()
         self._woken = Flag()  # before its time, to end or as leases are shorter by now
         self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
         self._thread.start()
 
     def keep(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these from now on, until they are settled or let go of."""
+        """Extend these from now on, until they are settled or abandoned."""
         with self._lock:
             self._held.update(dict.fromkeys(held, frozenset()))
         if self._lease() < self._paced_by:
             self._woken.set()
 
     def leave(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these no more."""
+        """Stop extending these."""
         with self._lock:
             for piece in held:
                 self._held.pop(piece, None)
@@ -175,7 +168,7 @@ class LeaseKeepers:
         self._keepers: dict[str, LeaseKeeper] = {}
 
     def keep(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, until they are settled or let go of."""
+        """Extend these, which are of one queue, until they are settled or abandoned."""
         if held:
             queue = held[0].shard.queue
             if queue not in self._keepers:
@@ -183,7 +176,7 @@ class LeaseKeepers:
             self._keepers[queue].keep(held)
 
     def leave(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, no more."""
+        """Stop extending these, which are of one queue."""
         if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
             keeper.leave(held)
 

@@ -1,8 +1,8 @@
 """Moving held messages: to another queue, to the dead-letter queue, or back into their shard with another body.
 
-A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first: a
-crash in between leaves the message in both places, and repeating the move completes it instead of sending again.
-A message keeps its ``enqueued_at`` wherever it is moved.
+A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first.
+A crash in between leaves the message in both places, and repeating the move completes it instead of sending again. A
+message keeps its ``enqueued_at`` wherever it is moved.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REMEMBERED = 900_000_000  # microseconds: for so long those that redrive a mess
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What becomes of messages on their way. None leaves it as it is."""
+    """Changes of messages on their way. None leaves a part as it is."""
 
     body: bytes | None = None
     headers: Headers | None = None  # empty: they have none any more
@@ -63,7 +63,7 @@ class Changes(msgspec.Struct, frozen=True):
     delay: int = 0  # microseconds
 
     def made_in(self, messages: BundleData) -> BundleData:
-        """The messages with the other body and headers."""
+        """Return the messages with the other body and headers."""
         if self.body is not None:
             bodies = [self.body] * len(messages.bodies)
             messages = msgspec.structs.replace(messages, bodies=bodies, large=None)
@@ -93,7 +93,7 @@ class Move:
         self._policy = operation.policy
 
     def parts(self, selections: Sequence[Selection]) -> list[list[list[Selection]]]:
-        """The steps for each shard of groups in the target, and for what has no group. They follow each other."""
+        """Return the steps, in order, for each shard of groups in the target, and for messages without a group."""
         found: dict[Shard | None, list[Selection]] = {}
         for selection in selections:
             group = self.group(selection)
@@ -104,7 +104,7 @@ class Move:
         return in_steps(selections, self._sizes, self._source.store.capabilities.max_forward_bytes)
 
     def _sizes(self, selection: Selection) -> Sequence[int]:
-        """The bytes of each message with what changes on the way; of one that is damaged that does not matter."""
+        """Return the bytes of each message with its changes; those of a damaged one do not matter."""
         try:
             return sizes(self._changes.made_in(_chosen(selection)))
         except InvalidMessage:
@@ -137,11 +137,11 @@ class Move:
             self.details.note_bundle(each.selection, bundle.message_id(0), sure=sure)
 
     def changed(self, selection: Selection) -> BundleData:
-        """The selected messages as they are to be in the target."""
+        """Return the selected messages as they are to be in the target."""
         return self._changes.made_in(_chosen(selection))
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
-        """The bundles that they are to be in the target, all in one shard."""
+        """Plan the bundles that they are to be in the target, all in one shard."""
         now = self._target.store.now()
         due = now + self._changes.delay
         count = sum(len(each.messages.bodies) for each in moved)
@@ -160,7 +160,7 @@ class Move:
         )
 
     def group(self, selection: Selection) -> str:
-        """The group in which they are to be in the target, in one of its lanes."""
+        """Return the group in which they are to be in the target, in one of its lanes."""
         return lane_among(selection.held.bundle.group, self._lanes)
 
     @property
@@ -194,34 +194,34 @@ class InPlace(Move):
         return answer
 
     def changed(self, selection: Selection) -> BundleData:
-        """The messages as they are to be, with their unique key."""
+        """Return the messages as they are to be, with their unique key."""
         return msgspec.structs.replace(super().changed(selection), unique_key=selection.held.unique_key)
 
     def group(self, selection: Selection) -> str:
-        """The group and the lane in which they are."""
+        """Return the group and the lane in which they are."""
         return selection.held.bundle.group
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
-        """They stay in their shard."""
+        """Plan bundles in the shard of the messages."""
         return [
             self._planned(each.selection.held.shard, each, self._new_id(each.selection), self.due(each))
             for each in moved
         ]
 
     def due(self, moved: Moved) -> int:  # noqa: ARG002
-        """From when on they are delivered."""
+        """Return from when on they are delivered."""
         return self._source.store.now() + self._changes.delay
 
     def _steps(self, selections: Sequence[Selection]) -> list[list[Selection]]:
-        """The last messages first: the exchange of one gives back what is held behind it in its group."""
+        """Return the last messages first: the exchange of one releases the messages behind it in its group."""
         return super()._steps(selections)[::-1]
 
     def _new_id(self, selection: Selection) -> bytes:
-        """The id of the bundle that replaces messages; made from theirs, so a repetition finds the same."""
+        """Derive the id of the bundle that replaces messages from their ids, so that a repetition finds the same."""
         return derive_bundle_id(selection.held.bundle.id, "replace", _positions(selection))
 
     def _old_and_new(self, selection: Selection) -> tuple[str, str]:
-        """The ids of a message that is alone in its bundle, and of the one that takes its place."""
+        """Return the ids of a message that is alone in its bundle, and of the one that takes its place."""
         old = selection.held.message_id(0)
         return str(old), str(MessageId(old.shard, self._new_id(selection), 0))
 
@@ -239,7 +239,7 @@ class WithBody(InPlace):
         admit(source, self._policy, len(body))
 
     def due(self, moved: Moved) -> int:
-        """From then on, or as before."""
+        """Return the old due time, or the moment of the exchange."""
         return moved.bundle.due if self._keeps_due else super().due(moved)
 
 
@@ -251,7 +251,7 @@ class Unblock(InPlace):
         self._moments: dict[MessageId, int] = {}  # by the first message of neighbours
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
-        """Choose their moment: whoever redrives them at the same time goes by the first one's."""
+        """Choose their moment: concurrent redrives of them use the first one's."""
         firsts = [_first_id(part) for each in group for part in each.neighbours]
         retention = self._source.settings.retention
         window = _REMEMBERED if retention is None else min(_REMEMBERED, microseconds(retention) // 2)
@@ -261,7 +261,7 @@ class Unblock(InPlace):
         return super().carry_out(shard, group)
 
     def _new_id(self, selection: Selection) -> bytes:
-        """An id of that moment."""
+        """Make an id of that moment."""
         first = _first_id(selection)
         moment = self._moments[first]
         return repeatable_bundle_id(moment, 0, "unblock", first.bundle_id.hex(), _positions(selection))
@@ -281,14 +281,14 @@ class ToQueue(Move):
 
 
 class DeadLetters(Move):
-    """To the dead-letter queue, with headers that tell where from and why."""
+    """To the dead-letter queue, with headers for its origin and the reason."""
 
     def __init__(self, source: QueueContext, reason: str, operation: SettleOperation = DEAD_LETTER) -> None:
         super().__init__(source, dead_letter_context(source), operation)
         self._reason = self.details.text = reason
 
     def changed(self, selection: Selection) -> BundleData:
-        """The messages with further headers."""
+        """Return the messages with further headers."""
         messages, held = _chosen(selection), selection.held
         before: Sequence[Headers | None] = messages.headers or [None] * len(messages.bodies)
         headers: list[Headers | None] = [
@@ -305,7 +305,7 @@ class DeadLetters(Move):
         return msgspec.structs.replace(messages, headers=headers)
 
     def group(self, selection: Selection) -> str:  # noqa: ARG002
-        """None: dead letters wait for nothing. A header has the group."""
+        """Return no group: dead letters wait for nothing. A header has the group."""
         return ""
 
 
@@ -316,22 +316,22 @@ class BackToSource(Move):
         super().__init__(source, target, REDRIVE)
 
     def changed(self, selection: Selection) -> BundleData:
-        """The letters as they were there."""
+        """Return the letters as they were in their last queue."""
         return unmarked(_chosen(selection))
 
     def group(self, selection: Selection) -> str:
-        """The group that the letters had, in one of the target's lanes."""
+        """Return the group that the letters had, in one of the target's lanes."""
         return lane_among(group_of_letters(selection), self._lanes)
 
 
 def unmarked(messages: BundleData) -> BundleData:
-    """Dead letters as they were in the queue that they were in last."""
+    """Return dead letters as they were in the queue that they were in last."""
     headers = [original_headers(marked) for marked in messages.headers or ()]
     return msgspec.structs.replace(messages, headers=headers if any(headers) else None)
 
 
 def _chosen(selection: Selection) -> BundleData:
-    """The selected messages as a bundle of their own."""
+    """Copy the selected messages as a separate bundle."""
     messages = selection.held.messages
     return BundleData(
         [messages.bodies[position] for position in selection.positions],
@@ -346,5 +346,5 @@ def _first_id(selection: Selection) -> MessageId:
 
 
 def _positions(selection: Selection) -> str:
-    """Where selected messages are in their bundle."""
+    """Write the positions of selected messages in their bundle."""
     return ",".join(str(selection.held.first + position) for position in selection.positions)

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class SettleOperation(msgspec.Struct, frozen=True):
-    """What can be done to held messages, and what it means when one of them is lost or gone.
+    """An operation on held messages, and what it means when one of them is lost or gone.
 
     An attempt that was not answered may have done it already: its repetition then finds the messages lost or gone.
     """
@@ -43,7 +43,10 @@ class SettleOperation(msgspec.Struct, frozen=True):
 
     @property
     def moves(self) -> bool:
-        """True when it moves messages: all of a shard or none. What an unanswered attempt has moved is found lost."""
+        """True when it moves messages: all of a shard or none.
+
+        Messages that an unanswered attempt has moved are found lost.
+        """
         return self.policy is not None
 
     @property
@@ -53,7 +56,7 @@ class SettleOperation(msgspec.Struct, frozen=True):
 
     @property
     def keeps_open(self) -> bool:
-        """True when whoever held the messages goes on holding them."""
+        """True when the holder of the messages continues to hold them."""
         return self.holds and self.state is SettleState.OPEN
 
     @property

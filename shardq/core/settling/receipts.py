@@ -28,8 +28,8 @@ def ack_receipts(
 ) -> None:
     """Finish messages, some of them with results; one that is not stored any more counts as acked before.
 
-    What has a result is read first, in a request of its own, and where there are hooks all of it is, to be shown to
-    them; what cannot be read is not acked.
+    Messages with a result are read first, each by one request. With hooks all messages are read, to be shown to them.
+    Messages that cannot be read are not acked.
     """
     check_results(results)
     parsed = _parsed(context, receipts)
@@ -48,19 +48,19 @@ def ack_receipts(
 
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
-    """Give messages back, deliverable again after so many seconds."""
+    """Release messages, deliverable again after ``delay`` seconds."""
     _engine(context).release(_unread(_parsed(context, receipts)), delay)
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
-    """Hold messages for so many seconds from now on."""
+    """Hold messages for ``seconds`` from now."""
     _engine(context).extend(_unread(_parsed(context, receipts)), seconds)
 
 
 def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
     """Move messages to the dead-letter queue; one that is not stored any more counts as moved before.
 
-    Each message is read first, in a request of its own.
+    Each message is read first, by a separate request.
     """
     found, failures = _read(context, _parsed(context, receipts))
     known = [each.selection for each in found if each.selection.held.known]
@@ -87,7 +87,7 @@ def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Ite
 
 
 def _unread(receipts: Iterable[Receipt]) -> list[Selection]:
-    """Return the messages, of which no more is known than the receipts tell."""
+    """Return the messages, of which only the receipts are known."""
     return [Selection(_unseen(receipt), [0]) for receipt in receipts]
 
 
@@ -100,7 +100,7 @@ def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
 def _values(
     context: QueueContext, receipts: Sequence[Receipt], results: Mapping[str, Any]
 ) -> dict[Receipt, Any]:
-    """The results that are not None. Raises InvalidReceipt for one of a message that is not to be acked."""
+    """Return the results that are not None. Raises InvalidReceipt for one of a message that is not to be acked."""
     values = {Receipt.parse(text, context.name): value for text, value in results.items()}
     for receipt in values.keys() - set(receipts):
         raise InvalidReceipt(f"results: {receipt} is not among the receipts: give it there, too")
@@ -112,11 +112,11 @@ class _Found(NamedTuple):
 
     receipt: Receipt
     selection: Selection
-    may_be_held: bool  # under the receipt's claim; when the lease is over only an ack shows it
+    may_be_held: bool  # under the receipt's claim; when the lease has expired only an ack shows it
 
 
 def _read(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[_Found], Failures]:
-    """The messages as they are stored, and the shards that could not be read."""
+    """Read the messages as they are stored; returns also the shards that could not be read."""
     found, failures = [], Failures()
     with context.retry.within():
         for receipt in receipts:

@@ -1,6 +1,6 @@
 """Settling held messages of several shards with one operation.
 
-Each shard is settled by itself, so that a shard which fails does not keep the others from it.
+Each shard is settled alone, so that a shard which fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def settle(
 
 
 def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
-    """The selections, together with the others of their shard."""
+    """Group the selections by their shard."""
     groups: dict[Shard, list[Selection]] = {}
     for shard, neighbours in groupby(selections, attrgetter("held.shard")):
         groups.setdefault(shard, []).extend(neighbours)
@@ -89,7 +89,7 @@ def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
 
 
 def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
-    """The selected messages as a store's request names them, in order."""
+    """Return the selected messages as a store's request names them, in order."""
     if sum(map(len, map(_POSITIONS, selections))) == sum(map(_COUNT, selections)):  # whole slices
         return tuple(map(_SPAN, selections))
     return tuple([span for each in selections for span in each.held.spans(each.positions)])
@@ -101,8 +101,8 @@ Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]
 class SettleRun(msgspec.Struct, eq=False):
     """Settles the messages of each shard, once for all shards first, and then again for those that failed.
 
-    What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
-    are still open. With ``by_receipt`` it is not known when the leases end. ``details`` is what else is told of them.
+    Settled messages are marked so at once. ``failures`` has the shards that failed; their messages are still open.
+    With ``by_receipt`` it is not known when the leases end. ``details`` is recorded with the events.
     """
 
     context: QueueContext
@@ -149,7 +149,7 @@ class SettleRun(msgspec.Struct, eq=False):
     def _still_open(
         self, selections: Sequence[Selection]
     ) -> tuple[Sequence[Selection], Collection[LimitLease]]:
-        """What can be settled, and what has to be held with it. Messages whose states forbid the operation are lost."""
+        """Return the messages that can be settled, and the leases to hold with them. Others count as lost."""
         still_open = [each.in_states(SettleState.OPEN) for each in selections]
         barred = [each.in_states(*self.operation.barred) for each in selections]
         self.lost += [each for each in barred if each.positions]
@@ -187,7 +187,7 @@ class SettleRun(msgspec.Struct, eq=False):
 
     @property
     def own(self) -> list[Selection]:
-        """What was done by this, and not by whoever acked or removed it before."""
+        """The messages that this run settled, and that were not acked or removed by others before."""
         others: dict[HeldSlice, Selection] = {}
         for gone in self.by_others:
             theirs = gone.without(self._tried(gone))
@@ -204,7 +204,7 @@ class SettleRun(msgspec.Struct, eq=False):
         return [each for each in selections if each.held.shard not in self.failures]
 
     def add(self, other: SettleRun) -> None:
-        """Take over what another one has done, so that one error tells of both."""
+        """Take over the results of another one, so that one error names the failures of both."""
         self.done += other.done
         self.lost += other.lost
         self.failed += other.failed
@@ -216,16 +216,17 @@ class SettleRun(msgspec.Struct, eq=False):
         return sum(len(selection.positions) for selection in self.lost)
 
     def _covered(self, selections: Sequence[Selection], grants: Iterable[LimitLease]) -> list[Selection]:
-        """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store.
+        """Extend first the permits that have to be held with them; where these are lost, so are the messages.
 
-        What nobody was handed yet is given back, and with it what follows it in its group.
+        Raises the error of the store. Messages that were not handed out yet are released, and with them those behind
+        them in their groups.
         """
         lost = {grant for grant in grants if not grant.hold(self.duration)}
         uncovered = [selection for selection in selections if selection.held.grant in lost]
         if uncovered and self.operation.starts:
             given = SettleRun(self.context, GIVE_BACK).run(uncovered)
             if given.failures:
-                raise given.failures.error("messages without permits were not given back")
+                raise given.failures.error("messages without permits were not released")
         self._mark_lost(in_states(uncovered, SettleState.OPEN))
         return [selection for selection in selections if selection.held.grant not in lost]
 
@@ -257,7 +258,7 @@ class SettleRun(msgspec.Struct, eq=False):
     def _sorted_out(
         self, group: Sequence[Selection], fenced: Fenced
     ) -> tuple[Sequence[Selection], Sequence[Selection]]:
-        """What was done although the store did not touch all of it, and what is to be done yet; the rest is lost."""
+        """Return the messages that were settled though others were not, and those still to do; the rest is lost."""
         lost, gone = Named(*fenced.lost), Named(*fenced.gone)
         self.by_others += [by for each in group if (by := each.within(gone)).positions]
         taken = self._taken(group, lost, gone)
@@ -276,7 +277,7 @@ class SettleRun(msgspec.Struct, eq=False):
                 selection.held.note_unanswered(what, selection.positions)
 
     def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
-        """Which of the messages the store's answer takes from the caller."""
+        """Return which of the messages the store's answer takes from the caller."""
         moved = self.operation.moves and self._were_moved(group, lost)
         return [
             self._lost(selection.within(lost), moved=moved).joined(self._gone(selection.within(gone)))
@@ -285,7 +286,7 @@ class SettleRun(msgspec.Struct, eq=False):
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
         if self.operation.gives_back and selection.held.shard.is_grouped:
-            # Of what was given back before its lease was over an earlier message of its group was.
+            # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
         if (
             self.operation.blocks
@@ -305,7 +306,7 @@ class SettleRun(msgspec.Struct, eq=False):
         return selection.without(self._tried(selection)) if explained else selection
 
     def _tried(self, selection: Selection) -> Selection:
-        """Those of them to which an attempt that was not answered may have done it.
+        """Return the messages that an unanswered attempt may have settled so.
 
         A move is not done by another operation of its name: a release leaves the body as it is.
         """
@@ -314,7 +315,7 @@ class SettleRun(msgspec.Struct, eq=False):
         return Selection(selection.held, [position for position in selection.positions if position in tried])
 
     def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
-        """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
+        """Return whether an unanswered attempt has moved the lost messages: then none is stored in its place."""
         tried = [self._tried(selection.within(lost)) for selection in group]
         found = find_parts(self.context, group[0].held.shard, spans_of(tried))
         return all(piece.state is EntryState.PROCESSED for _, piece in found)
@@ -333,7 +334,7 @@ class SettleRun(msgspec.Struct, eq=False):
 
 
 def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
-    """Give back messages that were handed to nobody, in their places and without a delivery. Lost ones are ignored.
+    """Release messages that were not handed out, in their places and without a delivery. Lost ones are ignored.
 
     Raises the errors of shards that failed.
     """
@@ -341,7 +342,7 @@ def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
 
 
 def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
-    """Like :func:`release_uncounted`, for some of the messages of slices."""
+    """Release some of the messages of slices, as :func:`release_uncounted` does."""
     settling = SettleRun(context, GIVE_BACK).run(selections)
     if settling.failures:
-        raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
+        raise settling.failures.error(f"messages of queue {context.name!r} were not released")

@@ -1,12 +1,12 @@
 """Moves that take several steps: more bytes than a store takes in one request, or a store that has no such step.
 
-A store that cannot ack in one shard and append to another in one step is asked for one after the other.
-Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the place of that
-bundle: its id, its shard, and its due time and priority. Later attempts find the key and store the bundle in that
-place, however the messages were claimed then, and whatever they would have chosen. The copy carries the key, and a
-consumer is handed the copy only when the key is confirmed. So an attempt that finds the key confirmed only has to ack
-the message. One that finds it unconfirmed knows that nobody has received the copy. It looks whether an earlier attempt
-has stored it, and stores it if not. A stored copy stays as it is, though a later attempt may have changed it otherwise.
+A store that cannot ack in one shard and append to another in one step is asked for one after the other. Each message
+becomes a separate bundle. The first attempt reserves a key of the target queue for the place of that bundle. A place
+is an id, a shard, a due time and a priority. Later attempts find the key and store the bundle in that place, however
+they claimed the messages. The copy carries the key, and a consumer is handed the copy only when the key is confirmed.
+So an attempt that finds the key confirmed only has to ack the message. One that finds it unconfirmed knows that the
+copy was not received. It checks whether an earlier attempt has stored it, and stores it if not. A stored copy stays as
+it is, though a later attempt may have changed it otherwise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ADDED_BYTES = 4096  # at most, to a message: the headers of a dead letter, and 
 def in_steps(
     selections: Sequence[Selection], sizes: Callable[[Selection], Sequence[int]], most: int
 ) -> list[list[Selection]]:
-    """The messages in steps of up to so many bytes, or of one message; ``sizes`` tells the bytes of each.
+    """Divide the messages into steps of up to ``most`` bytes, or of one message; ``sizes`` returns the bytes of each.
 
     A selection may be cut. The order stays.
     """
@@ -77,7 +77,7 @@ def in_steps(
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What is selected of one held slice, and its messages as they are to be in the target."""
+    """The selected messages of one held slice, as they are to be in the target."""
 
     selection: Selection
     messages: BundleData
@@ -91,7 +91,7 @@ class Moved(msgspec.Struct, frozen=True):
         return changed or self.bundle.group != ""
 
     def group_at(self, place: StoredPlace) -> str:
-        """The group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
+        """Return the group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
         if not place.id.shard.is_grouped:
             return ""
         known = self.bundle.group or self.selection.held.bundle.group or group_of_letters(self.selection)
@@ -134,7 +134,7 @@ def move_step_by_step(
 
 
 def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Take a step before the ack. Whatever becomes of it, the messages are still in the source, as they were."""
+    """Take a step before the ack. Also after an error the messages are still in the source, as they were."""
     try:
         return step(*args, **kwargs)
     except (OutcomeUnknown, RepeatTooLate) as error:
@@ -142,7 +142,7 @@ def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:
-    """The key that a stored copy carries, as it was reserved."""
+    """Return the key that a stored copy carries, as it was reserved."""
     key = move_key.removesuffix(_PLACED)
     placed = key != move_key
     return DedupeEntry(key, msgspec.structs.replace(place_of(identity, bundle), placed=placed).text)
@@ -156,7 +156,7 @@ class _Copy(msgspec.Struct, frozen=True):
     message: BundleData
 
     def at(self, policy: AppendPolicy, place: StoredPlace) -> PlannedBundle:
-        """The message in its place."""
+        """Plan the message in its place."""
         carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
         common = msgspec.structs.replace(
             self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
@@ -179,7 +179,7 @@ def _store(
     details: EventDetails,
     stored: list[PlannedBundle],
 ) -> None:
-    """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
+    """Store copies of the messages, each once, also when others do so; returns when all their keys are confirmed.
 
     Those that are stored, or may be when this fails, are added to ``stored``.
     """
@@ -212,7 +212,7 @@ def _store(
 
 
 def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[DedupeEntry]:
-    """The places of the copies, if no earlier attempt has chosen others."""
+    """Propose the places of the copies, if no earlier attempt has chosen others."""
     moved = copies[0].moved  # of one move all are delayed alike
     shard = choose_shard(target, now + moved.delay, len(copies), moved.bundle.group)
     ids = bundle_ids_until(now, len(copies))

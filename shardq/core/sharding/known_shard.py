@@ -1,4 +1,4 @@
-"""What a reader knows of one shard, and when it has to look there again."""
+"""The knowledge of a reader about one shard, and when it has to read there again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["KnownShard", "is_over"]
 # All in microseconds by the store's clock.
 FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
-DEEP_SHARE = 20  # so many times as long as the last one took
-FORGET_AFTER = 6_000_000  # after the first look at it, until an empty shard is taken out of the directory
+DEEP_SHARE = 20  # times as long as the last one took
+FORGET_AFTER = 6_000_000  # after the first probe of it, until an empty shard is removed from the directory
 FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups, since it was last seen to hold anything
 FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
 class KnownShard(msgspec.Struct):
-    """What a reader knows of one shard."""
+    """The knowledge of a reader about one shard."""
 
     probe: Probe
     seen_at: int
@@ -26,23 +26,23 @@ class KnownShard(msgspec.Struct):
     deep_from: int
     offered_at: int  # since when this reader sees what the shard offers now
     deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
-    deep_alone: bool = False  # the last one failed: in a request of its own the next time
+    deep_alone: bool = False  # the last one failed: in a separate request the next time
     avoid_until: int = 0
     stale: bool = False  # something was done in the shard since it was seen
-    glanced: bool = False  # something may lie ahead that a full look would tell of
+    glanced: bool = False  # something may lie ahead that a full look would show
 
     @classmethod
     def first(cls, probe: Probe, now: int) -> KnownShard:
-        """What the first look at a shard tells."""
+        """Begin with the first probe of a shard."""
         return cls(probe, now, now + _forget_after(probe), now, now)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         self._see(probe, now)
         self.seen_at, self.stale, self.glanced = now, False, False
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
+        """Take over the result of a glance. It knows nothing of later messages, so a full look has to come soon."""
         ahead = [due for due in (probe.next_due, self.probe.next_due) if due is not None]
         self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
         self.glanced = True
@@ -68,17 +68,17 @@ class KnownShard(msgspec.Struct):
         self.probe = probe
 
     def needs_look(self, now: int, rest: int) -> bool:
-        """True when something changed there, its next due time has come, or it has rested for so long."""
+        """Return whether something changed there, its next due time has come, or it has rested for that long."""
         if self.stale or self.has_rested(now, rest):
             return True
         return self.probe.next_due is not None and self.probe.next_due <= now
 
     def has_rested(self, now: int, rest: int) -> bool:
-        """True when the last full look is so long ago."""
+        """Return whether the last full look is ``rest`` microseconds ago."""
         return is_over(self.seen_at, rest, now)
 
     def is_deep_due(self, now: int, *, ahead: int) -> bool:
-        """True when its next deep look comes within a time. The first one is not made early."""
+        """Return whether its next deep look comes within a time. The first one is not made early."""
         early = ahead if self.deep_after > FIRST_DEEP_LOOK else 0
         return is_over(self.deep_from, self.deep_after - early, now)
 
@@ -88,7 +88,7 @@ class KnownShard(msgspec.Struct):
         self.deep_alone = not seen
 
     def is_to_be_forgotten(self, now: int, *, is_written: bool) -> bool:
-        """True when it is empty and nobody writes it any more."""
+        """Return whether it is empty and no longer written."""
         return self.probe.empty and not is_written and self.forget_at <= now
 
     def tried_to_forget(self, now: int) -> None:
@@ -101,5 +101,5 @@ def _forget_after(probe: Probe) -> int:
 
 
 def is_over(since: int, interval: int, now: int) -> bool:
-    """True when the interval has passed, or the clock was set back."""
+    """Return whether the interval has passed, or the clock was set back."""
     return not since <= now < since + interval

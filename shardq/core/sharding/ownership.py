@@ -1,7 +1,7 @@
-"""Whose shard is whose: rendezvous hashing over the live consumers.
+"""The owners of shards: rendezvous hashing over the live consumers.
 
-Each consumer finds the same answer by itself, and when one comes or goes only its own shards change hands
-(Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996).
+Each consumer finds the same answer alone. When one comes or goes only its own shards change hands (Thaler and
+Ravishankar, "A name-based mapping scheme for rendezvous", 1996).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ownership:
         """How many consumers come before this one at a concurrency shard: 0 for its owner, 1 for the next in line."""
 
     def update(self, members: Sequence[str]) -> None:
-        """Take note of who is alive."""
+        """Take note of the live consumers."""
         alive = tuple(sorted({*members, self._consumer}))
         if alive != self._members:
             self._members, self.places = alive, _Places(self._consumer, alive)
@@ -46,7 +46,7 @@ class Ownership:
         return len(self._members)
 
     def is_own(self, number: int) -> bool:
-        """True when the concurrency shard is this consumer's."""
+        """Return whether the concurrency shard is this consumer's."""
         return self.places[number] == 0
 
 

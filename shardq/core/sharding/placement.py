@@ -17,9 +17,9 @@ SINGLES_PER_TURN = 512
 class Placement:
     """Turns through the shards from a random start, so that many writers spread evenly.
 
-    A bundle of many messages takes a turn of its own. Messages sent one by one stay on a shard for a while
-    (512 messages), so that a bulk read finds them together; this is the sticky partitioning of Kafka's
-    producers (KIP-480). A forked child starts elsewhere.
+    A bundle of many messages takes a separate turn. Messages sent one by one stay on a shard for a while (512
+    messages), so that a bulk read finds them together. This is the sticky partitioning of Kafka's producers (KIP-480).
+    A forked child starts elsewhere.
     """
 
     def __init__(self, queue: str) -> None:
@@ -34,7 +34,7 @@ class Placement:
         self._singles = 0
 
     def choose(self, layout: Layout, due: int, messages: int) -> Shard:
-        """The shard for so many messages that are due at a moment in microseconds."""
+        """Choose the shard for messages that are due at a moment in microseconds."""
         with self._lock:
             self._singles = (self._singles + 1) % SINGLES_PER_TURN if messages == 1 else 0
             if self._singles == 0:
@@ -50,15 +50,15 @@ MOST_GROUPS = 10_000
 class LaneTurns:
     """Turns round the lanes of each group of a queue, from a random one on.
 
-    So what a client sends to a group, alone or in bulk, is spread evenly. The turn of a group that was forgotten
-    begins anew, which costs nothing but evenness. A forked child has turns of its own.
+    So the messages that a client sends to a group, alone or in bulk, are spread evenly. The turn of a group that was
+    forgotten begins anew, which costs nothing but evenness. A forked child has other turns.
     """
 
     def __init__(self) -> None:
         self._turns = PerProcess(_Turns)
 
     def next(self, group: str, lanes: int) -> int:
-        """The number of the lane for the next message of a group, of so many lanes."""
+        """Return the number of the lane for the next message of a group with ``lanes`` lanes."""
         return self._turns.get().next(group, lanes)
 
 

@@ -8,14 +8,14 @@ A reader remembers what it has seen of the queue's shards. A survey brings that 
 - Older shards that still hold something are listed in the shard directory.
 
 Then the reader chooses among the shards that have something due. Its own shards come first, then those whose owner
-leaves messages waiting because it is busy or gone: the next reader in line takes them after a few milliseconds, every
+leaves messages waiting because it is busy or gone. The next reader in line takes them after a few milliseconds, every
 reader after 100. Within each group the order is priority, then age. All others' shards are not glanced at more often
 than every 100 milliseconds, as a signal wakes every idle reader.
 
-After a signal the reader claims without a survey, if the last two claims got something of one of its own shards: there
-first. What else there is, the next survey finds.
+After a signal the reader claims without a survey, if the last two claims got messages of one shard of this reader:
+there first. The next survey finds the other messages.
 
-A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
+A hint that makes looks cheap may hide a message. So some reads of the reader's own shards are deep: they use no hint
 (docs/design/sharding.md). A survey with a deep look does not read the directory, and so costs no more requests.
 """
 
@@ -41,9 +41,11 @@ __all__ = ["ShardReader"]
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
 STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
 NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where looks take long,
-NEXT_LOOKS = 3  # for so many looks, in which its owner can claim it
+NEXT_LOOKS = 3  # for this number of looks, in which its owner can claim it
 REST = 2_000_000  # until a shard gets a full look again without a reason
-DEEP_TOGETHER = 5_000_000  # what is due before an idle reader's next survey is looked at in the same request
+DEEP_TOGETHER = (
+    5_000_000  # deep looks that are due before an idle reader's next survey go in the same request
+)
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: registering tells it every five seconds
@@ -87,13 +89,13 @@ class ShardReader:
         return self._ownership.consumers
 
     def take(self, layout: Layout) -> Shard | None:
-        """The shard to claim from now; None when the last survey's shards with work are used up."""
+        """Return the shard to claim from now; None when the last survey's shards with work are used up."""
         if self.candidates and is_over(self.surveyed_at, SURVEY_INTERVAL, self._store.now()):
             self.survey(layout)
         return heapq.heappop(self.candidates)[-1] if self.candidates else None
 
     def offers(self, layout: Layout) -> list[Probe]:
-        """What can be claimed now in the whole queue, shard by shard, what is due longest first.
+        """Return the claimable messages of the whole queue, shard by shard, the longest due first.
 
         Raises the error of a shard that cannot be read.
         """
@@ -105,11 +107,11 @@ class ShardReader:
         return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
 
     def listed(self, shards: tuple[Shard, ...]) -> None:
-        """Take over what the directory says now."""
+        """Take over the present directory."""
         self._directory, self._directory_at = shards, self._store.now()
 
     def told(self) -> None:
-        """A signal says that something came: claim first where the last two claims got something, without a look.
+        """Claim first, after a signal and without a probe, from the shard of the last two claims.
 
         A sender stays on a shard for a while. If it is not there, the survey that follows finds it.
         """
@@ -120,23 +122,23 @@ class ShardReader:
             heapq.heappush(self.candidates, self._rank(shard, 0, 0))
 
     def changed(self, shard: Shard) -> None:
-        """Something was claimed or released there: look at it again in the next survey."""
+        """Probe the shard again in the next survey: messages were claimed or released there."""
         if (known := self._known.get(shard)) is not None:
             known.stale = True
 
     def failed(self, shard: Shard, error: ShardqError) -> None:
-        """The shard could not be claimed from: leave it out for a while."""
+        """Leave out the shard, from which a claim failed, for a while."""
         self._probing.fail(shard, error)
         self._steady_source = self._last_source = None
         self.candidates = [candidate for candidate in self.candidates if candidate[-1] != shard]
         heapq.heapify(self.candidates)
 
     def is_left_out(self, shard: Shard) -> bool:
-        """True for a while after the shard failed."""
+        """Return True for a while after the shard failed."""
         return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
 
     def claimed(self, shard: Shard, until: int | None, last: Bundle | None = None) -> None:
-        """The shard was claimed from, until this moment (None: there was nothing).
+        """Note a claim from the shard, until this moment (None: there was nothing).
 
         There may be more to claim behind the ``last`` bundle; None: all that it offered is claimed. While it is
         written, the next survey glances at it as at the others; later it has to look again.
@@ -155,32 +157,32 @@ class ShardReader:
             heapq.heappush(self.candidates, self._rank(shard, last.priority, last.due))
 
     def errors(self, *, thorough: bool) -> dict[Shard, ShardqError]:
-        """Shards that could not be read, and why: unless it is thorough, only when no other shard can be read."""
+        """Return the errors of shards that could not be read: unless it is thorough, only when none can be read."""
         errors = self._probing.errors(self._shards)
         return errors if thorough or len(errors) == len(self._shards) else {}
 
     def look_at_failing(self) -> None:
-        """Look at those that failed now, each alone, and take their messages and others' for candidates."""
+        """Probe the shards that failed now, each alone, and take their messages and others' for candidates."""
         now = self._store.now()
         for probe in self._probing.look_alone(list(self._probing.errors(self._shards))):
             self.learn(probe, now)
         self._choose(now, thorough=True)
 
     def avoid(self, shard: Shard, microseconds: int) -> None:
-        """Other claims got ahead of this consumer's: leave the shard alone for a moment."""
+        """Leave the shard alone for a moment, as other claims got ahead of this consumer's."""
         if (known := self._known.get(shard)) is not None:
             known.avoid_until = self._store.now() + microseconds
 
     def survey(self, layout: Layout, *, thorough: bool = False) -> None:
-        """Look at the shards that may have something, and choose candidates among them.
+        """Probe the shards that may have messages, and choose candidates among them.
 
-        A thorough survey looks at every shard and takes other consumers' too: after it, no candidate means no
-        work, but for what `errors` tells of.
+        A thorough survey probes every shard and takes other consumers' too. After it, no candidate means no work,
+        except in the shards that `errors` returns.
         """
         survey({self: layout}, self._probing, self._store.now(), self._timer, thorough=thorough)
 
     def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
-        """Find out which shards there are, and which of them need a look besides those that were seen."""
+        """Find out which shards there are, and which of them need a probe besides those that were seen."""
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
         if thorough or (not seen and is_over(self._directory_at, self._until_listed, now)):
             self._directory, self._directory_at = self._store.shards(self.queue), now
@@ -196,7 +198,7 @@ class ShardReader:
         return Looks(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
 
     def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
-        """Choose candidates. A look took so many seconds."""
+        """Choose candidates. A probe took ``look_took`` seconds."""
         self._patience = max(NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * look_took))
         self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
         self._choose(now, thorough)
@@ -204,7 +206,7 @@ class ShardReader:
         self.surveyed_at = now
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until this reader can take a message that it knows of, or has a reason to look; None: neither."""
+        """Return the seconds until this reader can take a known message, or has a reason to probe; None: neither."""
         now = self._store.now()
         moments = [
             now + round(self._probing.pause_left(shard) * 1_000_000)
@@ -224,7 +226,7 @@ class ShardReader:
         return max(0, min(moments) - now) / 1_000_000 if moments else None
 
     def _eased(self, interval: int) -> int:
-        """An interval, the longer the more consumers share the looking."""
+        """Return an interval, the longer the more consumers share the probing."""
         return max(interval, interval * self.consumers // 5)
 
     @property
@@ -239,7 +241,7 @@ class ShardReader:
         return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._polled else 0)
 
     def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
-        """The shards to look at without hints: those that may share a request, then the others one by one."""
+        """Return the shards to probe without hints: those that may share a request, then the others one by one."""
         due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=0)]
         if not due:
             return ()
@@ -254,7 +256,7 @@ class ShardReader:
             self._known[shard].looked_deep(now, took, seen=shard in seen)
 
     def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
-        """True for an own shard whose next deep look comes within a time; the first of a shard is not made early."""
+        """Return whether an own shard's next deep look comes within a time; the first of a shard is not made early."""
         known = self._known.get(shard)
         if known is None or not known.is_deep_due(now, ahead=ahead):
             return False
@@ -280,7 +282,7 @@ class ShardReader:
         return known is not None and known.has_rested(now, rest)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         known = self._known.get(probe.shard)
         if known is None:
             self._known[probe.shard] = KnownShard.first(probe, now)
@@ -288,7 +290,7 @@ class ShardReader:
             known.learn(probe, now)
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells."""
+        """Take over the result of a glance."""
         known = self._known.get(probe.shard)
         if known is not None:  # else it was looked at in full for the first time, and that failed
             known.notice(probe, now)
@@ -306,7 +308,7 @@ class ShardReader:
         heapq.heapify(self.candidates)
 
     def _taken_from(self, shard: Shard, known: KnownShard) -> int:
-        """From when on a reader that does not own the shard takes what it offers."""
+        """Return from when on a reader that does not own the shard takes what it offers."""
         late = (known.probe.due or 0) + STEAL_AFTER
         is_next = self._ownership.places[shard.number] == 1
         return min(late, known.offered_at + self._patience) if is_next else late
@@ -321,9 +323,9 @@ class ShardReader:
         return self._ownership.places[shard.number] != 0, priority, due, shard
 
     def _forget(self, current: set[Shard], now: int) -> None:
-        """Take empty shards out of the directory once nobody writes them any more.
+        """Remove empty shards from the directory once they are no longer written.
 
-        Each may take a dozen requests, and messages wait: those for which there is no time come with the next survey,
+        Each may take a dozen requests, and messages wait. Shards for which there is no time come with the next survey,
         before those that were tried by then.
         """
         until = self._timer() + FORGET_SECONDS

@@ -25,7 +25,9 @@ _log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0
-GIVE_UP_AFTER = 12  # failed requests without a successful one: the whole store is away, not only some shards
+GIVE_UP_AFTER = (
+    12  # failed requests without a successful one: the whole store is unreachable, not only some shards
+)
 
 
 class _Failing(msgspec.Struct):
@@ -51,7 +53,7 @@ class Probing:
         """Shards that failed, until something was claimed in them."""
 
     def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
-        """Probe all shards that can be read. Those that failed are probed again when their pause is over."""
+        """Probe all shards that can be read. Those that failed are probed again when their pause has ended."""
         known = list(shards)
         found, failed = self._ask([shard for shard in known if not self.is_failing(shard)], glance=glance)
         for shard, error in failed:
@@ -68,7 +70,7 @@ class Probing:
         return found
 
     def look_alone(self, shards: Iterable[Shard]) -> list[Probe]:
-        """Probes of shards that failed before, each in a request of its own."""
+        """Probe shards that failed before, each in a separate request."""
         found = []
         for shard in shards:
             try:
@@ -83,7 +85,7 @@ class Probing:
         return found
 
     def fail(self, shard: Shard, error: ShardqError) -> None:
-        """Something failed in the shard: leave it out for a while."""
+        """Leave out the shard, which failed, for a while."""
         before = self.failing.get(shard)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
         self.failing[shard] = _Failing(error, self.timer(), pause)
@@ -94,17 +96,17 @@ class Probing:
         self.failing.pop(shard, None)
 
     def is_failing(self, shard: Shard) -> bool:
-        """True from the shard's failure until it can be read again."""
+        """Return True from the shard's failure until it can be read again."""
         entry = self.failing.get(shard)
         return entry is not None and entry.error is not None
 
     def pause_left(self, shard: Shard) -> float:
-        """For how many seconds a failing shard is still left out; 0 or less when it may be looked at."""
+        """Return for how many seconds a failing shard is still left out; 0 or less when it may be probed."""
         entry = self.failing[shard]
         return entry.since + entry.pause - self.timer()
 
     def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
-        """Those of the shards that are failing, with the last error of each."""
+        """Return those of the shards that are failing, with the last error of each."""
         entries = ((shard, self.failing.get(shard)) for shard in shards) if self.failing else ()
         return {
             shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
@@ -126,10 +128,10 @@ class Probing:
 def in_groups(
     groups: Iterable[Sequence[T]], ask: Callable[[Sequence[T]], Iterable[R]], give_up_after: int
 ) -> tuple[list[R], list[tuple[T, ShardqError]]]:
-    """Ask for all of a group in one request, and for one that fails in halves. Returns answers, and what failed alone.
+    """Ask for all of a group in one request, and for one that fails in halves.
 
-    The largest groups are asked first, so that one unreadable queue does not look like an unreadable store. After so
-    many failures without an answer the last one is raised.
+    Returns answers, and the single items that failed. The largest groups are asked first, so that one unreadable queue
+    does not look like an unreadable store. After ``give_up_after`` failures without an answer the last one is raised.
     """
     found: list[R] = []
     failed: list[tuple[T, ShardqError]] = []
@@ -152,14 +154,14 @@ def in_groups(
 
 
 class Looks(msgspec.Struct, frozen=True):
-    """The shards of a queue that need a look."""
+    """The shards of a queue that need a probe."""
 
     full: list[Shard]
     glances: list[Shard]
 
 
 class Surveyed(Protocol):
-    """What is known of the shards of one queue."""
+    """The knowledge about the shards of one queue."""
 
     @property
     def queue(self) -> str:
@@ -167,19 +169,19 @@ class Surveyed(Protocol):
         ...
 
     def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
-        """The shards to look at without hints: those that may share a request, then the others one by one."""
+        """Return the shards to probe without hints: those that may share a request, then the others one by one."""
         ...
 
     def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
-        """Find out which shards there are, and which of them need a look besides those that were seen."""
+        """Find out which shards there are, and which of them need a probe besides those that were seen."""
         ...
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
+        """Take over the result of a full look."""
         ...
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells."""
+        """Take over the result of a glance."""
         ...
 
     def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
@@ -187,7 +189,7 @@ class Surveyed(Protocol):
         ...
 
     def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
-        """Choose candidates. A look took so many seconds."""
+        """Choose candidates. A probe took ``look_took`` seconds."""
         ...
 
 
@@ -199,7 +201,7 @@ def survey(
     *,
     thorough: bool,
 ) -> dict[str, ShardqError]:
-    """Look at the shards that may have something, those of all queues in one request for each kind of look.
+    """Probe the shards that may have messages, those of all queues in one request for each kind of look.
 
     Returns the errors of the queues whose shards could not be listed. If that are all, the first one is raised.
     """
@@ -231,7 +233,10 @@ def survey(
 def _look_deep(
     by_queue: Mapping[str, Surveyed], probing: Probing, now: int, timer: Callable[[], float]
 ) -> set[Shard]:
-    """Look without hints at what is due for it, as much as possible in one request; returns what was seen so."""
+    """Probe without hints the shards that are due for it, as many as possible in one request.
+
+    Returns those that were seen.
+    """
     groups = [each.deep_looks(now) for each in by_queue.values()]
     together = [shard for group in groups for shard in (group[0] if group else ())]
     alone = [shards for group in groups for shards in group[1:]]

@@ -1,3 +1,3 @@
-"""Spark finds ``format("shardq")`` here by itself: it looks for ``DefaultSource`` in modules called ``pyspark_*``."""
+"""Spark finds ``format("shardq")`` here: it searches for ``DefaultSource`` in modules called ``pyspark_*``."""
 
 from shardq.spark.source import ShardqDataSource as DefaultSource  # noqa: F401

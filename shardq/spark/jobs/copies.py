@@ -1,11 +1,11 @@
-"""Copies of what is stored in a shard, made in another queue.
+"""Copies of the messages of a shard, made in another queue.
 
 A shard is copied as it is, to another queue of the same store or another one. Bodies, headers, dedupe keys, priority,
 due time and order are kept; the copies are new messages, which were never delivered. The id of a copy's bundle follows
-from the slice that it was in, so a copy that is made again is stored once, as long as the source is cut into the same
-slices. How each shard was cut is entered into the target's decision log by the first attempt of a run; an attempt that
-finds it cut otherwise, as after somebody received from it, is refused. So is how many lanes a group had in the target,
-for attempts after that was changed.
+from the slice that it was in. So a copy that is made again is stored once, as long as the source is cut into the same
+slices. The first attempt of a run enters how each shard was cut into the target's decision log. An attempt that finds
+it cut otherwise, as after a consumer received from it, is refused. So is how many lanes a group had in the target, for
+attempts after that was changed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def begin_copy(target: QueueContext) -> str:
 
 
 def resume_copy(target: QueueContext) -> str:
-    """The name of the last run that was begun within a week; raises InvalidSetting when there was none."""
+    """Return the name of the last run that was begun within a week; raises InvalidSetting when there was none."""
     log, found = DecisionLog(target, _PREFIX), None
     for number in count():
         (entry,) = log.read([f"run:{number}"])
@@ -83,7 +83,7 @@ def resume_copy(target: QueueContext) -> str:
 
 
 def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: str) -> Copied:
-    """Copy the messages of a shard, those in flight too; returns what was copied.
+    """Copy the messages of a shard, those in flight too; returns their hash.
 
     Raises ReplayConflict when the shard changed since this run, in an earlier attempt or in this one, looked at it.
     """
@@ -111,7 +111,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
 
 
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
-    """What is stored in a shard."""
+    """Hash the messages of a shard."""
     total = Copied()
     for piece in slices_within(context, Peek(shard, FIRST_PAGE)):
         total += _hashed(piece, messages_of(shard, piece))
@@ -138,13 +138,13 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int
 
 
 def _cut(piece: StoredSlice) -> int:
-    """A number that tells this slice from every other one, to be added up."""
+    """Return a number that distinguishes this slice from every other one, to be added up."""
     place = _encoder.encode((piece.bundle.id, piece.first, piece.count))
     return int.from_bytes(blake2b(place, digest_size=8).digest()) >> 1
 
 
 def _due(piece: StoredSlice) -> int:
-    """The due time of the messages; of those in flight, the one that they had before they were received."""
+    """Return the due time of the messages; of those in flight, the one that they had before they were received."""
     return piece.due if piece.state is EntryState.DELAYED else piece.bundle.due
 
 

@@ -27,7 +27,7 @@ EXACT = {
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What a load did."""
+    """The result of a load."""
 
     rows: int  # in the files
     queue: str
@@ -46,10 +46,10 @@ def load(
 ) -> Loaded:
     """Send every row of the files as a message.
 
-    ``body`` is an SQL expression for the body; without it the body is the whole row as JSON, from which ``from_json``
-    with the files' schema makes the same row again, unless the rows have a column ``body``: then they are sent as
-    they are. Run again under the same ``runId`` it completes what was interrupted; for that rows are spread by their
-    bodies, so their order is lost, and InvalidSetting is raised for ``inputOrder=stable``.
+    ``body`` is an SQL expression for the body. Without it the body is the whole row as JSON, from which ``from_json``
+    with the files' schema makes the same row again. Rows that have a column ``body`` are sent as they are. Run again
+    under the same ``runId`` it completes an interrupted load. For that rows are spread by their bodies, so their order
+    is lost, and InvalidSetting is raised for ``inputOrder=stable``.
     """
     has_run = bool(choose(send_options or {}, "runId", ""))
     if has_run and choose(send_options or {}, "inputOrder", "any") == "stable":
@@ -82,7 +82,7 @@ def _messages(rows: DataFrame, body: str | None) -> DataFrame:
     return rows.select(functions.to_json(functions.struct("*"), EXACT).alias("body"))
 
 
-BATCH_MESSAGES = 2_000_000  # a micro-batch has a cost of its own, about a second
+BATCH_MESSAGES = 2_000_000  # each micro-batch costs about a second
 
 
 PASSING = ("receipt", "state")
@@ -90,7 +90,7 @@ PASSING = ("receipt", "state")
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """What a drain did."""
+    """The result of a drain."""
 
     messages: int  # of this call
     path: str
@@ -108,10 +108,10 @@ def drain(
 ) -> Drained:
     """Write everything that is due by now to Parquet files, and ack it once it is there.
 
-    Each message is in the files once: interrupted and called again with the same path and checkpoint (by default
-    ``<path>/_checkpoint``), it goes on where it was, as long as the leases held. ``select`` are SQL
-    expressions over the columns of a message. A large body is in no row, so nothing would be left of it: it fails the
-    batch. Raises InvalidSetting where ``columns`` leave out what tells one from a body that cannot be read.
+    Each message is in the files once. Interrupted and called again with the same path and checkpoint (by default
+    ``<path>/_checkpoint``), it continues where it was, as long as the leases held. ``select`` are SQL expressions over
+    the columns of a message. A large body is in no row, so nothing would be left of it: it fails the batch. Raises
+    InvalidSetting where ``columns`` leave out the one that distinguishes it from a body that cannot be read.
     """
     given: dict[str, object] = {"maxMessagesPerTrigger": BATCH_MESSAGES, **(stream_options or {})}
     chosen = check_reader(source.options(**given))
@@ -130,7 +130,10 @@ def drain(
 
 
 def _with_bodies(rows: DataFrame, chosen: RowOptions) -> DataFrame:
-    """The rows, where those who read the body of a large message fail. Raises InvalidSetting where none is told."""
+    """Return the rows, of which a read of the body of a large message fails.
+
+    Raises InvalidSetting where none is distinguished.
+    """
     if "body" not in rows.columns:
         return rows
     present = functions.col("body").isNotNull()
@@ -152,5 +155,5 @@ def _with_bodies(rows: DataFrame, chosen: RowOptions) -> DataFrame:
 
 
 def _lasting(chosen: RowOptions) -> list[str]:
-    """The columns but for those that the files are not to have."""
+    """Return the columns but for those that the files are not to have."""
     return [name for name in schema_of(chosen).names if name not in PASSING]

@@ -1,4 +1,4 @@
-"""What jobs share: their session, a queue as they name it, progress and failures."""
+"""The common parts of jobs: their session, a queue as they name it, progress and failures."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SETTINGS = {
 
 @contextmanager
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
-    """The session that is there, as under spark-submit; else one on this computer, which ends with the block.
+    """Use the active session, as under spark-submit; else one on this computer, which ends with the block.
 
-    In a session of its own Spark's log is silent: what goes wrong is raised, see :func:`explained`.
+    Such a session has no log of Spark: errors are raised, see :func:`explained`.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -63,7 +63,8 @@ def spark_session(master: str | None = None) -> Iterator[SparkSession]:
 
 
 REPEATABLE_TASKS = 32
-"""Rows are spread by their value over so many tasks where a job may be run again with the rows cut in another way."""
+"""The number of tasks over which rows are spread by their value, where a job may be run again with the rows cut in
+another way."""
 
 
 class QueueLocation(HasUrl, frozen=True):
@@ -73,20 +74,20 @@ class QueueLocation(HasUrl, frozen=True):
     queue: str
 
     def options(self, **chosen: object) -> dict[str, str]:
-        """Options of the data source; those that are None are left out."""
+        """Return options of the data source; those that are None are left out."""
         named = {name: str(value) for name, value in chosen.items() if value is not None}
         return {"url": self.url, "queue": self.queue} | named
 
     def read(self, spark: SparkSession, **chosen: object) -> DataFrame:
-        """The queue as a table."""
+        """Read the queue as a table."""
         return spark.read.format("shardq").options(**self.options(**chosen)).load()
 
     def stream(self, spark: SparkSession, **chosen: object) -> DataFrame:
-        """The queue as a stream."""
+        """Read the queue as a stream."""
         return spark.readStream.format("shardq").options(**self.options(**chosen)).load()
 
     def writer(self, rows: DataFrame, **chosen: object) -> DataFrameWriter:
-        """What sends rows to the queue."""
+        """Return a writer that sends rows to the queue."""
         return rows.write.format("shardq").options(**self.options(**chosen)).mode("append")
 
 
@@ -127,7 +128,7 @@ def follow(query: StreamingQuery, say: Say) -> int:
 
 
 def _take_note(query: StreamingQuery, rows: dict[int, int], say: Say) -> None:
-    """Spark keeps the progress of the last hundred batches."""
+    """Note the progress in time: Spark keeps that of the last hundred batches."""
     before = sum(rows.values())
     for progress in query.recentProgress:
         rows[progress.batchId] = max(rows.get(progress.batchId, 0), progress.numInputRows)
@@ -139,7 +140,7 @@ _OURS = re.compile(r"shardq\.errors\.(\w+): ([^\n]+)")
 
 
 class JobFailed(ShardqError):
-    """Raised when Spark ends a job for a reason of its own."""
+    """Raised when Spark ends a job for its own reasons."""
 
 
 @contextmanager

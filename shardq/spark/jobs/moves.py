@@ -25,7 +25,7 @@ _ARROW_RESULT = pa.schema([("messages", pa.int64()), ("hash", pa.int64())])
 
 
 class Migrated(msgspec.Struct, frozen=True):
-    """What was found in both queues."""
+    """The messages that were found in both queues."""
 
     messages: int
     source_hash: str
@@ -48,10 +48,10 @@ def migrate(
 ) -> Migrated:
     """Copy every message that is stored in the source, also delayed and in flight, and compare both queues.
 
-    The target is created with the source's settings where it is missing. It has to be empty, unless ``resume`` goes on
-    with a migration that was interrupted within 7 days: what is there already is not stored twice. Nobody should use
-    either queue meanwhile: pause the source first. Where somebody received from the source all the same, ReplayConflict
-    is raised. The source is left as it is, without its history.
+    The target is created with the source's settings where it is missing. It has to be empty, unless ``resume``
+    continues a migration that was interrupted within 7 days: messages that are there already are not stored twice.
+    Pause the source first: neither queue may be used meanwhile. Where a consumer received from the source all the
+    same, ReplayConflict is raised. The source is left as it is, without its history.
     """
     if source == target:
         raise InvalidSetting(f"queue {source.queue!r} is source and target: give two queues")
@@ -61,7 +61,7 @@ def migrate(
         made = other.create_queue(target.queue, exist_ok=True, **settings)
         if not resume and made.counts() != shardq.QueueCounts(0, 0, 0, made.counts().processed, None):
             raise InvalidSetting(
-                f"queue {target.queue!r} holds messages already: migrate to an empty one, or go on with resume"
+                f"queue {target.queue!r} holds messages already: migrate to an empty one, or continue with resume"
             )
 
         def look() -> str:
@@ -108,7 +108,7 @@ def _over_shards(
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay did."""
+    """The result of a replay."""
 
     messages: int
     target: str
@@ -124,10 +124,10 @@ def replay(
     until: str | None = None,
     run_id: str | None = None,
 ) -> Replayed:
-    """Send copies of what was acked at or after ``since`` and before ``until`` (ISO 8601; default: all, up to now).
+    """Send copies of messages that were acked at or after ``since`` and before ``until`` (ISO 8601.
 
-    Bodies, headers and priorities are kept. Run again under the same ``run_id`` and with the same period it
-    completes what was interrupted.
+    Default: all, up to now). Bodies, headers and priorities are kept. Run again under the same ``run_id`` and with the
+    same period it completes an interrupted replay.
     """
     with shardq.connect(source.url) as client:
         if client.queue(source.queue).settings.history_retention == 0:
@@ -150,7 +150,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 class Transformed(msgspec.Struct, frozen=True):
-    """What a transform did."""
+    """The result of a transform."""
 
     messages: int  # that were read by this call
     source: str
@@ -171,8 +171,8 @@ def transform(
 ) -> Transformed:
     """Receive everything that is due by now (``continuous``: for ever), change it, and send the result.
 
-    What is received is acked once the result is sent. The checkpoint makes a repetition go on where it was, and sends
-    nothing twice.
+    Received messages are acked once the result is sent. The checkpoint makes a repetition continue where it was, and
+    sends nothing twice.
     """
     rows = change(source.stream(spark, **{"includeHeaders": "packed"} | dict(stream_options or {})))
     writer = rows.writeStream.format("shardq").options(**target.options(**(send_options or {})))

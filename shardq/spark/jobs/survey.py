@@ -1,4 +1,4 @@
-"""What a report tells of each shard of a queue: backlog, age, and how long messages took."""
+"""The report on each shard of a queue: backlog, age, and how long messages took."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Survey(msgspec.Struct, frozen=True):
     shards: tuple[ShardReport, ...]
 
     def total(self, column: str) -> int:
-        """A column added up."""
+        """Add up a column."""
         return sum(getattr(shard, column) for shard in self.shards)
 
     @property
@@ -60,7 +60,7 @@ class Survey(msgspec.Struct, frozen=True):
         return max(loads.values()) / mean if mean else None
 
     def by_number(self, column: str) -> dict[int, int]:
-        """A column added up for each concurrency shard."""
+        """Add up a column for each concurrency shard."""
         loads: dict[int, int] = {}
         for shard in self.shards:
             loads[shard.number] = loads.get(shard.number, 0) + getattr(shard, column)
@@ -68,7 +68,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey(spark: SparkSession, place: QueueLocation, *, taken_at: str) -> Survey:
-    """Look at all shards of a queue; the work is done by the executors, shard by shard."""
+    """Survey all shards of a queue; the work is done by the executors, shard by shard."""
     counts = place.read(spark, view="shards").drop("oldest", "age_seconds")
     waiting = place.read(spark, view="messages", includeBody="false")
     moment = functions.lit(taken_at).cast("timestamp")

@@ -20,7 +20,7 @@ _INLINE_BYTES = 4096
 
 
 def is_inline(bundle: Bundle) -> bool:
-    """Tell whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
+    """Return whether the bundle is kept inside its ready row, and then inside the lease row of its claim.
 
     It is when it has one small message that is due at once; so its ready row can be found by its id.
     """
@@ -28,10 +28,10 @@ def is_inline(bundle: Bundle) -> bool:
 
 
 def is_torn(row: WideRow, ready: Ready) -> bool:
-    """Tell whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
+    """Return whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
 
-    A read that finds a row on one replica repairs it on another as far as it asked for it. A count asks for no body.
-    Who claims such a slice deletes its ready row, and so the body, which may still be on its way.
+    A read that finds a row on one replica repairs it on another as far as it asked for it. A count asks for no body. A
+    claim of such a slice deletes its ready row, and so the body, which may still be on its way.
     """
     key = ready.key
     was_inline = ready.data is None and ready.size > 0 and _fits(key.id, key.due, ready.total, ready.size)
@@ -46,10 +46,10 @@ def _fits(bundle_id: bytes, due: int, count: int, size: int) -> bool:
 def carried_bodies(
     row: WideRow, leases: Iterable[LeaseRow], slices: Iterable[Slice]
 ) -> dict[bytes, bytes] | None:
-    """Read what lease rows carry of some slices, and nothing else of what they carry.
+    """Read the bodies of some slices that lease rows carry, and no others.
 
-    None when it is not all there: others have finished some, or the replicas that answered lag behind those that have
-    shown the lease rows. What is written without it is lost.
+    None when it is not all there. Others have finished some, or the replicas that answered lag behind those that have
+    shown the lease rows. A lease row that is written without a body loses it.
     """
     found = row.carried(leases)
     wanted = {each.bundle_id for each in slices if each.inline}

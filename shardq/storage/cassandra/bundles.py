@@ -1,12 +1,12 @@
 """Storing bundles.
 
-A bundle with a new id is written with a time that follows from it, the same whenever it is written again. Whatever
-claims, finishes or removes it is conditional and has a later time, so a repeated append changes nothing.
+A bundle with a new id is written with a time that follows from it, the same whenever it is written again. Every claim,
+finish or removal is conditional and has a later time, so a repeated append changes nothing.
 
 The tombstones of what was claimed or removed hours ago may be gone, and some bundles keep their ids for ever, as
-permits do. So an append of an old id reads first. A ready row that was taken is not written again. What has a row of
-its own is written with the time of 16 minutes ago: what was removed since then stays removed, and what was removed
-before comes back.
+permits do. So an append of an old id reads first. A ready row that was taken is not written again. A bundle with a
+separate row is written with the time of 16 minutes ago: removals since then stay, and a bundle that was removed before
+comes back.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def append(session: Session, entered: directory.Entered, request: Append, now: C
 
 
 def announce_late(session: Session, request: Append, now: int) -> None:
-    """Tell the shard's consumers when something may lie where they have been already."""
+    """Notify the shard's consumers when messages may lie where they have read already."""
     late: dict[int, Place] = {}
     for bundle in request.bundles:
         if bundle.due < now - LATE:
@@ -124,7 +124,7 @@ def _taken(session: Session, shard: str, old: Sequence[Bundle]) -> set[bytes]:
     """Return which of the bundles are stored, and their ready rows taken, however long ago.
 
     Both rows of a bundle are read in one request, so from the same replicas: where an append has arrived, both have.
-    What is taken meanwhile leaves a tombstone that is younger than what is written then.
+    Rows that are taken meanwhile leave a tombstone that is younger than the writes then.
     """
     ids, stored, whole = {each.id for each in old}, set[bytes](), set[bytes]()
     if any(map(is_inline, old)):
@@ -142,7 +142,10 @@ def _taken(session: Session, shard: str, old: Sequence[Bundle]) -> set[bytes]:
 
 
 def _write_time(bundle: Bundle, now: int) -> int:
-    """A small bundle has no row that tells of it, so its time follows from its id however old that is."""
+    """Return the time of a bundle's write.
+
+    A small one has no other row, so its time follows from its id however old that is.
+    """
     if _is_old(bundle.id, now) and not is_inline(bundle):
         return now - _REMEMBERED
     return id_time(bundle.id) - HEAD_START

@@ -66,7 +66,7 @@ _PAUSES = tuple(min(0.05, 0.001 * 2**attempt) for attempt in range(24))  # secon
 
 
 def bundle_key(bundle_id: bytes) -> Key:
-    """Where a bundle is stored."""
+    """Return the key under which a bundle is stored."""
     return Key(BUNDLE_KIND, 0, 0, bundle_id, 0)
 
 
@@ -143,7 +143,7 @@ class Change:
             self._others.append((_INSERT_MOVE, (self._shard, *key, encode(each.count), _KNOWN)))
 
     def delete(self, key: Key) -> None:
-        """Delete a row whatever it holds."""
+        """Delete a row with any content."""
         self._deleted.add(key)
 
     def delete_seen(self, key: Key, seen: bytes) -> None:
@@ -170,7 +170,7 @@ class Change:
         self._others.append((_MARK_TAKEN, (os.urandom(8), self._shard, *CONTROL_KEY)))
 
     def store_finished(self, bundle_id: bytes, head: Head, tally: Tally, data: bytes) -> None:
-        """Give an inline bundle a row of its own, with what is finished of it."""
+        """Give an inline bundle a separate row, with what is finished of it."""
         values = (self._shard, *bundle_key(bundle_id), encode(head), encode(tally), data)
         self._others.append((_INSERT_TALLIED, values))
 
@@ -195,7 +195,7 @@ class Change:
     def apply(self) -> bool:
         """Do everything; False, and nothing changed, when something is no longer as it was seen.
 
-        Where the cluster does not say which, it is read back. Raises OutcomeUnknown when that does not tell either.
+        Where the cluster does not say which, it is read back. Raises OutcomeUnknown when that does not show it either.
         """
         try:
             return self._session.apply(list(self._statements()))
@@ -206,7 +206,7 @@ class Change:
             return applied
 
     def _read_back(self) -> bool | None:
-        """Tell whether it was applied; None: others have changed the row since, or it cannot be read.
+        """Return whether it was applied; None: others have changed the row since, or it cannot be read.
 
         The read is a serial one, so what is still on its way has happened before it, or never will.
         """
@@ -250,7 +250,7 @@ class Change:
 
 
 def _may_be_stored_twice(ready: Ready) -> bool:
-    """Tell whether an inline message has a key: who sends the key again may have stored it with a bundle of its own."""
+    """Return whether an inline message has a key: a repeated send may have stored it in a separate bundle."""
     keys = decode_keys(ready.data) if ready.data is not None else None
     return keys is not None and not (keys.dedupe_keys is None and keys.move_key is None)
 

@@ -1,4 +1,4 @@
-"""Taking slices under a claim's token: one look at the shard, one conditional batch."""
+"""Taking slices under a claim's token: one read of the shard, one conditional batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["claim"]
 _ATTEMPTS = 4
 _CARRIED_BYTES = 1 << 20  # of inline bundles that one claim moves
 _ROWS = 1000  # rows that one claim touches at most
-_LAPSED = 200  # lease rows that one claim looks at
+_LAPSED = 200  # lease rows that one claim reads
 _FRESH_TURN = HEAD_START - 2_000_000  # what was sent since an older turn may count as written after it
 
 _Place: TypeAlias = tuple[int, int, bytes, int]
@@ -42,7 +42,7 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What a look at the shard found."""
+    """The result of a read of the shard."""
 
     control: ControlRow
     held: Sequence[LeaseRow]
@@ -52,7 +52,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class _Chosen(msgspec.Struct, frozen=True):
-    """What to take of it: whole candidates, the last one perhaps in part."""
+    """The slices to take: whole candidates, the last one perhaps in part."""
 
     pieces: tuple[tuple[_Candidate, Slice], ...]
     done: int  # nothing is left of the priorities before
@@ -60,7 +60,7 @@ class _Chosen(msgspec.Struct, frozen=True):
 
 
 def claim(session: Session, cursors: ReadCursors, held: Held, request: Claim, clock: ServerClock) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds."""
+    """Take up to the limit of deliverable messages, or again those that the token holds."""
     with session.turn(str(request.shard)):
         cursor = cursors.of(str(request.shard))
         claimer = _Claimer(session, cursor, request, clock)
@@ -81,7 +81,7 @@ class _Claimer:
         self.leases: list[LeaseRow] = []  # all that there is under the token
 
     def attempt(self) -> Claimed | None:
-        """Return what was claimed, or None when it has to be tried again."""
+        """Return the claimed messages, or None when it has to be tried again."""
         now = self._clock.now()
         found = self.look(now)
         if found is None:
@@ -193,7 +193,7 @@ class _Claimer:
             return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 
     def _carried(self, chosen: _Chosen) -> dict[bytes, bytes] | None:
-        """The data of the inline bundles among what was chosen; None when it is not all there."""
+        """Return the data of the inline bundles among the chosen ones; None when it is not all there."""
         carried: dict[bytes, bytes] = {}
         lapsed: list[tuple[LeaseRow, Slice]] = []
         for candidate, piece in chosen.pieces:
@@ -252,7 +252,7 @@ class _Claimer:
             return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 
     def _renew_turn(self, control: ControlRow) -> None:
-        """Once a claim: afterwards a row that still counts as written later comes from a clock that is ahead."""
+        """Renew the turn once a claim: from then on a row that seems to be written later comes from a clock ahead."""
         self._turned = True
         change = Change(self._session, self._request.shard)
         change.expect_control(control.seen)

@@ -35,7 +35,7 @@ _LONGEST_WAIT = 15.0  # seconds until a node that is down is tried again; the dr
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URL says. Its text names hosts and keyspace, never the credentials."""
+    """The parts of a URL. Its text names hosts and keyspace, never the credentials."""
 
     hosts: tuple[str, ...]
     keyspace: str
@@ -72,7 +72,7 @@ class SuspectNodes(WrapperPolicy):  # type: ignore[misc]
         self._until: dict[Any, float] = {}  # by node of the cluster
 
     def add(self, node: Any) -> None:
-        """A request to the node had no answer in time."""
+        """Note that a request to the node had no answer in time."""
         self._until[node] = time.monotonic() + _SECONDS
 
     def trusted(self) -> list[Any]:
@@ -102,7 +102,7 @@ class Connected:
         self.prepared: dict[str, PreparedStatement] = {}  # by text; no text has values in it
         try:
             self.driver: DriverSession = self.cluster.connect()
-            self.driver.use_client_timestamp = False  # what has no time of its own gets the server's
+            self.driver.use_client_timestamp = False  # writes without a time get the server's
         except BaseException:
             self.cluster.shutdown()
             raise
@@ -137,7 +137,7 @@ def _cluster(address: Address, nodes: SuspectNodes) -> Cluster:
 
 
 def _ssl_context(address: Address) -> ssl.SSLContext:
-    """The certificates to trust and to show; the name or address of the server is checked too."""
+    """Load the certificates to trust and to show; the name or address of the server is checked too."""
     try:
         context = ssl.create_default_context(cafile=address.ca or None)
         if address.cert:
@@ -151,10 +151,10 @@ def _ssl_context(address: Address) -> ssl.SSLContext:
 
 
 def _forget_parents_connections() -> None:
-    """In a forked child: make the driver's event loop forget the parent's connections.
+    """Make the driver's event loop forget the parent's connections in a forked child.
 
-    Else the driver closes each of them when the child connects or ends, and waits for ever for a lock that a thread of
-    the parent held at the fork. Only its libev loop keeps them.
+    Else the driver closes each of them when the child connects or ends. It then waits for ever for a lock that a
+    thread of the parent held at the fork. Only its libev loop keeps them.
     """
     loop = getattr(sys.modules[Cluster.connection_class.__module__], "_global_loop", None)
     if loop is None or not hasattr(loop, "_live_conns"):

@@ -1,4 +1,4 @@
-"""The consumers of a queue, under its name in the tables. Their rows end by themselves when they are long gone."""
+"""The consumers of a queue, under its name in the tables. Their rows expire automatically when they are long gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(
 ) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist.
 
-    Three reads tell everything of all queues, and one write enters the consumer in ten of them.
+    Three reads give everything of all queues, and one write enters the consumer in ten of them.
     """
     records = queues.load_all(session, names)
     for queue, (_, incarnation) in records.items():

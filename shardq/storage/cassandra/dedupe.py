@@ -1,6 +1,6 @@
-"""Dedupe keys: which message a key stands for, for a time. Their rows end by themselves after that.
+"""Dedupe keys: which message a key stands for, for a time. Their rows expire automatically after that.
 
-Unique keys stand in the same table, and do not end. A queue is named by what it is called in the tables.
+Unique keys are stored in the same table, and do not expire. A queue is named by what it is called in the tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DROP = "DELETE FROM dedupe USING TIMESTAMP ? WHERE queue = ? AND bucket = ?"
 _BUCKETS = 16
 _AT_ONCE = 100
 _GRACE = 60  # seconds that a row outlives its window,
-_CONFIRMED_GRACE = 30  # and that its confirmation does: one without a row would stand in the way of the next
+_CONFIRMED_GRACE = 30  # and that its confirmation does: one without a row would block the next
 _LONGEST_TTL = 20 * 365 * 24 * 3600
 _ATTEMPTS = 25
 _NEVER = 2**62
@@ -90,7 +90,7 @@ class KeyMethods(ABC):
 def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key."""
+    """Reserve the free keys; returns the present entry of each."""
     first = {entry.key: entry for entry in reversed(entries)}
     standing: dict[str, DedupeEntry] = {}
     for bucket, keys in _chunks(first):

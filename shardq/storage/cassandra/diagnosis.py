@@ -27,7 +27,7 @@ _MOST_NODES = 20  # whose settings and clocks are read
 
 
 def diagnose(session: Session) -> tuple[Finding, ...]:
-    """What the cluster is, what in its settings weakens a promise, and whether its schema is this client's."""
+    """Report on the cluster, settings that weaken a promise, and whether its schema is this client's."""
     try:
         with session.unprepared() as driver:
             local, peers = driver.execute(_LOCAL).one(), driver.execute(_PEERS).one()
@@ -66,7 +66,7 @@ def _settings(driver: Any, data_center: str) -> Iterator[dict[str, str]]:
 
 
 def _keyspace(session: Session) -> Iterator[Finding]:
-    """What is known of the keyspace, if there is one: how many copies, read how, and by which clocks."""
+    """Report on the keyspace, if there is one: how many copies, read how, and by which clocks."""
     try:
         kept, leads = copies(session), clock_leads(session, _MOST_NODES)
     except ShardqError:
@@ -99,7 +99,7 @@ def _consistency(session: Session, kept: dict[str, int]) -> Finding:
 
 
 def _rights(session: Session) -> Iterator[Finding]:
-    """Tell whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
+    """Return whether this user may write, by a conditional change of a row that no keyspace has. It changes nothing."""
     try:
         session.apply([(_NO_CHANGE, ())])
     except ShardqError as error:

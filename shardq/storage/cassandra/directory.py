@@ -1,13 +1,14 @@
 """The shard directory of a queue. Shards are named by what their queue is called in the tables.
 
 A producer looks whether its queue is there and its shard is listed, and relies on that for a quarter of a second. A
-write that is answered within that time needs no second look. Whoever takes a shard or a queue away announces
-it first, waits for longer than that since it saw the announcement stored, and only then looks whether it is empty.
+write that is answered within that time needs no second look. A client that removes a shard or a queue announces it
+first, and waits for longer than that since it saw the announcement stored. Only then it checks whether the shard is
+empty.
 
 A shard that was listed once keeps its row until the queue is dropped; one that is taken out has a row that says so.
-What a row says is a hint: a deep look and the sweep list a shard again that holds something. That there is a row can be
-relied on: no shard is written before it has one. So the rows name every shard that may hold anything. Nobody looks for
-partitions in the table of messages, where a range read crosses whatever was deleted.
+The content of a row is a hint: a deep read and the sweep list a shard again that holds messages. That there is a row
+can be relied on: no shard is written before it has one. So the rows name every shard that may hold anything.
+Partitions are never looked for in the table of messages, where a range read crosses everything that was deleted.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ class Entered:
         self._asked: dict[Shard, Moment] = {}
 
     def is_fresh(self, shard: Shard) -> bool:
-        """Tell whether a write that has been answered by now needs no second look."""
+        """Return whether a write that has been answered by now needs no second look."""
         asked = self._asked.get(shard)
         return asked is not None and asked.passed() < _MEMORY
 
     def look(self, session: Session, shard: Shard) -> None:
-        """Look, and list the shard if it is not; raises QueueNotFound when this incarnation of its queue is over."""
+        """Read, and list the shard if it is not; raises QueueNotFound when this incarnation of its queue has ended."""
         asked = Moment.now()
         enter(session, shard)
         if len(self._asked) >= _MOST:
@@ -90,10 +91,10 @@ class Leaving:
         self._seen: dict[Shard, tuple[int, Moment]] = {}
 
     def announce(self, session: Session, shard: Shard) -> int | None:
-        """Announce that the shard is to be taken out, unless somebody has; returns the announcement.
+        """Announce that the shard is to be removed, unless another client has; returns the announcement.
 
         None when it is not listed. The time until every producer has taken notice begins here, on this client's own
-        clock: an announcement that was on its way for long, or is of another client, gives none of it away.
+        clock. An announcement that was on its way for long, or is of another client, shortens none of it.
         """
         rows = session.read_serial(_LEAVING, _place(shard))
         if not rows or rows[0][0] == CQL_OUT:
@@ -111,18 +112,18 @@ class Leaving:
         return int(announced)
 
     def is_noticed(self, shard: Shard, announced: int) -> bool:
-        """Tell whether every producer has taken notice of the announcement."""
+        """Return whether every producer has taken notice of the announcement."""
         seen = self._seen.get(shard)
         return seen is not None and seen[0] == announced and seen[1].surely_passed() >= NOTICE
 
     def take_out(self, session: Session, shard: Shard, announced: int) -> bool:
-        """Take the shard out of the directory if nobody wrote to it since the announcement."""
+        """Remove the shard from the directory if it was not written since the announcement."""
         self._seen.pop(shard, None)
         return session.apply([(CQL_SET_LEAVING, (CQL_OUT, *_place(shard), announced))])
 
 
 def still_listed(session: Session, shard: Shard) -> bool:
-    """List the shard unless it is listed; False when this incarnation of its queue is over."""
+    """List the shard unless it is listed; False when this incarnation of its queue has ended."""
     name, incarnation = parted(shard.queue)
     while True:
         listed = session.start_read(_LEAVING, _place(shard))
@@ -138,7 +139,7 @@ def still_listed(session: Session, shard: Shard) -> bool:
 
 
 def enter(session: Session, shard: Shard) -> None:
-    """List the shard unless it is listed; raises QueueNotFound when this incarnation of its queue is over."""
+    """List the shard unless it is listed; raises QueueNotFound when this incarnation of its queue has ended."""
     if not still_listed(session, shard):
         raise queues.not_found(parted(shard.queue)[0])
 

@@ -42,7 +42,7 @@ DRIVER_ERRORS = (DriverException, ErrorMessage, NoHostAvailable, ConnectionExcep
 _LASTING = (AuthenticationFailed, Unauthorized, InvalidRequest, ConfigurationException, SyntaxException)
 _REFUSALS = (Unavailable, OverloadedErrorMessage, IsBootstrappingErrorMessage)  # nothing was begun
 _NOT_LOOKED_UP = "Unable to perform auth"  # entication, or orization: nodes that know are down
-_TOO_LARGE = ("too large", "exceeds allowed maximum")  # the server has no error of its own for it
+_TOO_LARGE = ("too large", "exceeds allowed maximum")  # the server has no separate error for it
 _UNCERTAIN = (WriteTimeout, WriteFailure, OperationTimedOut, ConnectionException, OSError)
 _TOO_MANY_TOMBSTONES = 1  # of the native protocol's reasons for a failure
 
@@ -57,7 +57,7 @@ def translate(error: BaseException, where: str, *, writing: bool, conditional: b
     """Return the error to raise from this one; ``where`` names the cluster without credentials.
 
     A ``conditional`` write is one of several rounds. The replicas may have accepted it when there are too few for the
-    last one; those of before are at a serial consistency.
+    last one; earlier ones are at a serial consistency.
     """
     causes = _causes(error)
     lasting = next((each for each in causes if _is_lasting(each)), None)
@@ -79,7 +79,7 @@ def translate(error: BaseException, where: str, *, writing: bool, conditional: b
 
 
 def _is_lasting(error: BaseException) -> bool:
-    """Tell whether repeating cannot help. A login that a server could not look up, because others are down, can."""
+    """Return whether repeating cannot help. A login that a server could not look up, because others are down, can."""
     text = str(error)
     if _NOT_LOOKED_UP in text:
         return False
@@ -99,7 +99,7 @@ def _unreachable(causes: Sequence[BaseException], where: str) -> ShardqError:
 
 
 def _may_be_done(error: BaseException, causes: Sequence[BaseException]) -> bool:
-    """Tell whether a write that ended so may have been carried out; what is not known to be harmless may."""
+    """Return whether a write that ended so may have been carried out; what is not known to be harmless may."""
     if isinstance(error, NoHostAvailable):
         return any(isinstance(cause, _UNCERTAIN) for cause in causes)
     return not isinstance(error, _REFUSALS)

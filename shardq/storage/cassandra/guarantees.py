@@ -1,4 +1,4 @@
-"""What a guarantee rests on: levels of consistency of the URL, and settings of the nodes."""
+"""The ground of guarantees: levels of consistency of the URL, and settings of the nodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def require_overlap_in(data_centres: Collection[str], address: Address) -> None:
     raise InvalidSetting(
         f"keyspace {address.keyspace!r} is kept in several data centres ({', '.join(sorted(data_centres))}), and with "
         f"consistency={address.consistency}, serial_consistency={address.serial_consistency}"
-        f"{'' if address.local_dc else ' and no local_dc'} clients in one may miss what others wrote in another: give "
+        f"{'' if address.local_dc else ' and no local_dc'} clients in one may miss writes of others in another: give "
         "consistency=QUORUM&serial_consistency=SERIAL; or, if all clients use the same one, its name as local_dc with "
         "LOCAL_QUORUM and LOCAL_SERIAL"
     )
@@ -75,7 +75,7 @@ def copies(session: Session) -> dict[str, int]:
 
 
 def check_settings(nodes: Sequence[_Node], grace: Mapping[str, int]) -> Iterator[Finding]:
-    """What the nodes' settings mean for messages; ``grace`` is the gc_grace_seconds of each table."""
+    """Report on the effect of the nodes' settings on messages; ``grace`` is the gc_grace_seconds of each table."""
     if not any(nodes):
         told = "not checked: this needs GRANT SELECT ON KEYSPACE system_views"
         yield Finding("settings", ok=True, value=told)
@@ -93,7 +93,7 @@ def _commit_log(nodes: Sequence[_Node]) -> Finding:
         "commit log",
         ok=not lazy,
         value=f"periodic, every {period}" if lazy else _values(nodes, "commitlog_sync"),
-        remedy=f"what was sent or acked within {period} before several nodes lose power may be undone: set "
+        remedy=f"messages that were sent or acked within {period} before several nodes lose power may be undone: set "
         "commitlog_sync: group, or batch, in cassandra.yaml",
     )
 
@@ -125,7 +125,7 @@ def _hints(nodes: Sequence[_Node], grace: Mapping[str, int]) -> Iterator[Finding
         "hints",
         ok=not off,
         value="off" if off else f"kept for {window / 3600:g} h",
-        remedy="set hinted_handoff_enabled: true: a node that was away misses what was deleted until it is repaired",
+        remedy="set hinted_handoff_enabled: true: a node that was down misses deletions until it is repaired",
     )
     short = sorted(table for table, seconds in grace.items() if seconds < window)
     yield Finding(
@@ -134,8 +134,8 @@ def _hints(nodes: Sequence[_Node], grace: Mapping[str, int]) -> Iterator[Finding
         value=f"below {window:g} s, the hint window: {', '.join(short)}"
         if short
         else "not below the hint window",
-        remedy=f"ALTER TABLE ... WITH gc_grace_seconds = {window:.0f}, or shorten max_hint_window: what was acked can "
-        "come back with a node that was away",
+        remedy=f"ALTER TABLE ... WITH gc_grace_seconds = {window:.0f}, or shorten max_hint_window: acked messages can "
+        "come back with a node that was down",
     )
 
 

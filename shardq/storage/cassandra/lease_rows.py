@@ -23,7 +23,7 @@ class _LeaseValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
-    """Slices that were taken together: held under a token, or given back until they are due.
+    """Slices that were taken together: held under a token, or released until they are due.
 
     Its row carries the inline bundles among them; it may carry some that are finished.
     """
@@ -42,7 +42,7 @@ class LeaseRow(msgspec.Struct, frozen=True):
         return Key(LEASE, 0, 0, self.id, self.number)
 
     def due_of(self, each: Slice) -> int:
-        """What one of its slices is ordered by."""
+        """Return the due time by which one of its slices is ordered."""
         return min(each.due, self.due) if each.unstarted and not self.held else self.due
 
     @property
@@ -52,12 +52,12 @@ class LeaseRow(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> bytes:
-        """What is stored of it."""
+        """The value that is stored."""
         return encode(_LeaseValue(self.due, self.held, self.slices, b"".join(self.groups)))
 
     @classmethod
     def stored(cls, row_id: bytes, number: int, value: bytes) -> LeaseRow:
-        """The row as it was read."""
+        """Return the row as it was read."""
         due, held, slices, ids = msgspec.structs.astuple(decode_lease(value))
         groups = tuple(ids[start : start + _GROUP_BYTES] for start in range(0, len(ids), _GROUP_BYTES))
         return cls(row_id, number, due, held, slices, value, groups)
@@ -67,9 +67,9 @@ decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode
 
 
 class Held:
-    """The lease rows that this client wrote last, so that it can settle what it holds without a read.
+    """The lease rows that this client wrote last, so that it can settle its messages without a read.
 
-    What others made of them since shows when a change of them is not applied.
+    Later changes by others show when a change of them is not applied.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Held:
         return found
 
     def put(self, shard: str, token: bytes, leases: Sequence[LeaseRow]) -> None:
-        """These are all that there are under the token, as they were just written."""
+        """Note that these are all lease rows under the token, as they were just written."""
         with self._lock.plain:
             self.known.pop((shard, token), None)
             if leases:

@@ -1,4 +1,4 @@
-"""One look at some shards, without a body being read."""
+"""One read of some shards, without a body being read."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ __all__ = [
     "ask_ready",
 ]
 
-SOON = 100_000  # clocks agree within this; what is due so soon is told as what lies ahead
+SOON = 100_000  # clocks agree within this; messages due so soon are answered as ones ahead
 _AHEAD = 60_000_000  # a lease that ends later is not looked for: the due rows of leases that were not used up lie there
 _MOST_READY = 4  # ready rows of a shard that are read
-_MOST_DUE_ROWS = 20  # of a shard; so many lapsed lease rows are looked at
+_MOST_DUE_ROWS = 20  # of a shard; this number of lapsed lease rows is read
 _STEP = 1_000_000  # starts so close together are read as one
 
 _Offer: TypeAlias = tuple[int, int]  # priority, due
@@ -81,7 +81,7 @@ CQL_HELD = (
 
 
 class Found(msgspec.Struct):
-    """What was read of one shard."""
+    """The result of a read of one shard."""
 
     control: ControlRow = ControlRow()
     watermarks: Control = Control()  # those that are believed
@@ -113,7 +113,7 @@ class Look:
         self._delayed: Answer | None = None
 
     def ask_controls(self) -> None:
-        """The low watermarks have to be known before anything is read from there."""
+        """Ask for the low watermarks, which have to be known before anything is read from there."""
         if not self._glance:
             self._controls = ask_controls(self._session, self._names)
 
@@ -145,7 +145,7 @@ class Look:
                 self._nothing_ready(name, found)
 
     def probes(self) -> Iterator[Probe]:
-        """What was found, shard by shard."""
+        """Yield the results, shard by shard."""
         for name, shard in self._shards.items():
             found = self._found[name]
             if not (found.ready or found.due_rows or found.delayed or found.leases):
@@ -166,7 +166,7 @@ class Look:
             self._cursors.of(name).watermarks = found.watermarks.places
 
     def _starts(self) -> Iterable[tuple[int, list[int]]]:
-        """Where to read from, with the priorities that are read from there: the earliest of any of the shards."""
+        """Return the earliest places of the shards to read from, with the priorities that are read from there."""
         starts = [
             self._cursors.of(name).starts() if self._glance else found.watermarks.watermarks
             for name, found in self._found.items()

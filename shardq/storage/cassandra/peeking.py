@@ -35,7 +35,7 @@ class _Shown(msgspec.Struct, frozen=True):
     data: bytes | None = None  # None: in a row of the bundle's own
 
     def stored(self, bundles: Mapping[bytes, BundleRow], now: int) -> StoredSlice | None:
-        """The slice as it is answered; None when its bundle is gone."""
+        """Return the slice as it is answered; None when its bundle is gone."""
         each, due = self.slice, self.place[1]
         if self.data is not None:
             bundle = each.bundle(self.data)
@@ -56,10 +56,10 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
-    """Return a page of what waits in the order of delivery, or of the history in that of processing.
+    """Return a page of pending messages in the order of delivery, or of the history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing. What waits
-    is read in parts: a page that a claim overtook is read again, five times at most.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing. Pending messages are
+    read in parts: a page that a claim overtook is read again, five times at most.
     """
     after = _unpack(request.after)
     if request.processed:
@@ -73,18 +73,18 @@ def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice
 
 
 def count(row: WideRow, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+    """Count messages by state. The cost grows with the number of slices, not of messages or bytes.
 
-    What others move all the while is counted as it was found: once, twice or not at all.
+    Messages that others move all the while are counted as they were found: once, twice or not at all.
     """
     return row.undisturbed(lambda: _count(row, now, sizes=sizes))[0]
 
 
 def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
-    """Return what a look finds, or None where nothing moved while it found nothing.
+    """Return the result of a read, or None where nothing moved while it found nothing.
 
-    What any look finds is stored. Else StoreUnavailable is raised: who was told None would store the message again, or
-    remove what belongs to it.
+    A message that any read finds is stored. Else StoreUnavailable is raised: a caller that got None would store the
+    message again, or remove its parts.
     """
     latest: T | None = None
 
@@ -105,7 +105,7 @@ def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
 
 
 def is_empty(row: WideRow, now: int) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time.
+    """Return whether the shard holds nothing, its history included; False while it is changed all the time.
 
     It ignores low watermarks: a shard that holds something must not be taken out of the directory.
     """
@@ -161,7 +161,7 @@ def _count(row: WideRow, now: int, *, sizes: bool = False) -> ShardCounts:
 
 
 def _waiting(row: WideRow, request: Peek, after: tuple[int, int, bytes, int], now: int) -> Iterator[_Shown]:
-    """Return what waits; without bodies all of it is known from its slices, and no bundle is read."""
+    """Return pending messages; without bodies they are known from their slices, and no bundle is read."""
     bodies, held = request.bodies, row.all_leases(now)
     if request.held:
         held = [each for each in held if each.held and each.due > now]
@@ -194,7 +194,7 @@ def _history(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) ->
 
 
 def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iterator[_Shown]:
-    """Find the slices of a bundle; one without a row of its own is an inline one, or gone."""
+    """Find the slices of a bundle; one without a separate row is an inline one, or gone."""
     if bundle is None:
         yield from map(_of_ready, row.inline_ready(bundle_id))
     else:

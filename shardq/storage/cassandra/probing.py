@@ -1,11 +1,11 @@
-"""What shards have to offer, without a body being read: a few requests for fifty shards together, one for a glance.
+"""The offers of shards, without a body being read: a few requests for fifty shards together, one for a glance.
 
 A full look reads from the low watermarks of each shard. A glance reads only the ready rows, from where the last full
 look or claim found nothing any more. A full look that finds a shard used up raises its low watermarks, so that the next
 look crosses no tombstones. A deep look ignores all of that, and puts right what is wrong with it.
 
 A deep look reads the ready rows and the lease rows of each shard from the beginning. So it crosses everything that was
-consumed since the storage last cleaned up. While a shard is quiet it takes as many requests as a full look.
+consumed since the last clean-up of the storage. While a shard is quiet it takes as many requests as a full look.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def probe(
 
 
 class DeepLook(Look):
-    """A look that ignores read cursors, low watermarks and the due index, and puts right those that hid something."""
+    """A read that ignores read cursors, low watermarks and the due index, and puts right those that hid messages."""
 
     def ask(self) -> None:
         """Ask for the rows of each shard from its beginning."""
@@ -94,7 +94,7 @@ class DeepLook(Look):
         return ask_ready(self._session, names, priorities, -FOREVER, self._now + SOON, _READY)
 
     def _each_ready(self) -> Iterator[tuple[str, int, Place]]:
-        """The first ready rows of each shard and priority: shards that have more are asked for the next priorities."""
+        """Yield the first ready rows of each shard and priority; shards that have more read the next priorities."""
         answer = self._first_ready
         while True:
             last: dict[str, list[int]] = {}

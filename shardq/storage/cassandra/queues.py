@@ -1,7 +1,7 @@
 """The records of the queues, and their incarnations.
 
-A queue that is being dropped keeps its record, condemned, until nothing of it is left: a crash on the way is
-finished by the next drop or create.
+A queue that is being dropped keeps its record, condemned, until nothing of it is left. The next drop or create
+finishes one that crashed on the way.
 
 Each creation of a queue makes a new incarnation, and its name is part of every partition key. So a queue that is
 deleted and created again shares no partition with the one before.
@@ -160,7 +160,7 @@ def _living(rows: list[tuple[int, str | None]]) -> str | None:
 class Incarnations:
     """Which incarnations this client saw last.
 
-    What goes by an incarnation that is over finds nothing, and what it writes is seen by nobody.
+    Requests to an incarnation that has ended find nothing, and writes to it are never read.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class Incarnations:
         self._seen.pop(queue, None)
 
     def of(self, session: Session, queue: str, *, glance: bool = False) -> str:
-        """Return what the queue is called in the tables; nothing is stored under it when there is no such queue."""
+        """Return the name of the queue in the tables; nothing is stored under it when there is no such queue."""
         incarnation, seen, _ = self._seen.get(queue, ("", None, 0.0))
         if self._is_stale(queue, glance=glance):
             try:
@@ -201,7 +201,7 @@ class Incarnations:
         stale = [queue for queue in queues if self._is_stale(queue, glance=glance)]
         if len(stale) < 2:  # `of` reads it
             return
-        with suppress(StoreUnavailable, OutcomeUnknown):  # `of` tells of each
+        with suppress(StoreUnavailable, OutcomeUnknown):  # `of` reports each
             for name, *state in session.read(_STATES_OF, (stale,)):
                 if (incarnation := _living([tuple(state)])) is not None:
                     self.saw(name, incarnation)
@@ -224,7 +224,7 @@ class Incarnations:
 
 
 def name_of(queue: str, incarnation: str) -> str:
-    """Return what an incarnation is called in the tables: the queue's name alone for one of before there were any."""
+    """Return the name of an incarnation in the tables: the queue's name alone for an older queue without one."""
     plain = queue.replace(_SIGN, _STAND_IN)
     return f"{plain}{_SIGN}{incarnation}" if incarnation else plain
 

@@ -1,9 +1,9 @@
 """Where a shard is read from, so that reads cross no tombstones: low watermarks and read cursors.
 
-The low watermarks of a shard are in its control row, for all clients. A read cursor is what one client knows beyond
-them: up to where it has consumed the shard. Both are hints. A low watermark is raised with what was taken, but not
-beyond 5 s ago (that of the due index: 60 s). Nobody believes one that is higher, whatever clock has written it. What
-lies below a low watermark all the same is found by a deep look, which lowers it.
+The low watermarks of a shard are in its control row, for all clients. A read cursor is the knowledge of one client
+beyond them: up to where it has consumed the shard. Both are hints. A low watermark is raised with the taken messages,
+but not beyond 5 s ago (that of the due index: 60 s). A higher one is ignored, whatever clock has written it. Messages
+below a low watermark are found by a deep read, which lowers it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEW_ROWS = 32
 
 _DUE_GUARD = 60_000_000  # far above the time that a conditional batch may be on its way
 _STEP = 5_000_000  # low watermarks are raised in such steps
-_ROWS = 500  # or when so many rows were taken
+_ROWS = 500  # or when this number of rows was taken
 
 
 def believed(control: Control, now: int) -> Control:
@@ -62,7 +62,7 @@ def raised(control: Control, places: Sequence[Place], due: int, now: int, taken:
 
 
 def worth_raising(row: ControlRow, first_due: int, now: int) -> Control | None:
-    """Return the control row to write for a shard that has nothing ready, or None when that spares nobody anything.
+    """Return the control row to write for a shard that has nothing ready, or None when that spares no reads.
 
     It spares reading tombstones where something was taken after the moments of the low watermarks.
     """
@@ -102,7 +102,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = FEW_ROWS  # rows to read at once: the next claim takes about as many as the last one
     watermarks: tuple[Place, ...] = Control().places
-    quiet_at: int = 0  # a full look at this moment found nothing ready
+    quiet_at: int = 0  # a full read at this moment found nothing ready
     passed: int = 0  # rows that this client took since it raised the low watermarks
 
     def rescan(self, control: Control, taken: bytes | None, now: int) -> None:
@@ -137,7 +137,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     def places_after(
         self, taken: Sequence[Ready], done: int, now: int, empty: Iterable[int] = ()
     ) -> list[Place]:
-        """Where to go on when these are taken, in order.
+        """Return where to continue when these are taken, in order.
 
         Nothing is left of the priorities before ``done``, and nothing was in those that are ``empty``.
         """
@@ -149,12 +149,12 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         return self.places_beyond(done, reached, end)
 
     def consumed(self, places: list[Place], rows: int) -> None:
-        """Go on from these places: so many rows were taken."""
+        """Continue from these places: this number of rows was taken."""
         self.places = places
         self.passed += rows
 
     def pass_due_rows(self, first: int, now: int) -> None:
-        """No lease was due before this moment."""
+        """Note that no lease was due before this moment."""
         self.due_from = max(self.due_from, min(first, now - OVERLAP))
 
     def raised(self, control: Control, places: Sequence[Place], rows: int, now: int) -> Control | None:

@@ -1,4 +1,4 @@
-"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history that is over."""
+"""Removing messages in any state: one, a shard's, a queue's; and expired history."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 
 
 def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord | None = None) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
+    """Remove the queue with all that it holds; continues where a crashed attempt stopped. False when there is none."""
     incarnation = queues.condemn(session, queue, seen)
     if incarnation is None:
         return False
@@ -93,7 +93,7 @@ def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord
 def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[], int]) -> None:
     """Remove all that is left of an incarnation that was condemned.
 
-    Only this incarnation is touched, whoever creates the queue again meanwhile.
+    Only this incarnation is touched, also when the queue is created again meanwhile.
     """
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
     name = name_of(queue, incarnation)
@@ -107,7 +107,7 @@ def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[]
 
 
 def erase(session: Session, partition: str, now: int) -> None:
-    """Delete all of a shard whose incarnation is over, whatever is in it, without a read.
+    """Delete all of a shard whose incarnation has ended, without a read.
 
     The delete is dated an hour ahead, so it also deletes what clients write there that have not noticed yet.
     """
@@ -157,7 +157,7 @@ def _give_up(change: Change, row: WideRow, old: Sequence[HistoryRow]) -> None:
 
 
 def around(kept: Kept, position: int) -> list[Kept]:
-    """What stays of messages that are kept when one is removed."""
+    """Return the rest of kept messages when one is removed."""
     parts = ((kept.first, position), (position + 1, kept.end))
     return [
         Kept(kept.processed_at, first, end - first, kept.deliveries) for first, end in parts if first < end
@@ -165,10 +165,10 @@ def around(kept: Kept, position: int) -> list[Kept]:
 
 
 def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) -> int:
-    """Remove what was sent until a moment and waits or is held, some hundred rows at a time; returns how many messages.
+    """Remove messages that were sent until a moment and wait or are held, some hundred rows at a time.
 
-    What is sent later stays, so it ends although producers are at work. It goes on from where it has deleted, and so do
-    the low watermarks, so that nobody reads its tombstones again.
+    Returns how many. Messages that are sent later stay, so it ends although producers are at work. It continues from
+    where it has deleted, and so do the low watermarks, so that its tombstones are not read again.
     """
     purging = _Purge(session, shard, until, now)
     with session.turn(str(shard)), after_a_write(lambda: purging.messages):
@@ -251,7 +251,7 @@ class _Purge:
         return read_cursors.raised(control.control, places, due_row, self._now(), rows)
 
     def _is_done(self) -> bool:
-        """Tell whether nothing is left above the low watermarks, which are no higher than where this purge has been."""
+        """Return whether nothing is left above the low watermarks, which are no higher than this purge has reached."""
         ready = (each for each in self._row.all_ready(self._now()) if self._is_old(each.slice))
         return next(ready, None) is None and next(self._old_leases(b""), None) is None
 

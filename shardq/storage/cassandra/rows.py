@@ -76,10 +76,10 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     total: int
     enqueued_at: int
     due: int  # of the bundle
-    inline: bool = False  # the bundle has no row of its own, see `bodies.is_inline`
-    unstarted: bool = False  # held: not counted yet; given back: it takes its place in the order again
+    inline: bool = False  # the bundle has no separate row, see `bodies.is_inline`
+    unstarted: bool = False  # held: not counted yet; released: it takes its place in the order again
     expires_at: int | None = None  # of the bundle
-    size: int = 0  # of the bundle's data, in bytes; what clients of before sent has none
+    size: int = 0  # of the bundle's data, in bytes; sends of older clients have none
 
     @property
     def share(self) -> int:
@@ -92,13 +92,13 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
         return self.first + self.count
 
     def part(self, first: int, end: int) -> Slice:
-        """The messages between two positions that lie within it."""
+        """Return the messages between two positions that lie within it."""
         if (first, end) == (self.first, self.end):
             return self
         return msgspec.structs.replace(self, first=first, count=end - first)
 
     def bundle(self, data: bytes) -> Bundle:
-        """The bundle that the slice is of, with its data."""
+        """Return the bundle that the slice is of, with its data."""
         sent = (self.priority, self.due, self.enqueued_at, self.total)
         return Bundle(self.bundle_id, *sent, data, self.expires_at)
 
@@ -112,7 +112,7 @@ class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A slice that nobody has claimed yet."""
+    """A slice that is not claimed yet."""
 
     key: Key
     count: int
@@ -126,7 +126,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int, bytes, int]:
-        """What claims are ordered by."""
+        """The order of claims."""
         return self.key[1:]
 
     @property
@@ -148,11 +148,11 @@ class Ready(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> bytes:
-        """What is stored of it."""
+        """The value that is stored."""
         return encode(_ReadyValue(self.count, self.total, self.enqueued_at, self.expires_at, self.size))
 
     def part(self, first: int, end: int) -> Ready:
-        """The messages between two positions that lie within it."""
+        """Return the messages between two positions that lie within it."""
         if (first, end - first) == (self.key.first, self.count):
             return self
         return msgspec.structs.replace(self, key=self.key._replace(first=first), count=end - first, seen=None)
@@ -171,12 +171,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, bundle: Bundle, place: int = 0) -> Head:
-        """The head of a bundle."""
+        """Make the head of a bundle."""
         sent = (bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
         return cls(*sent, bundle.expires_at, bundle.group, place)
 
     def bundle(self, bundle_id: bytes, data: bytes) -> Bundle:
-        """The bundle."""
+        """Return the bundle."""
         sent = (self.priority, self.due, self.enqueued_at, self.count)
         return Bundle(bundle_id, *sent, data, self.expires_at, self.group)
 
@@ -203,7 +203,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
-    """What the clients of a shard tell each other: low watermarks, and that something came late."""
+    """The notices of a shard's clients to each other: low watermarks, and late messages."""
 
     watermarks: tuple[int, ...] = (0,) * 12
     """Before them no ready row of priority 0 .. 9 is due, no due row of a lease row, and nothing kept was processed."""
@@ -241,17 +241,17 @@ decode_control = msgspec.msgpack.Decoder(Control).decode
 
 
 def id_time(bundle_id: bytes) -> int:
-    """When a bundle's id was made: its first 48 bits are milliseconds."""
+    """Return when a bundle's id was made: its first 48 bits are milliseconds."""
     return int.from_bytes(bundle_id[:6], "big") * 1000
 
 
 def has_due_row(due: int, bundle_id: bytes) -> bool:
-    """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
+    """Return whether the bundle was delayed when it was made. It follows from the bundle alone."""
     return due > id_time(bundle_id) + SOON
 
 
 def due_row_of(due: int, bundle_id: bytes) -> Key:
-    """Where a delayed bundle is found by its due time."""
+    """Return the key at which a delayed bundle is found by its due time."""
     return Key(DUE_INDEX, 1, due, bundle_id, 0)
 
 

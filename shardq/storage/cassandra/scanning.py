@@ -1,8 +1,8 @@
 """Reading a range of rows whatever tombstones are in it.
 
 A server gives a read up that crosses too many tombstones before its page is full (100,000 by default). Then the range
-is cut into parts, which are read one after the other, and cut again where that is not enough: by priority, by due
-time, by id, by position. So every range can be read; what is crossed costs time, not the answer.
+is cut into parts, which are read one after the other, and cut again where that is not enough. The cuts are by
+priority, by due time, by id, by position. So every range can be read; crossed tombstones cost time, not the answer.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def guarded(
 
 
 def _is_whole(row: Sequence[Any]) -> bool:
-    """False for a row without the value that was asked for: the replicas that answered have a part of it only.
+    """Return False for a row without the value that was asked for: the replicas that answered have only a part of it.
 
     A read of bodies that finds the row of a lease on one replica repairs no more than these on another that lags.
     """
@@ -100,7 +100,7 @@ def _is_whole(row: Sequence[Any]) -> bool:
 
 
 def after(position: Sequence[Any]) -> Position:
-    """The first position after this one."""
+    """Return the first position after this one."""
     priority, due, row_id, first = position
     return priority, due, row_id, first + 1
 

@@ -62,7 +62,7 @@ def apply(session: Session) -> None:
 
 
 def _in_flux(error: BaseException) -> bool:
-    """Tell whether a server did not know yet what another has created at this moment."""
+    """Return whether a server did not know yet what another has created at this moment."""
     return isinstance(error, OutcomeUnknown) or (
         isinstance(error, SchemaMismatch) and error.__cause__ is not None
     )

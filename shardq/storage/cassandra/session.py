@@ -49,16 +49,16 @@ class Session:
             connected.cluster.shutdown()
 
     def read(self, query: str, values: Sequence[Any], **options: Any) -> list[Any]:
-        """The rows of a query, as tuples; options are those of :meth:`start_read`."""
+        """Return the rows of a query, as tuples; options are those of :meth:`start_read`."""
         return list(self.start_read(query, values, **options)())
 
     def read_unprepared(self, query: str) -> list[Any]:
-        """The rows of a query without values. The driver would log the error of one that it cannot prepare."""
+        """Return the rows of a query without values. The driver would log the error of one that it cannot prepare."""
         with self._translated(writing=False):
             return list(self.connected.get().driver.execute(self._qualified(query)))
 
     def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
-        """The rows of one partition after every conditional change that has begun is finished or given up."""
+        """Return the rows of one partition after every conditional change that has begun is finished or given up."""
         level = ConsistencyLevel.name_to_value[self.address.serial_consistency]
         return self.read(query, values, consistency=level)
 
@@ -85,7 +85,7 @@ class Session:
         return partial(self._rows, future)
 
     def nodes(self) -> list[Any]:
-        """The nodes near by that answer, as far as is known, always in the same order."""
+        """Return the nodes near by that answer, as far as is known, always in the same order."""
         with self._translated(writing=False):
             connected = self.connected.get()
             return sorted(connected.suspect_nodes.trusted(), key=lambda node: str(node.endpoint))
@@ -97,7 +97,7 @@ class Session:
             connected.driver.execute(self._batch(connected, statements))
 
     def write_all(self, statements: Sequence[Statement]) -> None:
-        """Carry out statements on any partitions, each by itself: ten in a request, and all requests together."""
+        """Carry out statements on any partitions, each alone: ten in a request, and all requests together."""
         with self._translated(writing=True):
             connected = self.connected.get()
             groups = [statements[start : start + _TOGETHER] for start in range(0, len(statements), _TOGETHER)]
@@ -120,7 +120,7 @@ class Session:
 
     @contextmanager
     def unprepared(self) -> Iterator[DriverSession]:
-        """A driver session of its own, for data definition."""
+        """Open another driver session, for data definition."""
         connected: Connected | None = None
         with self._translated(writing=False):
             connected = Connected(self.address)
@@ -150,7 +150,7 @@ class Session:
         return prepared
 
     def _qualified(self, query: str) -> str:
-        """The query with the keyspace of its tables. A server warns of what is prepared without it."""
+        """Return the query with the keyspace of its tables. A server warns of queries that are prepared without it."""
         return _TABLE.sub(rf'\g<0>"{self.address.keyspace}".', query)
 
     @contextmanager

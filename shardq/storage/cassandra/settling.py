@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward."""
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_SPANS = 2_000
 
 
 class _Overtaken(Exception):
-    """What this client holds is not there any more."""
+    """Slices that this client holds are not there any more."""
 
 
 def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
@@ -151,7 +151,7 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
     With ``complete`` it is done in one change, and only when all of it is held. Else it is done in parts, each small
     enough for the server with the bodies that it writes.
@@ -180,9 +180,9 @@ def _parts(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
 def _settle_part(
     session: Session, held: Held, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool
 ) -> tuple[bool, list[Span]]:
-    """Do the step in one change; return whether it was done, and what is not held of the spans.
+    """Do the step in one change; return whether it was done, and the parts of the spans that are not held.
 
-    What this client holds is not read at first: whether it is still so is a condition of the change.
+    Slices that this client holds are not read at first: that they are still so is a condition of the change.
     """
     row = WideRow(session, str(shard))
     tokens = {span.token for span in spans}
@@ -230,7 +230,7 @@ def _number(parts: Sequence[Cut]) -> int:
 
 
 def _stored(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages there are of the spans' bundles, whoever holds them."""
+    """Read which messages there are of the spans' bundles, held or not."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
     slices = [each for lease in row.every_lease() for each in lease.slices if each.bundle_id in named]

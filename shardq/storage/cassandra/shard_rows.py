@@ -104,18 +104,19 @@ class WideRow:
     def settled_control(self) -> ControlRow:
         """Read the control row after every change that has begun; what is read next is no older than this row.
 
-        An ordinary read may see a change on one node, and the next read, of other rows, miss it on the others. What is
-        taken on the condition of this row alone has to be read after it, and after this kind of read.
+        An ordinary read may see a change on one node, and the next read, of other rows, miss it on the others. Rows
+        that are taken on the condition of this row alone have to be read after it, and after this kind of read.
         """
         rows = self._session.read_serial(CQL_CONTROL_AND_LEASES, (self._shard, [b""]))
         return _control_and_leases(lambda: rows)[0]
 
     def undisturbed(self, look: Callable[[], T]) -> tuple[T, bool]:
-        """Look at rows that take several reads, until nothing moves meanwhile; False when something did each time.
+        """Read rows that take several reads, until nothing moves meanwhile; False when something did each time.
 
         Between two reads a claim can move messages from where they are not read yet to where they were not found. So
-        only a look counts after which the turn, which every change but an append sets, is the same as before. The turn
-        is read after every change that has begun, because what is not found here counts as gone, or the shard as empty.
+        only a read counts after which the turn, which every change but an append sets, is the same as before. The turn
+        is read after every change that has begun. This is needed because messages that are not found here count as
+        gone, or the shard as empty.
         """
         turn_at = self.settled_control().turn_at
         for _ in range(_LOOKS):
@@ -149,7 +150,7 @@ class WideRow:
     def start_ready(
         self, priorities: Sequence[int], start: Place, until: int, *, page: int = _PAGE, bodies: bool = True
     ) -> Answer:
-        """As :meth:`ready`, for the rows as they are: place, value, time of writing, and with ``bodies`` the data."""
+        """Read as :meth:`ready`, with the rows as they are: place, value, time of writing, and data if ``bodies``."""
         values = (self._shard, priorities, *start, until)
         query, columns = (CQL_READY, _READY_COLUMNS) if bodies else (CQL_BARE_READY, _BARE_COLUMNS)
         ranges = [((priority, *start), (priority, until + 1, b"", FIRST)) for priority in priorities]
@@ -214,7 +215,7 @@ class WideRow:
         return (LeaseRow.stored(row_id, number, value) for _, _, row_id, number, value in rows)
 
     def holds_nothing(self) -> bool:
-        """Tell whether there is no message, in any state, wherever the low watermarks are."""
+        """Return whether there is no message, in any state, wherever the low watermarks are."""
         start, end = (0, -FOREVER, b"", FIRST), (len(PRIORITIES), 0, b"", FIRST)
         kinds = (READY, LEASE, HISTORY)
         return all(

@@ -1,4 +1,4 @@
-"""What can be done with a shard, under its name in the tables. ``groups/shards.py`` has the same for groups."""
+"""The operations on a shard, under its name in the tables. ``groups/shards.py`` has the same for groups."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shards:
         self.held = Held()
 
     def append(self, request: Append) -> None:
-        """Store the bundles; raises QueueNotFound when this incarnation of the queue is over."""
+        """Store the bundles; raises QueueNotFound when this incarnation of the queue has ended."""
         bundles.append(self._session, self._entered, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
@@ -44,15 +44,15 @@ class Shards:
         return claims.claim(self._session, self._cursors, self.held, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return settling.acknowledge(self._session, self.held, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return settling.extend(self._session, self.held, request, self._now)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         return settling.release(self._session, self.held, request, self._now)
 
     def forward(self, request: Forward) -> Fenced:
@@ -60,7 +60,7 @@ class Shards:
         return settling.forward(self._session, self.held, request, self._now)
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order."""
+        """Read one page of slices, in delivery order."""
         return peeking.peek(self._row(request.shard), request, self._now())
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
@@ -76,11 +76,11 @@ class Shards:
         return removal.purge(self._session, shard, self._now() + bundles.HEAD_START, self._now)
 
     def count(self, shard: Shard, *, sizes: bool) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices."""
+        """Count messages by state; the cost grows with the number of slices."""
         return peeking.count(self._row(shard), self._now(), sizes=sizes)
 
     def is_empty(self, shard: Shard) -> bool:
-        """Tell whether the shard holds nothing, its history included."""
+        """Return whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._row(shard), self._now())
 
     def _now(self) -> int:

@@ -1,4 +1,4 @@
-"""What of some spans a set of lease rows still holds, and what became of the rest.
+"""The parts of spans that a set of lease rows still holds, and the state of the rest.
 
 A lease row is one value, so it is cut in memory; the storage sees the value before and the value after.
 """
@@ -81,11 +81,11 @@ def _add(ranges: list[Range], new: Range) -> None:
 def became(
     row: WideRow, missing: Sequence[Span], stored: Callable[[], Iterable[tuple[bytes, Range]]]
 ) -> Fenced:
-    """Tell what of the spans is stored, here or elsewhere, from what is not.
+    """Divide spans into parts that are stored, here or elsewhere, and parts that are not.
 
-    ``stored`` returns what is found of their bundles, whoever holds it. What any look finds is lost. What none finds is
-    gone only where nothing moved during the last one. Else StoreUnavailable is raised: to call it lost could tell who
-    acked it a moment ago that somebody else has it.
+    ``stored`` returns the found parts of their bundles, held or not. Parts that any read finds are lost. Parts that
+    none finds are gone only where nothing moved during the last one. Else StoreUnavailable is raised: a client that
+    acked a message a moment ago must not learn that it is lost.
     """
     ranges: dict[bytes, list[Range]] = {}
 

@@ -102,11 +102,11 @@ class CassandraStore(KeyMethods):
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make the keyspace if there is none, and apply what is missing of ``schema/cassandra/``."""
+        """Make the keyspace if there is none, and apply the missing files of ``schema/cassandra/``."""
         schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the cluster and the schema."""
+        """Return facts about the cluster and the schema."""
         return diagnosis.diagnose(self.session)
 
     # -- queues --------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class CassandraStore(KeyMethods):
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
-        """Store the bundles, each with one mutation at least; what was stored before stays as it is."""
+        """Store the bundles, each with one mutation at least; earlier ones stay as they are."""
         placed = self._placed(request)
         try:
             self._of(request.shard).append(placed)
@@ -213,15 +213,15 @@ class CassandraStore(KeyMethods):
         return self._of(request.shard).claim(self._placed(request))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._of(request.shard).acknowledge(self._placed(request))
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._of(request.shard).extend(self._placed(request))
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         fenced = self._of(request.shard).release(self._placed(request))
         of_process.get().announce((request.shard.queue,))
         return fenced
@@ -234,7 +234,7 @@ class CassandraStore(KeyMethods):
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._of(request.shard).peek(self._placed(request))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
@@ -254,7 +254,7 @@ class CassandraStore(KeyMethods):
         return self._of(shard).purge(self.place(shard))
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices."""
+        """Count messages by state; the cost grows with the number of slices."""
         return self._of(shard).count(self.place(shard), sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
@@ -273,7 +273,7 @@ class CassandraStore(KeyMethods):
         consumers.deregister(self.session, self.incarnations.of(self.session, queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         return consumers.seen(self.session, self.incarnations.of(self.session, queue), self.now())
 
     # -- signals -------------------------------------------------------------------------------------------

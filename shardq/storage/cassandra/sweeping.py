@@ -22,8 +22,8 @@ def sweep(
 ) -> int:
     """Give up history, up to 200 slices of each shard, and finish drops; returns how much.
 
-    It looks at every shard that may hold anything, listed or not. Keys and consumers end by themselves. Drops that
-    stopped half way are finished, of any queue, as nobody may come back to its name.
+    It reads every shard that may hold anything, listed or not. Keys and consumers expire automatically. Drops that
+    stopped half way are finished, of any queue, as its name may never be used again.
     """
     incarnation, given_up = queues.current(session, request.queue), 0
     shards = (

@@ -40,7 +40,7 @@ def open_cassandra(
     *,
     connect_seconds: float | None = None,
 ) -> Store:
-    """The store in the keyspace that the URL names; raises InvalidSetting for a URL that names none."""
+    """Open the store in the keyspace that the URL names; raises InvalidSetting for a URL that names none."""
     address = parse(url)
     if connect_seconds is not None:
         address = msgspec.structs.replace(address, connect_seconds=connect_seconds)
@@ -48,7 +48,7 @@ def open_cassandra(
 
 
 def parse(url: str) -> Address:
-    """What the URL says. Errors do not repeat it: it may hold a password."""
+    """Parse the URL. Errors do not repeat it: it may hold a password."""
     parts = read_url(url, "Cassandra URL")
     hosts, port = _hosts(parts.hosts)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -122,7 +122,7 @@ def _replication(text: str) -> tuple[tuple[str, int], ...]:
 def _choice(option: str, text: str, choices: tuple[str, ...]) -> str:
     if text.upper() in _TOO_LITTLE:
         raise InvalidSetting(
-            f"{option}={text!r} is not enough: reads would miss what was written; use one of {', '.join(choices)}"
+            f"{option}={text!r} is not enough: reads would miss writes; use one of {', '.join(choices)}"
         )
     if text.upper() not in choices:
         raise InvalidSetting(f"{option}={text!r} is unknown: use one of {', '.join(choices)}")

@@ -1,7 +1,7 @@
 """Changing bundles on the condition that they are as they were seen.
 
-Each document is changed by itself, atomically; the state that was read is the condition. What was changed by somebody
-else meanwhile is read and decided again.
+Each document is changed alone, atomically; the state that was read is the condition. Documents that others changed
+meanwhile are read and decided again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAUSES = tuple(0.002 * min(attempt, 10) for attempt in range(1, 40))  # seconds
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a bundle shall hold: its slices, and what of it is kept. A bundle that holds neither is finished."""
+    """The new content of a bundle: its slices, and its kept messages. A bundle that holds neither is finished."""
 
     slices: tuple[Slice, ...]
     kept: tuple[Kept, ...] = ()
@@ -93,7 +93,7 @@ def condition(row: Row) -> Document:
 def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
     """Return the update that leaves nothing of a bundle but its id, for so long as a repeated append may come.
 
-    What was moved elsewhere stays known for as long.
+    Messages that were moved elsewhere stay known for as long.
     """
     told = moved_field(moved)
     return {

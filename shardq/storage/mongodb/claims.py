@@ -1,4 +1,4 @@
-"""Taking slices under a claim's token: one look at the shard, one command that takes what is still as it was seen."""
+"""Taking slices under a claim's token: one read of the shard, one command that takes those that are unchanged since."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class _Size(msgspec.Struct, frozen=True):
     alike: bool  # as many in each
 
     def rows_for(self, messages: int) -> int:
-        """Return how many bundles are likely to hold so many messages: one more than that, unless they fit exactly.
+        """Return how many bundles are likely to hold this number of messages, plus one unless they fit exactly.
 
-        One too many costs its body, and one too few another look.
+        One too many costs its body, and one too few another read.
         """
         rows = ceil(messages / self.messages)
         return rows if self.alike and rows * self.messages == messages else rows + 1
@@ -77,8 +77,8 @@ class _Sizes:
     def rows_for(self, shard: Shard, messages: int) -> int:
         """Return how many bundles to read.
 
-        In a shard that is new to this client, they are as large as elsewhere in the queue; of eight messages, where
-        those are smaller, as a guess that is wrong would cost many bodies.
+        In a shard that is new to this client, they are as large as elsewhere in the queue. Where those are smaller
+        they have eight messages, as a guess that is wrong would cost many bodies.
         """
         size = self._of_shards.get(shard) or self._of_queues.get(shard.queue, _GUESS)
         if shard not in self._of_shards and size.messages < _GUESS.messages:
@@ -86,7 +86,7 @@ class _Sizes:
         return min(_MOST_ROWS, size.rows_for(messages))
 
     def learn(self, shard: Shard, pieces: Sequence[Piece], now: int) -> None:
-        """Bundles were chosen; what they have to claim counts, whether or not all of it was taken."""
+        """Learn the size of bundles that were chosen; all claimable messages count, whether or not they were taken."""
         rows = {piece.row.id: piece.row for piece in pieces}.values()
         found = [sum([each.count for each in row.slices if each.due <= now]) for row in rows]
         size = _Size(sum(found) / len(found), alike=min(found) == max(found))
@@ -97,7 +97,7 @@ class _Sizes:
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What a look at the shard chose."""
+    """The choice of a read of the shard."""
 
     cursor: ReadCursor
     pieces: list[Piece]
@@ -120,9 +120,9 @@ class Claims:
         self.sizes, self._finishing, self._in_doubt = _Sizes(), Finishing(), InDoubt()
 
     def claim(self, request: Claim) -> Claimed:
-        """Take up to the limit of deliverable messages, or again what the token holds.
+        """Take up to the limit of deliverable messages, or again those that the token holds.
 
-        A repetition is told by the server, before it takes anything.
+        The server recognises a repetition before it takes anything.
         """
         try:
             claimed = self._claim_where_it_is(request)
@@ -218,11 +218,11 @@ class Claims:
         return rows.take(begin(request.token, chosen), statements, uuid)
 
     def _in_order(self, rows: ShardRows, request: Claim, began: int, seen: list[Piece]) -> list[Row]:
-        """Take what is left of the bundles that this claim chose and others changed meanwhile; return all it holds.
+        """Take the rest of the bundles that this claim chose and others changed meanwhile; return all it holds.
 
-        Where others are quicker each time, or there is no room for it, give back what comes after it, before anybody
-        was told of the claim: nothing that is claimed comes before what is left. So is what is beyond the limit, as
-        an attempt that was late may have taken it beside a later one.
+        Where others are quicker each time, or there is no room for it, release the messages after it, before the claim
+        is answered. Nothing that is claimed comes before the rest. Messages beyond the limit are released too, as an
+        attempt that was late may have taken them beside a later one.
         """
         for attempt in range(_ATTEMPTS + 1):
             chosen = chosen_under(rows, request.token)
@@ -239,7 +239,7 @@ class Claims:
         return held_under(rows, request.token)
 
     def _give_back(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
-        """Release what is held after a piece that is left, and beyond the limit; others may have looked meanwhile."""
+        """Release messages held after a piece that is left, and beyond the limit; others may have read meanwhile."""
         room, spans = request.limit, list[Span]()
         for place, taken in sorted(held, key=lambda item: item[0]):
             room -= taken.count
@@ -271,8 +271,8 @@ class Claims:
         start: tuple[int, int, bytes] | None = None
         messages = 0
         while True:
-            # As many as it takes if each has one message, after the one that was read last; beyond the last of them,
-            # reads cross what was consumed.
+            # As many as it takes if each has one message, after the one that was read last. Beyond the last of them,
+            # reads cross consumed messages.
             wanted = min(_MOST_ROWS, request.limit - messages + 1)
             if not found:
                 wanted = self.sizes.rows_for(request.shard, request.limit)
@@ -289,7 +289,7 @@ class Claims:
                 return _Found(cursor, pieces, not complete or messages >= request.limit, page.late)
 
     def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:
-        """All that was found is taken: read on from there."""
+        """Read on from the last of the found messages, which are all taken."""
         last = found.pieces[-1] if found.rest else None
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
         found.cursor.consumed(place, now, until)

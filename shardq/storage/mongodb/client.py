@@ -1,4 +1,4 @@
-"""What one client has of a database: a session with it, its clock, and what it knows of the shards."""
+"""The objects of one client of a database: a session with it, its clock, and its knowledge of the shards."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The collections of shards: made when a shard is first written, dropped when nothing is in it for a while.
 
-Whoever is the first of a client to write to one makes the indexes that it lacks, and whoever keeps history there the
+The first write of a client to a collection makes the indexes that it lacks, and the first one with history makes the
 index of that.
 
 To drop one that may be written at any moment, it is barred first: by a unique index on a field that no document has.
-The server makes that index only if there is one document at most, which is the end of the claim index, and lets no
-other in from then on. Nobody takes the index away, and a drop names the collection by its uuid. So nothing is ever in
-what is dropped, whoever drops it, however late. Who wants to write to one that is barred drops it, too, and makes
-another. The index has the name of that of the history, so that the server lets a collection have one of them: one in
-which history was kept stays, as clients go by having seen its index.
+The server makes that index only if there is one document at most, which is the end of the claim index. It lets no
+other in from then on. The index is never removed, and a drop names the collection by its uuid. So a dropped collection
+is always empty, however late the drop is. A client that wants to write to a barred collection drops it, too, and makes
+another. The index has the name of that of the history, so that the server lets a collection have one of them. A
+collection in which history was kept stays, as clients rely on having seen its index.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OTHER_INDEX = 86  # of the same name
 
 
 def reserve(session: Session, room: Room, queue: str, wanted: Sequence[Shard]) -> None:
-    """Let the queue that is called so come to have these shards; none is made before it is written.
+    """Reserve these shards for the queue of this name; none is made before it is written.
 
     Raises InvalidSetting for too many beside those that there are, or StoreUnavailable when the server cannot open them
     yet.
@@ -64,7 +64,7 @@ def reserve(session: Session, room: Room, queue: str, wanted: Sequence[Shard]) -
 
 
 def make(session: Session, room: Room, shard: Shard) -> Document | None:
-    """Make the collection of a shard, without its end; return what `find` tells of it.
+    """Make the collection of a shard, without its end; return the answer of `find` about it.
 
     Raises InvalidSetting for one too many, or StoreUnavailable when the server cannot open it yet. A write that follows
     and waits has to make sure of it.
@@ -115,8 +115,8 @@ def drop_unused(session: Session, shard: Shard) -> bool:
 def _bar_and_drop(session: Session, shard: Shard, uuid: Binary) -> bool:
     """Drop it if nothing but its end is in it; False when it is another one, or something was.
 
-    Its end is there first, which nobody takes away. An index that is seen may be one that the server gives up. So it is
-    dropped by whoever was told that it is made, and by nobody else.
+    Its end is there first, which is never removed. An index that is seen may be one that the server gives up. So it is
+    dropped only by the client that was answered that it is made.
     """
     if not end(session, shard, uuid):
         return False
@@ -150,7 +150,7 @@ def all_shards(session: Session) -> tuple[Shard, ...]:
 
 
 def find(session: Session, shard: Shard) -> Document | None:
-    """Return what the server tells of the shard's collection."""
+    """Return the server's description of the shard's collection."""
     with session.translated(writing=False):
         found = next(iter(session.database.list_collections(filter={"name": str(shard)})), None)
     return None if found is None else dict(found)
@@ -167,7 +167,7 @@ def open_again(session: Session, shard: Shard) -> None:
 
 
 def close(session: Session, shard: Shard) -> bool:
-    """Let nothing be inserted any more; False when a transaction that has written there stands in the way.
+    """Let nothing be inserted any more; False when a transaction that has written there prevents it.
 
     Also when too few members have confirmed it: the next primary may not know of it.
     """

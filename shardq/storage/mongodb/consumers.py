@@ -23,7 +23,7 @@ __all__ = ["CONSUMERS", "deregister", "drop", "expire", "register", "seen"]
 CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What is read together, by its kind; and how much of it comes in the first answer.
+# The reads that go together, by their kind; and how much of them comes in the first answer.
 _RECORD, _VERSION, _CONSUMER, _SHARD = "record", "version", "consumer", "shard"
 _MOST = 1_000
 
@@ -45,7 +45,7 @@ def register(
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What was read of queues; consumers and shards by what the queue was said to be called."""
+    """The result of a read of queues; consumers and shards by the name that the queue has in the collections."""
 
     records: dict[str, QueueRecord]
     called: dict[str, str]
@@ -53,7 +53,7 @@ class _Told(msgspec.Struct, frozen=True):
     shards: dict[str, list[Shard]]
 
     def of(self, queue: str) -> Registration | None:
-        """What is known of the queue; None if it does not exist."""
+        """Return the known facts about the queue; None if it does not exist."""
         if (record := self.records.get(queue)) is None:
             return None
         name = self.called[queue]
@@ -64,7 +64,7 @@ class _Told(msgspec.Struct, frozen=True):
 def _counted(
     session: Session, queues: Sequence[str], known: Mapping[str, str], consumer: str, now: int, lifetime: int
 ) -> _Told:
-    """Count the consumer in the queues that are known to be called so, and read all that it is to be told.
+    """Count the consumer in the queues that are known to be called so, and read all of its answer.
 
     Raises SchemaMismatch; then it is counted no longer.
     """

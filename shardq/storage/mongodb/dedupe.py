@@ -1,12 +1,12 @@
 """Dedupe keys: which message a key stands for, for a time. The server deletes them after that.
 
-Unique keys stand in the same collection, without a moment after which the server would delete them.
+Unique keys are stored in the same collection, without a moment after which the server would delete them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pymongo import DeleteOne, UpdateOne
@@ -19,7 +19,16 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["KEYS", "KeyMethods", "drop", "exchange", "expire"]
+__all__ = [
+    "KEYS",
+    "KeyMethods",
+    "confirm",
+    "drop",
+    "exchange",
+    "exchange_within",
+    "expire",
+    "reserve_within",
+]
 
 KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
@@ -46,7 +55,7 @@ class KeyMethods(ABC):
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        _confirm(self.session, self.incarnations.of(queue), entries)
+        confirm(self.session, self.incarnations.of(queue), entries)
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
@@ -66,37 +75,56 @@ class KeyMethods(ABC):
 def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key."""
-    until = now + window
+    """Reserve the free keys; returns the present entry of each."""
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
-    _write(
-        session,
-        [
-            UpdateOne(
-                {"_id": _id(queue, entry.key), UNTIL: {"$lte": now}},
-                {
-                    "$set": {
-                        MESSAGE: entry.message_id,
-                        CONFIRMED: False,
-                        UNTIL: until,
-                        DELETED_AFTER: _date(until),
-                    }
-                },
-                upsert=True,
-            )
-            for entry in wanted.values()
-        ],
-    )
-    with session.translated(writing=True):
-        found = session.collection(KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
-        standing = {
-            each["_id"][KEY]: DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]) for each in found
-        }
+    _write(session, [_reservation(queue, entry, window, now) for entry in wanted.values()])
+    standing = {key: entry for key, (entry, _) in _reserved(session, queue, wanted).items()}
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
 
-def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
+def reserve_within(
+    session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
+) -> tuple[DedupeEntry, ...]:
+    """Reserve the keys that the transaction sees as free; returns the present entry of each.
+
+    The server ends a transaction that inserts a key which is taken, so only those are written that are free. Where
+    another client has taken one meanwhile, the server calls that a conflict, after which all of it is done again.
+    """
+    wanted = {entry.key: entry for entry in reversed(entries)}
+    found = _reserved(session, queue, wanted)
+    standing = {key: entry for key, (entry, until) in found.items() if until > now}
+    free = [entry for key, entry in wanted.items() if key not in standing]
+    _write(session, [_reservation(queue, entry, window, now) for entry in free])
+    return tuple(standing.get(entry.key, wanted[entry.key]) for entry in entries)
+
+
+def _reservation(queue: str, entry: DedupeEntry, window: int, now: int) -> UpdateOne:
+    until = now + window
+    reserved = {
+        MESSAGE: entry.message_id,
+        CONFIRMED: False,
+        UNTIL: until,
+        DELETED_AFTER: _date(until),
+    }
+    return UpdateOne({"_id": _id(queue, entry.key), UNTIL: {"$lte": now}}, {"$set": reserved}, upsert=True)
+
+
+def _reserved(session: Session, queue: str, keys: Iterable[str]) -> dict[str, tuple[DedupeEntry, int]]:
+    """Return the entries of dedupe keys, and until when they hold."""
+    with session.translated(writing=session.transaction is None):
+        ids = {"$in": [_id(queue, key) for key in keys]}
+        found = session.collection(KEYS).find({"_id": ids}, session=session.transaction)
+        return {
+            each["_id"][KEY]: (
+                DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]),
+                each[UNTIL],
+            )
+            for each in found
+        }
+
+
+def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
     """Mark the messages of the entries as stored."""
     _write(
         session,
@@ -108,7 +136,7 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> No
 
 
 def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Change the keys that stand as the caller saw them, and look at them, unless all were found and changed."""
+    """Change the keys that are as the caller saw them, and read them, unless all were found and changed."""
     wanted = [_change(queue, each) for each in changes if each.before != each.after]
     if _write(session, wanted) == len(changes):
         return tuple(each.after for each in changes)
@@ -116,13 +144,28 @@ def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tupl
     return tuple(standing.get(each.key) for each in changes)
 
 
+def exchange_within(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Change the keys that stand as the caller saw them, as the transaction sees them; return what stands.
+
+    As in `reserve_within`, nothing is written that the server would refuse.
+    """
+    standing = _standing(session, queue, changes)
+    wanted = [each for each in changes if each.before != each.after and standing.get(each.key) == each.before]
+    _write(session, [_change(queue, each) for each in wanted])
+    standing |= {each.key: each.after for each in wanted if each.after is not None}
+    for each in wanted:
+        if each.after is None:
+            del standing[each.key]
+    return tuple(standing.get(each.key) for each in changes)
+
+
 def _finds_nothing(change: KeyChange, standing: str | None) -> bool:
-    """True where nothing stands, and the change has not removed it."""
+    """Return whether no value is stored, and the change has not removed it."""
     return standing is None and (change.before is None or change.after is not None)
 
 
 def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
-    """The write that is not done where something else stands: a key that is taken cannot be inserted."""
+    """Make the write, which is not done where another value is stored: a key that is taken cannot be inserted."""
     identity = _id(queue, UNIQUE_PREFIX + change.key)
     if change.after is None:
         return DeleteOne({"_id": identity, MESSAGE: change.before})
@@ -147,7 +190,7 @@ def _list(session: Session, queue: str, after: str, limit: int) -> tuple[KeyEntr
 
 
 def expire(session: Session, queue: str, now: int, limit: int) -> int:
-    """Remove up to ``limit`` keys whose window is over; returns how many."""
+    """Remove up to ``limit`` keys whose window has ended; returns how many."""
     with session.translated(writing=True):
         keys = session.collection(KEYS)
         over = [

@@ -18,7 +18,7 @@ __all__ = ["diagnose"]
 
 _NEARLY = 0.9  # of the room there is
 _NAMED = 3  # collections
-_MOMENT = 1.0  # seconds between the two looks at what lacks an index
+_MOMENT = 1.0  # seconds between the two reads of indexes that are missing
 _ACTIONS = frozenset((
     "collMod", "createCollection", "createIndex", "dropCollection", "dropIndex", "find", "insert", "listCollections",
     "listIndexes", "remove", "update",
@@ -26,7 +26,7 @@ _ACTIONS = frozenset((
 
 
 def diagnose(session: Session) -> tuple[Finding, ...]:
-    """What the servers are, what this user may do, and whether the schema is this client's; changes nothing."""
+    """Report on the servers, the rights of this user, and whether the schema is this client's; changes nothing."""
     found: list[Finding] = []
     try:
         found.extend(_findings(session))
@@ -54,7 +54,7 @@ def _findings(session: Session) -> Iterator[Finding]:
 
 
 def _rights(session: Session) -> Iterator[Finding]:
-    """Tell what this user may not do in the database. Without a login there is nothing to tell."""
+    """Report the missing rights of this user in the database. Without a login there is nothing to report."""
     with session.translated(writing=False):
         answer = session.database.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
     if not answer["authenticatedUsers"]:
@@ -73,13 +73,13 @@ def _rights(session: Session) -> Iterator[Finding]:
 
 
 def _covers(resource: Document, database: str) -> bool:
-    """Tell whether a privilege is for every collection of the database."""
+    """Return whether a privilege is for every collection of the database."""
     everywhere = resource.get("db") in ("", database) and resource.get("collection") == ""
     return everywhere or bool(resource.get("anyResource"))
 
 
 def _indexes(session: Session) -> Finding:
-    """Tell which indexes collections lack. Those of the history are made where something is kept."""
+    """Report which indexes collections lack. Those of the history are made where history is kept."""
     lacking = {
         name: found for name, wanted in _indexed(session) if (found := _lacking(session, name, wanted))
     }
@@ -120,18 +120,18 @@ def _lacking(session: Session, name: str, wanted: set[str]) -> set[str]:
 
 
 def _status(session: Session) -> Document:
-    """What the server tells of itself; nothing when this user may not ask."""
+    """Return the server's report on itself; nothing when this user may not ask."""
     with session.translated(writing=False), suppress(OperationFailure):
         return session.client.admin.command("serverStatus")
     return {}
 
 
 def _shards(session: Session) -> Finding:
-    """How many there are, and how many there would be if every queue were written to in all of its own."""
+    """Count the collections, and those that there would be if every queue were written to in all of its shards."""
     there, planned = room.number(session), sum(queues.planned(session).values())
     value = f"{there:,} of {room.MOST:,} collections"
     if planned > room.MOST:
-        value += f"; queues may come to have {planned:,}"
+        value += f"; queues may get {planned:,}"
     return Finding(
         "shards",
         ok=there <= _NEARLY * room.MOST,

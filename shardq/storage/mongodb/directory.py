@@ -1,10 +1,11 @@
 """The shard directory, and the collections of the shards.
 
-A collection is open for appends or closed. Whoever forgets a shard marks it as leaving, closes its collection, looks
-whether something is in it, and takes it out of the directory if the mark is still there; so whatever is stored stays
-listed, wherever that stops. Whoever appends to a closed one lists it, which removes the mark, opens it, and lists it
-again. Nothing else opens one. An append names the collection's uuid, which is known to those who listed it only; so it
-fails when the collection was dropped meanwhile, whether the queue was or nothing was in it for a while.
+A collection is open for appends or closed. To forget a shard, a client marks it as leaving, closes its collection, and
+checks whether anything is in it. It removes the shard from the directory if the mark is still there. So stored
+messages stay listed, wherever that stops. An append to a closed collection lists it, which removes the mark, opens it,
+and lists it again. Nothing else opens one. An append names the collection's uuid, which is known only to clients that
+listed it. So it fails when the collection was dropped meanwhile, whether the queue was or nothing was in it for a
+while.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ class Open:
 def enter(session: Session, room: Room, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound.
 
-    Only the last write waits for disks: on one primary it confirms those before it, and where another one took over in
-    between, an append finds no open collection with that uuid. An index that is missing then is made by who needs it.
+    Only the last write waits for disks: on one primary it confirms those before it. Where another one took over in
+    between, an append finds no open collection with that uuid. An index that is missing then is made by the client
+    that needs it.
     """
     queues.require(session, shard.queue)
     for _ in attempts(shard):
@@ -137,7 +139,7 @@ def _leave(session: Session, shard: Shard, uuid: Binary | None) -> None:
 
 
 def enter_again(session: Session, shard: Shard) -> None:
-    """List the shard; whoever was about to take it out leaves it listed."""
+    """List the shard; a client that was about to remove it leaves it listed."""
     with session.translated(writing=True):
         _list(session.database, shard)
 

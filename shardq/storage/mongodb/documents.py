@@ -30,7 +30,7 @@ __all__ = [
 
 Document: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int, bytes, int]
-"""What claims are ordered by: priority, due time, bundle id, position."""
+"""The order of claims: priority, due time, bundle id, position."""
 
 # Of a bundle: what never changes,
 PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT = "p", "o", "e", "n", "b", "l"
@@ -61,7 +61,8 @@ WAITING: Document = {PRIORITY: EVERY_PRIORITY, DUE: {"$gte": -(2**62)}}
 """Finds, in the claim index, what is not finished."""
 
 BEHIND = 1 << 61
-"""What the due time of a document has more while others of its group are before it: it lies beyond all moments then."""
+"""The part of a document's due time that is added while others of its group are before it: it lies beyond all moments
+then."""
 
 CLAIM_ORDER = {PRIORITY: 1, DUE: 1, "_id": 1, COUNTED: 1, ENQUEUED_AT: 1}
 """The claim index. No other index can have this order."""
@@ -82,7 +83,7 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> int:
-        """The deliveries, with the one to whoever holds it."""
+        """The deliveries, with that to the present holder."""
         return self.deliveries + self.unstarted
 
     @property
@@ -91,7 +92,7 @@ class Slice(msgspec.Struct, frozen=True):
         return self.first + self.count
 
     def part(self, first: int, end: int) -> Slice:
-        """The messages between two positions that lie within it."""
+        """Return the messages between two positions that lie within it."""
         return msgspec.structs.replace(self, first=first, count=end - first)
 
 
@@ -157,7 +158,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, int, bytes]:
-        """What bundles are ordered by in the claim index."""
+        """The order of bundles in the claim index."""
         return self.raw[PRIORITY], self.raw[DUE], self.id
 
     @property
@@ -171,11 +172,11 @@ class Row(msgspec.Struct, frozen=True):
         return SLICES not in self.raw and HISTORY not in self.raw
 
     def is_held_under(self, token: bytes) -> bool:
-        """True when the token holds something of it."""
+        """Return whether the token holds a part of it."""
         return any(each.token == token for each in self.slices)
 
     def place(self, piece: Slice) -> Place:
-        """What claims are ordered by."""
+        """Return the place of a slice in the order of claims."""
         return self.raw[PRIORITY], piece.due, self.id, piece.first
 
 
@@ -242,7 +243,7 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
 
 
 def standing(base: int, slices: Sequence[Slice], *, behind: bool) -> Document:
-    """Return the fields that say where a bundle of a group stands, and when what it holds goes on.
+    """Return the fields that place a bundle of a group, and the moment when its messages continue.
 
     The slices keep their own due times, by position; only the first of a group that is not behind counts for claims.
     """

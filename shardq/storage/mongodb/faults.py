@@ -35,9 +35,9 @@ _TOO_LARGE = frozenset((10334, 17280, 17419, 257))  # the last one is a transact
 # It steps down, ends, or an operator ends the request; maybe between two documents of a write
 _INTERRUPTED = frozenset((11602, 11600, 11601))
 _NO_PRIMARY = _INTERRUPTED | {10107, 13435, 13436, 91, 189}
-# Conflicts, locks, time limits of requests and transactions, write concern, an index of a new collection that somebody
-# interrupted, one that is made while the collection is changed, reads of what is dropped, and a mongos that has lost a
-# shard or its primary
+# Conflicts, locks, time limits of requests and transactions, write concern. Also: an index of a new collection that
+# was interrupted, one that is made while the collection is changed, reads of dropped collections, and a mongos that
+# has lost a shard or its primary
 _BUSY = frozenset(
     (112, 251, 290, 24, 46, 50, 262, 90, 64, 100, 276, 26, 43, 175, 237, 6, 7, 89, 9001, 133, 12587)
 )
@@ -52,7 +52,7 @@ _REMEDIES = {
 }
 _TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\)")  # the driver repeats them for each host
 _NO_SESSIONS = "Sessions are not supported"
-"""What the driver says of a connection to a member that was neither primary nor secondary when it was made.
+"""The driver's error for a connection to a member that was neither primary nor secondary when it was made.
 
 It says so of every later request on it, also when the member is the primary.
 """
@@ -76,7 +76,10 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
 
 
 def spoils_client(error: BaseException) -> str:
-    """Return why the driver's client would go on to raise an error, whatever the server does; empty if it would not."""
+    """Return why the driver's client would continue to raise an error, whatever the server does.
+
+    Empty if it would not.
+    """
     if isinstance(error, WaitQueueTimeoutError):
         return "no connection came free"
     if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
@@ -157,7 +160,7 @@ def _no_connection(text: str, where: str) -> ShardqError:
     return StoreUnavailable(f"{where} has no free connection: raise maxPoolSize in the URL ({text})")
 
 
-# What the driver raises before it has sent anything.
+# Errors that the driver raises before it has sent anything.
 _BEFORE_SENDING: dict[type[Exception], Callable[[str, str], ShardqError]] = {
     ServerSelectionTimeoutError: _unreachable,
     DocumentTooLarge: _too_large,
@@ -168,7 +171,7 @@ _BEFORE_SENDING: dict[type[Exception], Callable[[str, str], ShardqError]] = {
 
 
 def _is_no_primary(code: int | None, *, writing: bool) -> bool:
-    """Tell whether nothing was done for lack of a primary; a write that was interrupted may be done in part."""
+    """Return whether nothing was done for lack of a primary; a write that was interrupted may be done in part."""
     return code in _NO_PRIMARY and not (writing and code in _INTERRUPTED)
 
 

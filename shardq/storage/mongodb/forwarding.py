@@ -1,10 +1,10 @@
 """Acknowledging and appending in one atomic step: a transaction, or where there are none an intent.
 
-A standalone server has no transactions. There the intent is written first, with the bundles to append; then the
-messages are taken out of their holder's hands; then the intent is marked as standing, which is the one moment that
-counts; then the bundles are inserted, the messages finished and the intent deleted. Whatever crashes before that moment
-is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep. Deep looks at a
-standalone server sweep intents too, as nothing else shows the messages that a crashed client has hidden.
+A standalone server has no transactions. There the intent is written first, with the bundles to append. Then the
+messages are taken out of their holder's hands. Then the intent is marked as standing, which is the one moment that
+counts. Then the bundles are inserted, the messages finished and the intent deleted. The next sweep undoes a crash
+before that moment. A crash after it is completed, by a repetition or the sweep. Deep reads of a standalone server
+sweep intents too, as nothing else shows the messages that a crashed client has hidden.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Transaction:
         return fenced, True
 
     def tell(self) -> None:
-        """When it stands: let the groups tell what goes on."""
+        """Announce the next messages of the groups, when it stands."""
         for groups in self._groups:
             groups.tell(self._client)
 
@@ -219,10 +219,10 @@ def _stand(session: Session, mine: bytes) -> bool:
 def undo(
     session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int | None
 ) -> bool:
-    """Give the messages back to their holder unless the intent stands: that one is completed. True when it was.
+    """Return the messages to their holder unless the intent stands: that one is completed. True when it was.
 
-    Whoever forwards gives ``grace`` for the holder to go on, and gives back what it has taken since somebody else undid
-    the intent. Others have none: the holder crashed, or is at it again.
+    The forwarding client gives ``grace`` for the holder to continue, and releases messages that it has taken since
+    another client undid the intent. Others have none: the holder crashed, or is at it again.
     """
     with session.translated(writing=True):
         intents = session.collection(_INTENTS)
@@ -240,7 +240,7 @@ def undo(
 
 
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
-    """Do what an intent says that stands. Where this fails somebody does it later: raises OutcomeUnknown."""
+    """Do what an intent says that stands. Where this fails it is done later: raises OutcomeUnknown."""
     with after_a_write():
         rows = _rows(session, request)
         if request.acknowledge.keep:

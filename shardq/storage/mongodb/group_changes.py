@@ -1,4 +1,4 @@
-"""What is done with the messages of groups, but for claims: each is one transaction, and keeps the order."""
+"""Operations on the messages of groups, but for claims: each is one transaction, and keeps the order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def append(client: Client, shard: Shard, bundles: Sequence[Bundle]) -> None:
 
 
 def settle(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision, *, ends: bool) -> Fenced:
-    """Change what is held of the spans; ``ends``: its stay ends."""
+    """Change held messages of the spans; ``ends``: they leave their groups."""
     return in_transaction(client, shard, lambda groups: change(groups, spans, decide, ends=ends))
 
 
 def give_back(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
-    """Give back what is held of the spans, and what is held behind it."""
+    """Release held messages of the spans, and those held behind them."""
     now = client.clock.now()
 
     def release(groups: Groups) -> Fenced:
@@ -45,7 +45,7 @@ def give_back(client: Client, shard: Shard, spans: Sequence[Span], decide: Decis
 
 
 def leave_alone(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
-    """Change what is held of the spans, which stays held, and give back what is held behind it."""
+    """Change held messages of the spans, which stay held, and release those held behind them."""
     now = client.clock.now()
 
     def hold(groups: Groups) -> Fenced:
@@ -93,7 +93,7 @@ def _purge_group_after_group(client: Client, shard: Shard) -> Iterator[int]:
 
 
 def _next(client: Client, shard: Shard, after: str) -> str:
-    """The next group that has messages; "" when there is none."""
+    """Return the next group that has messages; "" when there is none."""
     waiting = {GROUP: {"$gt": after}, PLACE: {"$gt": -1}}
     rows = in_transaction(client, shard, lambda groups: groups.rows.find(waiting, hint=GROUP_INDEX, limit=1))
     return rows[0].group if rows else ""
@@ -125,7 +125,7 @@ def change(groups: Groups, spans: Sequence[Span], decide: Decision, *, ends: boo
 
 
 def put_back(groups: Groups, spans: Sequence[Span], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind the first of the spans in each group."""
+    """Release, without counting the delivery, messages held behind the first of the spans in each group."""
     wanted = by_bundle(spans)
     first: dict[str, int] = {}
     for row in groups.read(wanted).values():
@@ -141,7 +141,7 @@ def places(groups: Groups, spans: Sequence[Span]) -> list[int]:
 
 
 def _first_behind(groups: Groups, spans: Sequence[Span]) -> dict[str, int]:
-    """Return the place in each group of what is held first behind the spans, and not named by them."""
+    """Return the place in each group of the first held message behind the spans that they do not name."""
     wanted = by_bundle(spans)
     found: dict[str, int] = {}
     for group in {row.group for row in groups.read(wanted).values()}:
@@ -153,21 +153,21 @@ def _first_behind(groups: Groups, spans: Sequence[Span]) -> dict[str, int]:
 
 
 def _held(groups: Groups, group: str, wanted: Mapping[bytes, Sequence[Span]]) -> Iterator[tuple[int, bool]]:
-    """Return the places of what is held of a group, cut at the borders of spans, and whether these name it."""
+    """Yield the places of a group's held messages, cut at the borders of spans, and whether these name them."""
     for row in groups.follow(group):
         named, rest = cut(row, wanted.get(row.id, ()))
         for each in sorted((*named, *rest), key=lambda each: each.first):
             if each.token is None:
-                return  # what is held is the front part
+                return  # held messages are the front part
             yield row.base + each.first, each in named
 
 
 def _put_back_from(groups: Groups, first: Mapping[str, int], now: int) -> None:
-    """Give back what is held of groups from a place on."""
+    """Release held messages of groups from a place on."""
     for group, place in first.items():
         for row in groups.follow(group):
             if row.slices[0].token is None:
-                break  # what is held is the front part
+                break  # held messages are the front part
             _put_back(groups, row, place, now)
 
 

@@ -1,6 +1,7 @@
-"""Claims of groups: first bundles are found by a look, as those of other shards; what follows is read when it is taken.
+"""Claims of groups: first bundles are found by a read, as those of other shards.
 
-One transaction takes all of it. A first bundle that is not as the look saw it is left to others.
+The next ones are read when they are taken. One transaction takes all of it. A first bundle that is not as the read saw
+it is left to others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Claimed:
-    """Take what the groups of these first bundles have, up to the limit; or again what the token holds.
+    """Take what the groups of these first bundles have, up to the limit; or again those that the token holds.
 
     Raises Disturbed when others change some of the groups all the time.
     """
@@ -58,7 +59,7 @@ def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Clai
 
 
 def _all_that_is_asked_for(request: Claim, found: Sequence[Row]) -> list[Piece]:
-    """Return as many whole bundles that nobody holds as the claim may take; none where it may take anything else."""
+    """Return as many whole bundles that are not held as the claim may take; none where it may take anything else."""
     pieces: list[Piece] = []
     wanted = request.limit
     for row in found:
@@ -128,7 +129,7 @@ def _is_as(stored: Row, seen: Row) -> bool:
 
 
 def _fill(groups: Groups, names: Sequence[str], plan: _Plan) -> None:
-    """Take what follows first bundles that nobody held: about as much of each group, then of those that have more.
+    """Take the bundles after first ones that were not held: about as many of each group, then of those with more.
 
     So what is read is a few times what is taken, however many groups there are and whatever they have.
     """
@@ -144,7 +145,7 @@ def _fill(groups: Groups, names: Sequence[str], plan: _Plan) -> None:
 
 
 def _held_front(rows: Iterator[Row], room: int) -> tuple[list[Row], int]:
-    """Return what is held, and what follows while there is room; and the place up to which that is all."""
+    """Return held bundles, and the next ones while there is room; and the place up to which that is all."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
@@ -155,7 +156,7 @@ def _held_front(rows: Iterator[Row], room: int) -> tuple[list[Row], int]:
 
 
 class _Plan:
-    """What a claim is to take, and what others lose by that."""
+    """The bundles that a claim is to take, and the losses of others by that."""
 
     def __init__(self, request: Claim, now: int) -> None:
         self._request, self._now = request, now
@@ -176,9 +177,9 @@ class _Plan:
             self.wanted -= end - piece.first
 
     def follow(self, rows: Sequence[Row], known: int) -> bool:
-        """Take what follows in a group, up to a place, while it is due, or was held with the first.
+        """Take the next bundles in a group, up to a place, while they are due, or were held with the first.
 
-        Returns whether it may go on beyond that place.
+        Returns whether it may continue beyond that place.
         """
         pieces = sorted(
             ((row.base + each.first, row, each) for row in rows for each in row.slices),

@@ -27,14 +27,17 @@ class GroupRows(ShardRows):
     """The documents of one shard of groups."""
 
     def group(self, group: str) -> Iterator[Row]:
-        """The bundles of a group that are not finished, by their places, read as far as it takes."""
+        """Yield the bundles of a group that are not finished, by their places, read as far as it takes."""
         after = -1
         while found := self.find({GROUP: group, PLACE: {"$gt": after}}, hint=GROUP_INDEX, limit=_PAGE):
             yield from found
             after = found[-1].raw[PLACE]
 
     def first_of_groups(self, documents: Sequence[bytes], limit: int) -> Iterator[Row]:
-        """So many of the first bundles of each group, by their places; the groups are known by their documents' ids."""
+        """Yield the first ``limit`` bundles of each group, by their places.
+
+        The groups are known by their documents' ids.
+        """
         found: Document = {
             "from": self.name,
             "localField": GROUP,

@@ -1,4 +1,4 @@
-"""The order within groups: which bundle is the first of its group, and what follows it.
+"""The order within groups: which bundle is the first of its group, and the ones after it.
 
 A bundle has its place in its group. The one with the lowest place has its own due time in the claim index; all others
 are ``BEHIND``. A document for each group that has messages has the place of what is appended next. A change of a group
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Groups:
-    """What one transaction reads of the groups of a shard, and is to write when it has decided."""
+    """The reads of one transaction about the groups of a shard, and its writes when it has decided."""
 
     def __init__(self, rows: GroupRows, uuid: Binary | None) -> None:
         self.rows = rows
@@ -79,7 +79,7 @@ class Groups:
             yield row
 
     def first(self, groups: Iterable[str], limit: int) -> dict[str, list[Row]]:
-        """Return so many of the first bundles of each group that are stored, by their places."""
+        """Return the first ``limit`` stored bundles of each group, by their places."""
         found: dict[str, list[Row]] = {group: [] for group in groups}
         if found:
             for row in self.rows.first_of_groups([document_of(group) for group in found], limit):
@@ -132,12 +132,13 @@ class Groups:
             inserted(bundle) | {GROUP: bundle.group} | self._standing(bundle, place)
             for bundle, place in self._inserted
         ]
-        if documents and not self.rows.insert(documents, self._uuid):
+        any_shape = self.rows.session.transaction is not None  # what is closed stays so until its end
+        if documents and not self.rows.insert(documents, self._uuid, any_shape=any_shape):
             raise CollectionGone
         return True
 
     def tell(self, client: Client) -> None:
-        """When it is stored: say so where something is due late, and end waits where something goes on."""
+        """Announce late messages, and end waits for groups that continue, when it is stored."""
         client.cursors.due_again(self.rows.shard, self.moments)
         if self.let_go:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
@@ -226,9 +227,17 @@ def in_transaction(
 ) -> T:
     """Decide and write in one transaction; say so where something is due late.
 
-    With ``opens`` the shard's collection is made and opened first; that raises QueueNotFound.
+    With ``opens`` the shard's collection is made and opened first; that raises QueueNotFound. In a transaction of the
+    application it is decided once, and raises CollectionGone.
     """
     find = client.collections.uuid if opens else client.collections.seen
+    if (
+        client.session.transaction is not None
+    ):  # of the application, which is told of what is due after its end
+        own = Groups(GroupRows(client.session, shard), find(shard))
+        result = do(own)
+        own.write()
+        return result
     for _ in attempts(shard):
         try:
             done, groups = _transacted(client, shard, find(shard), do, pauses)
@@ -252,5 +261,5 @@ def _transacted(
 
 
 def document_of(group: str) -> bytes:
-    """The id of the document of a group."""
+    """Return the id of the document of a group."""
     return _DOCUMENT + group.encode()

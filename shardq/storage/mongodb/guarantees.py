@@ -1,4 +1,4 @@
-"""What of a URL and of a server weakens a guarantee: it is refused, or told by the diagnosis."""
+"""The parts of a URL and of a server that weaken a guarantee: they are refused, or reported by the diagnosis."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from shardq.storage.requests import Finding
 __all__ = ["check_write_concern", "findings"]
 
 
-def check_write_concern(concern: Mapping[str, Any]) -> None:
+def check_write_concern(concern: Mapping[str, Any], where: str = "in the MongoDB URL") -> None:
     """Raise InvalidSetting for writes that fewer than two members confirm, or from memory."""
     acknowledged, journal = concern.get("w", "majority"), concern.get("j", True)
     if isinstance(acknowledged, int) and acknowledged < 2:
         raise InvalidSetting(
-            f"w={acknowledged} in the MongoDB URL lets what was confirmed be lost with one server: "
+            f"w={acknowledged} {where} lets confirmed writes be lost with one server: "
             "leave w out, so that a majority confirms each write"
         )
     if not journal:
         raise InvalidSetting(
-            "journal=false in the MongoDB URL lets what was confirmed be lost when servers lose power: "
+            f"journal=false {where} lets confirmed writes be lost when servers lose power: "
             "leave journal out, so that each write is confirmed from the journal"
         )
 
 
 def findings(concern: Document, hello: Document, reads: str, status: dict[str, Any]) -> Iterator[Finding]:
-    """Say who confirms a write, who answers a read, what the server cannot do and where it keeps what it has.
+    """Report who confirms a write, who answers a read, the limits of the server and where it keeps its data.
 
-    ``reads`` is the read preference of the URL, ``status`` what the server tells of itself; empty when this user
-    may not ask.
+    ``reads`` is the read preference of the URL, ``status`` the server's report on itself; empty when this user may not
+    ask.
     """
     majority = (len(hello.get("hosts", ())) or 1) // 2 + 1
     confirmed = concern["w"]
@@ -45,7 +45,7 @@ def findings(concern: Document, hello: Document, reads: str, status: dict[str, A
         "read preference",
         ok=reads == "primary",
         value=reads,
-        remedy="leave readPreference out of the URL: everything is read from the primary, whatever it says",
+        remedy="leave readPreference out of the URL: everything is read from the primary anyway",
     )
     yield _transactions(hello)
     engine = status.get("storageEngine")

@@ -2,11 +2,11 @@
 
 The server ends a transaction at the first error, so nothing of a request that fails is left, nor of those before it.
 
-Nothing that describes collections can be changed while a transaction has written to them. So a collection that there is
-not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is listed
-afterwards, outside. Whoever forgets the shard later changes the validator, which waits for the end of the transaction;
-who has marked it before finds the mark gone. So what is committed is listed, whoever dies. Nor is an index made of one
-that the transaction has used, before it ends.
+Nothing that describes collections can be changed while a transaction has written to them. So a collection that there
+is not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is
+listed afterwards, outside. A client that forgets the shard later changes the validator, which waits for the end of the
+transaction. One that has marked it before finds the mark gone. So committed messages are listed, whichever client
+dies. Nor is an index made of one that the transaction has used, before it ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
+from bson.binary import Binary
 from msgspec.structs import replace
 
 from shardq.base.shard import INTERNAL, Shard
@@ -29,13 +30,31 @@ from shardq.errors import (
 )
 from shardq.storage.abilities import this_thread
 from shardq.storage.keys import KeyChange
-from shardq.storage.mongodb import dedupe, directory, forwarding, settling
+from shardq.storage.mongodb import (
+    dedupe,
+    directory,
+    forwarding,
+    group_changes,
+    peeking,
+    removal,
+    settling,
+)
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
-from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    DedupeEntry,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    StoredSlice,
+)
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore
 
@@ -48,7 +67,7 @@ T = TypeVar("T")
 _LOOKS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
-        *("shards", "peek", "find", "find_many", "count"),
+        *("shards", "peek", "count"),
     ]
 )
 _PAUSE = 0.02  # seconds between looks whether the application has committed
@@ -58,13 +77,21 @@ _LONGEST = 300.0  # seconds for which that is looked at
 class _Collections(Open):
     """The collections of the store. One that is used in the transaction gets its index of the history after that.
 
-    The server would wait for the end of the transaction, and let everybody else wait behind it.
+    The server would wait for the end of the transaction, and let all others wait behind it.
     """
 
     def __init__(self, outside: Open) -> None:
         self._outside = outside
         self.used: set[Shard] = set()
         self.without_index: set[Shard] = set()
+
+    def uuid(self, shard: Shard) -> Binary:
+        """Return the uuid of the shard's collection, which is made outside of the transaction."""
+        return self._outside.uuid(shard)
+
+    def seen(self, shard: Shard) -> Binary | None:
+        """Return the uuid of the shard's collection; None when there is none."""
+        return self._outside.seen(shard)
 
     def index(self, shard: Shard, *, history: bool) -> None:
         """Make the indexes that its collection lacks, now or later."""
@@ -80,7 +107,7 @@ class _Collections(Open):
 
 
 class _JoinedClient(Client):
-    """What the store's client has, with a session that is part of the transaction."""
+    """The objects of the store's client, with a session that is part of the transaction."""
 
     collections: _Collections
 
@@ -91,9 +118,9 @@ class _JoinedClient(Client):
 
 
 class JoinedStore(WrappedStore):
-    """A MongoDB store whose changes are part of a transaction. Looks show what is committed.
+    """A MongoDB store whose changes are part of a transaction. Reads show committed messages.
 
-    What needs a transaction or a collection of its own is refused before anything is stored.
+    A request that needs another transaction or collection is refused before anything is stored.
     """
 
     def __init__(
@@ -104,9 +131,15 @@ class JoinedStore(WrappedStore):
         self._session = JoinedSession(outside.session, transaction)
         self._client = _JoinedClient(self._outside, self._session)
         self._listed: set[Shard] = set()
+        self._sent: set[bytes] = set()  # bundles
         self._touched: dict[Shard, int] = {}  # with the first moment at which something is due there
         self._thread = this_thread()
         self._teller: threading.Thread | None = None
+
+    def is_of(self, transaction: object) -> bool:
+        """Return whether this thread is in the transaction that is under way on this session of the application."""
+        session = self._session
+        return session.transaction is transaction and not session.is_over and self._thread == this_thread()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -127,19 +160,21 @@ class JoinedStore(WrappedStore):
         self._insert(request.shard, place, request.bundles)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._settle("acknowledge", settling.acknowledge, request)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._settle("extend", settling.extend, request)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         return self._settle("release", settling.release, request)
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append, or neither when some message is lost or gone."""
+        if request.in_place and request.append.shard.is_grouped:
+            raise _refused("a change of a message of a group")
         place = self._enter("forward", request.append.shard)
         mine = replace(request.acknowledge, shard=self._enter("forward", request.acknowledge.shard))
         self._client.collections.used.add(mine.shard)
@@ -149,12 +184,53 @@ class JoinedStore(WrappedStore):
             self._insert(request.append.shard, place, request.append.bundles)
         return missing
 
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve the keys that are free."""
+        self._check("reserve_keys")
+        name = self._incarnations.require(queue)
+        return dedupe.reserve_within(self._session, name, entries, window, self.now())
+
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        self._check("confirm_keys")
+        dedupe.confirm(self._session, self._incarnations.of(queue), entries)
+
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        """Change the keys of messages that are finished; a new one is refused."""
+        """Change the keys that stand as the caller saw them."""
         self._check("compare_and_set_keys")
-        if any(change.before is None for change in changes):
-            raise _refused("a unique key")
-        return dedupe.exchange(self._session, self._incarnations.of(queue), changes)
+        is_new = any(each.before is None and each.after is not None for each in changes)
+        name = self._incarnations.require(queue) if is_new else self._incarnations.of(queue)
+        return dedupe.exchange_within(self._session, name, changes)
+
+    def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
+        """Return the slice that holds this message, or None."""
+        return self.find_many(shard, [(bundle_id, position)])[0]
+
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
+        """Return the slices that hold these messages: as they are committed now, or as this transaction has sent them.
+
+        A message that was there when the transaction began may have left the queue since.
+        """
+        self._check("find_many")
+        found = self.inner.find_many(shard, places)
+        own = [place for place in places if place[0] in self._sent]
+        if not own:
+            return found
+        rows = ShardRows(self._session, self._place(shard))
+        sent = dict(zip(own, peeking.find_many(rows, own, self.now()), strict=True))
+        return tuple(each or sent.get(place) for place, each in zip(places, found, strict=True))
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        """Remove one message; False when it is not stored."""
+        place = self._enter("remove", shard)
+        with self._gone(shard):
+            removed = removal.remove(self._client, place, bundle_id, position)
+        self._client.collections.used.add(place)
+        if shard.is_grouped:
+            self._tell(shard, 0)
+        return removed
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Refuse what a transaction has no part in, and do the rest."""
@@ -177,8 +253,6 @@ class JoinedStore(WrappedStore):
 
     def _enter(self, method: str, shard: Shard) -> Shard:
         self._check(method)
-        if shard.is_grouped:
-            raise _refused("a message of a group")
         return self._place(shard)
 
     def _place(self, shard: Shard) -> Shard:
@@ -189,7 +263,9 @@ class JoinedStore(WrappedStore):
         with self._gone(request.shard):
             fenced = do(self._client, replace(request, shard=place))
         self._client.collections.used.add(place)
-        if isinstance(request, Release):
+        if request.shard.is_grouped:  # what follows in its group may be due since it was sent
+            self._tell(request.shard, 0)
+        elif isinstance(request, Release):
             self._tell(request.shard, self.now() + request.delay)
         elif self._client.collections.without_index:
             self._begin_to_tell()
@@ -200,7 +276,11 @@ class JoinedStore(WrappedStore):
         uuid = opened.seen(place) or opened.uuid(place)
         self._client.collections.used.add(place)
         with self._gone(shard):
-            forwarding.insert_new(ShardRows(self._session, place), bundles, uuid, any_shape=True)
+            if shard.is_grouped:
+                group_changes.append(self._client, place, bundles)
+            else:
+                forwarding.insert_new(ShardRows(self._session, place), bundles, uuid, any_shape=True)
+        self._sent.update(bundle.id for bundle in bundles)
         if place not in self._listed:
             directory.enter_again(self._outside.session, place)
             self._listed.add(place)
@@ -225,7 +305,7 @@ class JoinedStore(WrappedStore):
             ) from error
 
     def _tell(self, shard: Shard, due: int) -> None:
-        """When it is committed, say so: a hint, as consumers look by themselves now and then."""
+        """Announce changes after the commit: a hint, as consumers also read now and then."""
         self._touched[shard] = min(due, self._touched.get(shard, due))
         self._begin_to_tell()
 
@@ -251,8 +331,6 @@ _KEPT_BESIDE = {f"{INTERNAL}bodies": "a large body", f"{INTERNAL}results/": "a r
 """Queues that the first of their messages makes. Whether they are there already must not decide what is refused."""
 
 _WHAT = {
-    "reserve_keys": "a dedupe key",
-    "confirm_keys": "a dedupe key",
     "probe": "receiving",
     "claim": "receiving",
     "create_queue": "a new queue, a large body, or a result",

@@ -45,7 +45,7 @@ _START: Place = (-1, -(2**62), b"", -1)
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
     """Return a page in the order of delivery, or of the history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing.
     """
     if rows.shard.is_grouped and not request.processed and not request.held:
         return _groups(rows, request, now)
@@ -106,8 +106,8 @@ def find_many(
 ) -> tuple[StoredSlice | None, ...]:
     """Return the slices that hold these messages, in the history too, or None.
 
-    What is not found is looked for again on a primary that was surely one when it answered: a key that is free rests on
-    that, and a message which a deposed primary does not have yet is stored.
+    Messages that are not found are looked for again on a primary that was surely one when it answered. A key that is
+    free depends on that, and a message which a deposed primary does not have yet is stored.
     """
     read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
     found = {each: _piece_at(read.get(each[0]), each[1], now) for each in messages}
@@ -125,9 +125,9 @@ def _piece_at(row: Row | None, position: int, now: int) -> StoredSlice | None:
 
 
 def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles.
+    """Count messages by state, out of the index but for bundles that are cut.
 
-    For ``sizes`` the server reads each bundle that waits.
+    The cost grows with the number of bundles. For ``sizes`` the server reads each bundle that waits.
     """
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
@@ -168,7 +168,7 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
 
 
 def _bytes(rows: ShardRows, now: int) -> int:
-    """The bytes of what is ready or delayed, as the server measures them."""
+    """Add up the bytes of ready and delayed messages, as the server measures them."""
     length = {"$binarySize": f"${DATA}"}
     over: Document = {"$or": [{DUE: {"$lte": now}}, {DUE: {"$gte": BEHIND, "$lte": BEHIND + now}}]}
     free: Document = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}} | over]}
@@ -182,7 +182,7 @@ def _bytes(rows: ShardRows, now: int) -> int:
 
 
 def _own_due(rows: ShardRows) -> object:
-    """The due time of a bundle; in a shard of groups its own, whatever is before it."""
+    """Return the due time of a bundle; in a shard of groups its own, whatever is before it."""
     due = f"${DUE}"
     if not rows.shard.is_grouped:
         return due
@@ -190,7 +190,7 @@ def _own_due(rows: ShardRows) -> object:
 
 
 def is_empty(rows: ShardRows) -> bool:
-    """Tell whether the shard holds nothing, not even history."""
+    """Return whether the shard holds nothing, not even history."""
     waiting = rows.find(WAITING, limit=1)
     return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 
@@ -220,12 +220,12 @@ def _waiting(rows: ShardRows, request: Peek, after: Place, now: int) -> Iterator
 
 
 def _place(row: Row, piece: Slice) -> Place:
-    """The place of a slice; of one in a group, by that of its bundle in the claim index."""
+    """Return the place of a slice; of one in a group, by that of its bundle in the claim index."""
     return (row.priority, row.due, row.id, piece.first) if row.group else row.place(piece)
 
 
 def _processed(rows: ShardRows, request: Peek, after: Place) -> Iterator[_Item]:
-    """Return what is kept in the order of processing."""
+    """Return kept messages in the order of processing."""
     since = max(request.since, after[1])
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
         ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until

@@ -1,4 +1,4 @@
-"""What shards have to offer, many in one command, out of the claim index alone."""
+"""The offers of shards, many in one command, out of the claim index alone."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from shardq.storage.requests import Probe
 __all__ = ["DeepLook", "Probed", "look", "probe"]
 
 _AT_ONCE = 50
-_MOST_ANSWERS = 20 * _AT_ONCE + 1  # what is due and what lies ahead of ten priorities
+_MOST_ANSWERS = 20 * _AT_ONCE + 1  # due messages and those ahead of ten priorities
 _INDEX = "index"  # of the shard among those that are asked for
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """What shards have to offer, and what their queues were called right after the look, if that was looked at."""
+    """The offers of shards, and the names of their queues right after the probe, if they were read."""
 
     probes: tuple[Probe, ...]
     called: dict[str, str] | None = None
 
 
 class DeepLook(msgspec.Struct, frozen=True):
-    """What a deep look found, and how many shards were not to be found, or not all of what they hold."""
+    """The result of a deep probe, and how many shards were not found, or not with all of their messages."""
 
     probed: Probed
     put_right: int
 
 
 class _Found(msgspec.Struct):
-    """What one command read, in this order."""
+    """The answer of one command, in this order."""
 
     due: dict[int, dict[int, int]]  # by the place of the shard and by priority: the first moment
     ahead: dict[int, dict[int, int]]
@@ -56,10 +56,10 @@ def probe(
     glance: bool,
     deep: bool = False,
 ) -> Probed:
-    """Return what each of the shards has to offer, in their order.
+    """Return the offer of each of the shards, in their order.
 
-    With ``glance`` without what lies ahead, with ``deep`` whatever hides it. ``names`` are the queues to look at after
-    their shards, in the same request; only where something is said to be empty that is asked for.
+    With ``glance`` without messages ahead, with ``deep`` without any hint. ``names`` are the queues to read after
+    their shards, in the same request; they are asked for only where a shard seems empty.
     """
     if deep:
         if not client.session.has_transactions:  # else nobody writes intents
@@ -77,10 +77,10 @@ def probe(
 
 
 def look(client: Client, shards: Sequence[Shard], now: int, names: Collection[str] = ()) -> DeepLook:
-    """Look at all that the shards' indexes have, fifty in one command, and after them at these queues.
+    """Probe all that the shards' indexes have, fifty in one command, and after them these queues.
 
     Those that hold something are listed, and low watermarks that hide something are lowered, for every client. It
-    crosses what was consumed and is kept by the server for some minutes.
+    crosses consumed messages that the server keeps for some minutes.
     """
     probes: list[Probe] = []
     put_right = 0
@@ -175,7 +175,7 @@ def _probed(shards: Sequence[Shard], found: _Found, names: Collection[str] = ())
 
 
 def _dues(shards: Sequence[Shard], starts: Sequence[ReadCursor], now: int) -> list[Document]:
-    """For each shard the first that is due, by one seek for each priority."""
+    """Find for each shard the first that is due, by one seek for each priority."""
     return [
         _of_shard(index, shard, one_after_the_other(str(shard), start.due(now), 1), PRIORITY)
         for index, (shard, start) in enumerate(zip(shards, starts, strict=True))
@@ -183,12 +183,12 @@ def _dues(shards: Sequence[Shard], starts: Sequence[ReadCursor], now: int) -> li
 
 
 def _ahead(now: int) -> Document:
-    """What is due later, and has nothing of its group before it."""
+    """Filter messages that are due later, and are the first of their groups."""
     return {"$gt": now, "$lt": BEHIND}
 
 
 def _firsts(index: int, shard: Shard, moments: Document) -> Document:
-    """For each priority the first that is due within some moments."""
+    """Find for each priority the first that is due within some moments."""
     stages: list[Document] = [
         {"$match": {PRIORITY: EVERY_PRIORITY, DUE: moments}},
         {"$sort": {PRIORITY: 1, DUE: 1}},
@@ -203,7 +203,7 @@ def _of_shard(index: int, shard: Shard, stages: Sequence[Document], priority: st
 
 
 def _names(names: Collection[str]) -> list[Document]:
-    """What the queues are called."""
+    """Read the names of the queues."""
     if not names:
         return []
     stages = [{"$match": queues.among(names)}, {"$project": {"settings": 0}}]

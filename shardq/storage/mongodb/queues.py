@@ -1,12 +1,11 @@
 """The records of the queues, and their incarnations.
 
-A queue that is being dropped keeps its record, condemned, until nothing of it is left: a crash on the way is
-finished by the next drop or create.
+A queue that is being dropped keeps its record, condemned, until nothing of it is left. The next drop or create
+finishes one that crashed on the way.
 
 Each creation of a queue makes a new incarnation. Its name is part of the names of its collections and of every id in
-the others. So a queue that is deleted and created again shares nothing with the one before, and whatever a client of
-that one still makes is seen by nobody, until a sweep removes it. A queue of before there were incarnations is called
-by its name alone.
+the others. So a queue that is deleted and created again shares nothing with the one before. Writes of a client of that
+one are never read, until a sweep removes them. An older queue without incarnations is called by its name alone.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> boo
 
 
 def is_condemned(session: Session, name: str) -> bool:
-    """Tell whether something may be left of a queue that was dropped."""
+    """Return whether something may be left of a queue that was dropped."""
     with session.translated(writing=False):
         return session.collection(QUEUES).find_one({"_id": name, "version": _CONDEMNED}) is not None
 
@@ -137,7 +136,7 @@ def remove(session: Session, name: str) -> None:
 
 
 def current_name(session: Session, queue: str) -> str | None:
-    """Return what the queue is called in the database, which names its incarnation; None when it does not exist."""
+    """Return the name of the queue in the database, which names its incarnation; None when it does not exist."""
     found = _find(session, queue)
     return None if found is None else called(found)
 
@@ -149,7 +148,7 @@ def names_between(queue: str) -> tuple[tuple[str, str], ...]:
 
 
 def name_of(queue: str, incarnation: str | None = None) -> str:
-    """Return what an incarnation is called: the queue's name alone for one of before there were any."""
+    """Return the name of an incarnation: the queue's name alone for an older one without."""
     plain = _SECOND_DOT.sub(_DOT, queue.replace(SIGN, _AT))
     return f"{plain}{SIGN}{incarnation}" if incarnation else plain
 
@@ -161,9 +160,9 @@ def parted(name: str) -> tuple[str, str | None]:
 
 
 def plan(session: Session, name: str, shards: int) -> None:
-    """Note how many shards the queue that is called so may come to have.
+    """Note how many shards the queue of this name may have.
 
-    It asks for the right that making their collections needs, so that who lacks it is told now.
+    It asks for the right that making their collections needs, so that a client without it gets the error now.
     """
     queue, incarnation = parted(name)
     which = {"_id": queue, "incarnation": incarnation} | _ALIVE
@@ -174,7 +173,7 @@ def plan(session: Session, name: str, shards: int) -> None:
 
 
 def planned(session: Session) -> dict[str, int]:
-    """Return how many shards each queue may come to have, 0 if that was not noted, by what it is called."""
+    """Return how many shards each queue may have, 0 if that was not noted, by its name."""
     with session.translated(writing=False):
         found = session.collection(QUEUES).find(_ALIVE, {"settings": 0})
         return {called(each): each.get("shards", 0) for each in found}
@@ -206,7 +205,8 @@ def _find(session: Session, name: str) -> Document | None:
 class Incarnations:
     """Which incarnations this client saw last.
 
-    What goes by one that is over finds no message, so whoever finds none looks again; and everybody after 5 seconds.
+    Requests to one that has ended find no message. So a client that finds none reads again; and every client after 5
+    seconds.
     """
 
     def __init__(self, session: Session) -> None:
@@ -218,7 +218,7 @@ class Incarnations:
         return len(self._seen)
 
     def of(self, queue: str) -> str:
-        """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
+        """Return the name of the queue when it was last looked at; nothing is stored there if it does not exist."""
         known = self._seen.get(queue)
         return known[0] if known and known[1].passed() < _MEMORY else self.of_all((queue,))[queue]
 
@@ -229,11 +229,11 @@ class Incarnations:
         return last | self._look_at(stale) if stale else last
 
     def look(self, queue: str) -> str | None:
-        """Return what the queue is called now; None when it does not exist."""
+        """Return the name of the queue now; None when it does not exist."""
         return self._look_at([queue]).get(queue)
 
     def last(self, queues: Collection[str]) -> dict[str, str]:
-        """Return what they were called when they were last looked at, however long ago; looks at those it never did."""
+        """Return their names when they were last read, however long ago; reads those that it never did."""
         known = {queue: seen[0] for queue in queues if (seen := self._seen.get(queue)) is not None}
         unknown = [queue for queue in queues if queue not in known]
         return known | self._look_at(unknown) if unknown else known
@@ -255,17 +255,17 @@ class Incarnations:
                 self.forget(queue)
 
     def forget(self, queue: str) -> None:
-        """Look at the next call."""
+        """Forget the name, which the next call reads."""
         self._seen.pop(queue, None)
 
     def require(self, queue: str) -> str:
-        """Return what the queue is called now; raises QueueNotFound."""
+        """Return the name of the queue now; raises QueueNotFound."""
         if (name := self.look(queue)) is None:
             raise not_found(queue)
         return name
 
     def have_changed(self, names: Mapping[str, str], found: Mapping[str, str] | None = None) -> bool:
-        """Tell whether any of the queues exists and is called otherwise than is given here.
+        """Return whether any of the queues exists and is called otherwise than is given here.
 
         ``found`` is what was read of them just now; without it they are read, with one request.
         """

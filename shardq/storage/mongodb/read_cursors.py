@@ -1,9 +1,9 @@
-"""Where a shard is read from, so that reads do not cross what was consumed: low watermarks and read cursors.
+"""The beginning of reads in a shard, so that they do not cross consumed messages: low watermarks and read cursors.
 
-A replica set keeps the index entries of what was consumed for five minutes, and who reads from the beginning crosses
-them. So claims and probes read from the places up to which this client has consumed: its read cursors. Once a second,
-and before a shard is called empty, they read from the low watermarks, which all clients share: moments before which
-nothing is due. Those are kept in the shard directory, raised by who has consumed and lowered by who is late.
+A replica set keeps the index entries of consumed messages for five minutes, and reads from the beginning cross them.
+So claims and probes read from the places up to which this client has consumed: its read cursors. Once a second, and
+before a shard is called empty, they read from the low watermarks, which all clients share. These are moments before
+which nothing is due. Those are kept in the shard directory, raised by clients that consume and lowered by late ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GUARD = 2_500_000
 """Low watermarks stay so far behind, in microseconds."""
 
 LATE = OVERLAP // 2
-"""A bundle is seen so soon after it is due, or whoever wrote it says that it is late.
+"""A bundle is seen so soon after it is due, or its writer announces that it is late.
 
 The clocks of two clients, and of two primaries, agree within the rest.
 """
@@ -94,7 +94,7 @@ def _among(shards: Sequence[Shard]) -> Document:
 
 
 def raise_to(session: Session, shard: Shard, watermarks: LowWatermarks) -> None:
-    """Raise the low watermarks unless something came late since they were read. Nobody waits for it."""
+    """Raise the low watermarks unless something came late since they were read. The write is not awaited."""
     unchanged = {"_id": directory.key(shard), "late": watermarks.late}
     moments = {f"{WATERMARKS}.{priority}": moment for priority, moment in enumerate(watermarks.moments)}
     with session.translated(writing=True):
@@ -139,7 +139,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         return ReadCursor.at(self.watermarks, now, self.busy_until) if self.is_old(now) else self
 
     def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> list[Document]:
-        """Return filters for what is due and not known to be consumed; from a priority, due time and id on.
+        """Return filters for messages that are due and not known to be consumed; from a priority, due time and id on.
 
         Each is for one range of the claim index, and the ranges follow each other.
         """
@@ -160,7 +160,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
     def raised(self, now: int) -> LowWatermarks | None:
         """Return low watermarks that follow the places.
 
-        None while raising them spares nobody anything, or where none are stored.
+        None while raising them spares no reads, or where none are stored.
         """
         known = self.watermarks.moments
         if not self.watermarks.stored or now - GUARD < min(known) + _RAISE:
@@ -194,7 +194,7 @@ def _ranges(first: int, last: int, place: Place, now: int) -> Iterator[Document]
 
 
 class ReadCursors:
-    """The read cursors of this client, and what it tells others of them."""
+    """The read cursors of this client, and its notices to others about them."""
 
     def __init__(self, session: Session, clock: ServerClock) -> None:
         self._session, self._clock = session, clock
@@ -224,7 +224,7 @@ class ReadCursors:
     def confirm(
         self, shards: Sequence[Shard], cursors: Sequence[ReadCursor], rows: Mapping[Shard, LowWatermarks]
     ) -> bool:
-        """Go on with these cursors, unless something came late in one of the shards.
+        """Continue with these cursors, unless something came late in one of the shards.
 
         The low watermarks were read after all that was read by the cursors.
         """
@@ -242,7 +242,7 @@ class ReadCursors:
         return self._begin(shard, read(self._session, [shard]).get(shard), now)
 
     def moved(self, shard: Shard, cursor: ReadCursor, now: int) -> None:
-        """The cursor has moved on: raise the low watermarks when that spares others something.
+        """Raise the low watermarks, as the cursor has moved on, when that spares others something.
 
         Where they cannot be raised others read more: what was taken is taken all the same.
         """
@@ -252,16 +252,16 @@ class ReadCursors:
                 cursor.watermarks = raised
 
     def stored(self, shard: Shard, bundles: Iterable[Bundle]) -> None:
-        """Bundles can be seen from now on; say so where that is late."""
+        """Announce late bundles that can be seen from now on."""
         moments: dict[int, int] = {}
         for bundle in bundles:
             moments[bundle.priority] = min(bundle.due, moments.get(bundle.priority, bundle.due))
         self.due_again(shard, moments)
 
     def due_again(self, shard: Shard, moments: Mapping[int, int]) -> None:
-        """Bundles of these priorities are due from these moments on; say so where that is late.
+        """Announce bundles of these priorities that are due from these moments on, where that is late.
 
-        Where it cannot be said they are found by the next deep look: what was written stands all the same.
+        Where this fails they are found by the next deep probe, and the writes stay.
         """
         with suppress(ShardqError):
             last = self._clock.now() - LATE
@@ -270,7 +270,7 @@ class ReadCursors:
                 self.lower(shard, late)
 
     def put_off(self, shard: Shard, until: int) -> None:
-        """Bundles of the shard are due at that moment from now on; say so where that is late."""
+        """Announce that bundles of the shard are due at that moment from now on, where that is late."""
         self.due_again(shard, dict.fromkeys(PRIORITIES, until))
 
     def lower(self, shard: Shard, moments: Mapping[int, int]) -> None:

@@ -49,7 +49,7 @@ def remove(client: Client, shard: Shard, bundle_id: bytes, position: int) -> boo
 
 
 def purge(client: Client, shard: Shard) -> int:
-    """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were.
+    """Remove pending messages and held ones, a thousand bundles at a time; returns how many messages they were.
 
     Raises OutcomeUnknown when it fails after some of them.
     """
@@ -81,7 +81,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 
 
 def drop(session: Session, queue: str, seen: QueueRecord | None = None) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
+    """Remove the queue with all that it holds; continues where a crashed attempt stopped. False when there is none.
 
     Nor is there one when its record is not the one that was ``seen``.
     """
@@ -122,7 +122,7 @@ def remove_remains(session: Session, queue: str) -> int:
 
 
 def _names_in(session: Session, collection: str, queue: str) -> Iterator[str]:
-    """Return what the queue was called in the ids of a collection, by one seek for each name."""
+    """Return the name of the queue in the ids of a collection, by one seek for each name."""
     for first, end in queues.names_between(queue):
         while True:
             between = {"_id": {"$gte": {QUEUE: first}, "$lt": {QUEUE: end}}}

@@ -1,12 +1,12 @@
-"""How a repeated claim is told, and finds what its first attempt took or finished.
+"""The recognition of a repeated claim, and the search for the messages that its first attempt took or finished.
 
 A document with the token of a claim as its id says that the claim was begun, and what it chose. The server deletes it
 as it does finished bundles.
 
 A claim can finish what it takes, in the one change that takes it. That is done where it takes one slice and leaves
-nothing of its bundle; anything else it only holds. The bundle's stamp then follows from the claim's token, and no later
-change overwrites it. What was to be finished is remembered here until the claim is answered. A repetition bars the
-earlier attempt, which may still be under way, and then sees by the stamp whether it came first.
+nothing of its bundle; anything else it only holds. The bundle's stamp then follows from the claim's token, and no
+later change overwrites it. Messages that were to be finished are remembered here until the claim is answered. A
+repetition bars the earlier attempt, which may still be under way, and then sees by the stamp whether it came first.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def begun_at(rows: ShardRows, token: bytes) -> int:
 
 
 def held_under(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return what the token holds of what its claim chose."""
+    """Return the slices that the token holds of what its claim chose."""
     return [row for row in chosen_under(rows, token) if row.is_held_under(token)]
 
 
 def chosen_under(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return the bundles that the token's claim chose, as they are now, whoever holds them."""
+    """Return the bundles that the token's claim chose, as they are now, held or not."""
     begun = _begun(rows, token)
     if begun is None:
         return []
@@ -92,7 +92,7 @@ def chosen_under(rows: ShardRows, token: bytes) -> list[Row]:
 
 
 def held_by_now(rows: ShardRows, token: bytes) -> list[Row]:
-    """Return what the token holds; a first attempt may still be at it."""
+    """Return the slices that the token holds; a first attempt may still be at it."""
     held = held_under(rows, token)
     if not held:
         time.sleep(_PAUSE)
@@ -109,10 +109,10 @@ def claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
 def places_of(
     held: Sequence[Row], token: bytes, seen: Iterable[Piece] = ()
 ) -> list[tuple[Place, ClaimedSlice]]:
-    """What a token holds, with its places: those at which it was seen before it was taken, else those of its sending.
+    """Return the messages of a token, with their places before the claim, or else those of their sending.
 
-    What is delivered again has its place by when it was due again, which is not stored while it is held. Of what was
-    taken in several pieces and is stored as one, the last place counts.
+    The place of a redelivered message depends on when it was due again, which is not stored while it is held. Of a
+    slice that was taken in several pieces and is stored as one, the last place counts.
     """
     places: dict[bytes, dict[int, Place]] = {}
     for piece in seen:
@@ -146,7 +146,7 @@ def _cut(ids: bytes) -> list[bytes]:
 
 
 class Finishing:
-    """What claims by this client were to finish."""
+    """The messages that claims by this client were to finish."""
 
     def __init__(self) -> None:
         self._lock = OwnLock()
@@ -165,7 +165,7 @@ class Finishing:
         return Statement(seen, finish(_stamp(request.token), piece.row.moved))
 
     def answered(self, token: bytes) -> None:
-        """The claim was carried out: remember it for a while."""
+        """Remember for a while that the claim was carried out."""
         with self._lock.plain:
             if token in self._planned:
                 self._answered.append(token)
@@ -173,7 +173,7 @@ class Finishing:
                 self._planned.pop(self._answered.popleft(), None)
 
     def forget(self, token: bytes) -> None:
-        """What was planned did not happen."""
+        """Forget a plan that was not carried out."""
         self._planned.pop(token, None)
 
     def again(self, rows: ShardRows, request: Claim) -> ClaimedSlice | None:
@@ -202,14 +202,14 @@ class InDoubt:
         return token in self._tokens
 
     def add(self, token: bytes) -> None:
-        """An attempt ended with an error."""
+        """Note that an attempt ended with an error."""
         with self._lock.plain:
             self._tokens[token] = None
             if len(self._tokens) > _IN_DOUBT:
                 del self._tokens[next(iter(self._tokens))]
 
     def remove(self, token: bytes) -> None:
-        """It was answered."""
+        """Note that it was answered."""
         self._tokens.pop(token, None)
 
 

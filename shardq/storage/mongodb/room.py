@@ -1,8 +1,8 @@
 """How many collections of shards a database may have, and how many files its server may open.
 
-What counts is what exists. A queue is refused that could not have all its shards beside that, and a collection when it
-is made. The server opens a file for each collection and each index. A server that may open no more ends itself. It
-keeps the files of what was dropped for five minutes.
+Existing ones count. A queue is refused that could not have all its shards beside that, and a collection when it is
+made. The server opens a file for each collection and each index. A server that may open no more ends itself. It keeps
+the files of what was dropped for five minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY = 5.0  # seconds
 
 
 class _Use(msgspec.Struct):
-    """What there was when it was last looked at, and what this client made since."""
+    """The number at the last read, and how many this client made since."""
 
     collections: int
     open_files: int | None  # that the server may have; None: enough
@@ -38,10 +38,10 @@ class _Use(msgspec.Struct):
 
 
 class Room:
-    """What room there is in the database, as this client knows it: by what it saw in the last five seconds.
+    """The room that there is in the database, as this client knows it: by its reads in the last five seconds.
 
-    It looks again before it refuses anything. So making many collections costs little more than making them, and
-    what several clients make at once may exceed the number by what they make in five seconds.
+    It reads again before it refuses anything. So making many collections costs little more than making them. Several
+    clients at once may exceed the number by the collections that they make in five seconds.
     """
 
     def __init__(self, session: Session) -> None:
@@ -49,7 +49,7 @@ class Room:
         self._use: _Use | None = None
 
     def check(self, more: int) -> None:
-        """Raise InvalidSetting, or StoreUnavailable when files are too few now, unless so many collections fit in."""
+        """Raise InvalidSetting, or StoreUnavailable when files are too few now, unless ``more`` collections fit in."""
         use = self._use
         if use is None or use.seen.passed() >= _MEMORY or _refusal(self._session, use, more) is not None:
             use = self._use = _look(self._session)
@@ -107,7 +107,7 @@ def _refusal(session: Session, use: _Use, more: int) -> InvalidSetting | StoreUn
 
 
 def _ask(session: Session, command: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a command; nothing when this user may not ask."""
+    """Return the answer to a command; nothing when this user may not ask."""
     with session.translated(writing=False), suppress(OperationFailure):
         return session.client.admin.command(command)
     return {}

@@ -41,7 +41,7 @@ _NO_COLLECTION, _NO_INDEX = 26, 27
 SHARD_NAMES = ":[0-9]+:[0-9]+$"
 _OLDEST = (6, 0)
 _IN_USE = frozenset((11000, 86, 361))  # something else is in it, or history was; or it is another one
-# A transaction stands in the way, maybe of a client that crashed.
+# A transaction prevents it, maybe of a client that crashed.
 _NOT_NOW = frozenset((24, 50, 112, 262, 276))
 _LONGEST_BAR = 2_000  # milliseconds, for as long as nobody writes to it
 BAR: Document = {"key": {"dropping": 1}, "name": "history", "unique": True}
@@ -199,14 +199,14 @@ def _is_barred(database: Database[Document], name: str) -> bool:
 
 
 def own_collections() -> list[Collection]:
-    """What the collections that every database has are like, by the last description of each."""
+    """Return the collections that every database has, by the last description of each."""
     described = (each for file in migrations(_STORE) for each in _described(file.text) if each.name != _SHARD)
     return list({each.name: each for each in described}.values())
 
 
 @cache
 def shard_collection(*, grouped: bool = False) -> Collection:
-    """What the collection of a shard is like; that of a shard of groups has their index too."""
+    """Return the collection of a shard; that of a shard of groups has their index too."""
     found = [each for file in migrations(_STORE) for each in _described(file.text) if each.name == _SHARD]
     last = found[-1]
     return replace(last, indexes=last.indexes + last.group_indexes) if grouped else last
@@ -228,7 +228,7 @@ def _described(text: str) -> list[Collection]:
 
 
 def seed(session: Session) -> None:
-    """Give the signals a first document: nobody can wait at the end of an empty collection."""
+    """Give the signals a first document: a client cannot wait at the end of an empty collection."""
     signals = session.collection("shardq.signal")
     if signals.find_one() is None:
         signals.insert_one({QUEUE: ""})

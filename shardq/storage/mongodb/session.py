@@ -51,7 +51,7 @@ _AS_IT_IS: CodecOptions[Document] = CodecOptions(tz_aware=True)
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URL says. Its text names hosts and database, never the credentials."""
+    """The parts of a URL. Its text names hosts and database, never the credentials."""
 
     uri: str  # for the driver; it may hold a password
     database: str
@@ -147,7 +147,7 @@ class Session:
 
     @property
     def write_concern(self) -> Document:
-        """What to send with a write command."""
+        """The concern to send with a write command."""
         return dict(self._connected.get().write_concern.document)
 
     @property
@@ -160,12 +160,12 @@ class Session:
 
     @property
     def read_preference(self) -> str:
-        """The read preference of the URL, which nothing goes by."""
+        """The read preference of the URL, which has no effect."""
         return self.client.read_preference.mongos_mode
 
     @property
     def has_transactions(self) -> bool:
-        """True when the servers are known to be a replica set; asks nobody."""
+        """True when the servers are known to be a replica set; makes no request."""
         connected = self._connected.known
         if connected is not None and not self._has_transactions:
             servers = connected.client.topology_description.server_descriptions().values()
@@ -175,15 +175,15 @@ class Session:
         return self._has_transactions
 
     def collection(self, name: str) -> Collection[Document]:
-        """One collection. Use it within :meth:`translated`."""
+        """Return one collection. Use it within :meth:`translated`."""
         return self.database[name]
 
     def read(self, command: Document, transaction: ClientSession | None = None) -> list[Document]:
         """Return all documents that a ``find`` or an ``aggregate`` finds. Use it within :meth:`translated`.
 
         Each is parsed once, where the driver's own cursors parse it twice. Like theirs, the first request is made once
-        more when the connection breaks. What follows the first answer is asked for within the same session of the
-        driver, as the server tells it to no other; each request by itself may have another one.
+        more when the connection breaks. Further answers are read within the same session of the driver, as the server
+        gives them to no other. Separate requests may each have another one.
         """
         if transaction is not None:
             return self._all(self._ask(command, transaction), transaction)
@@ -217,8 +217,8 @@ class Session:
     def _replace_client(self, reason: str) -> None:
         """Let the next request connect anew, as the driver's client does not recover.
 
-        A thread that is interrupted within the driver may leave a connection counted as used for ever. What is under
-        way on the client is not cut off.
+        A thread that is interrupted within the driver may leave a connection counted as used for ever. Requests under
+        way on the client are not cut off.
         """
         connected = self._connected.known
         if connected is None or time.monotonic() - connected.since < _YOUNG:
@@ -248,7 +248,7 @@ class _Translated(msgspec.Struct, frozen=True):
 
 
 def _client(address: Address) -> MongoClient[Document]:
-    """The driver's client. Timeouts in the URL go before those of the address."""
+    """Make the driver's client. Timeouts in the URL go before those of the address."""
     given = address.uri.partition("?")[2].lower()
     connect = round(address.connect_seconds * 1_000)
     patience: Document = {
@@ -268,7 +268,7 @@ def _client(address: Address) -> MongoClient[Document]:
 def clock_leads(session: Session, known: int | None) -> tuple[int]:
     """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
 
-    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below, so
+    The server returns whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below, so
     nothing is due here before it is there. The highest bound of eight counts, or of fewer if it comes near to what is
     ``known``.
     """

@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its messages: finish, extend, release."""
+"""The operations of the holder of a claim on its messages: finish, extend, release."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 
 __all__ = ["acknowledge", "decision", "extend", "finished", "kept", "not_held", "release", "settle"]
 
-# What becomes of a bundle's slices that are held; the rest of it stays as it is.
+# The new state of a bundle's held slices; the rest of it stays as it is.
 Step: TypeAlias = Callable[[Row, list[Slice]], tuple[list[Slice], list[Kept]]]
 
 
 def acknowledge(client: Client, request: Acknowledge) -> Fenced:
-    """Finish what is held; a bundle that has nothing left goes, but for its id and what of it was moved."""
+    """Finish held messages; a bundle that has nothing left is deleted, but for its id and its moved messages."""
     rows = ShardRows(client.session, request.shard)
     if request.keep:
         client.collections.index(request.shard, history=True)
@@ -76,9 +76,9 @@ def extend(client: Client, request: Extend) -> Fenced:
 
 
 def release(client: Client, request: Release) -> Fenced:
-    """Let nobody hold it; without ``started`` the last delivery is not counted.
+    """Release the messages; without ``started`` the last delivery is not counted.
 
-    What was never delivered then is due again by its bundle's due time, unless there is a delay.
+    Messages that were never delivered then are due again by their bundle's due time, unless there is a delay.
     """
     due = client.clock.now() + request.delay
     uncounted = 0 if request.started else 1
@@ -105,7 +105,7 @@ def release(client: Client, request: Release) -> Fenced:
 def settle(
     rows: ShardRows, spans: Sequence[Span], step: Step, *, stamp: int | None = None, moved: bool = False
 ) -> Fenced:
-    """Take the step with what is still held of the spans; return the rest of them.
+    """Take the step with the held messages of the spans; return the rest of them.
 
     With a stamp, what carries it was finished by this call already. With ``moved`` the step finishes what is stored
     elsewhere.
@@ -132,7 +132,7 @@ def decision(spans: Sequence[Span], step: Step, *, moved: bool = False) -> Decis
 
 
 def not_held(rows: ShardRows, spans: Sequence[Span]) -> Fenced:
-    """Tell what is not held of the spans; changes nothing."""
+    """Return the parts of the spans that are not held; changes nothing."""
     return fenced(spans, rows.read(span.bundle_id for span in spans))
 
 
@@ -149,9 +149,10 @@ def kept(now: int) -> Step:
 def _change_whole(
     rows: ShardRows, spans: Sequence[Span], changes: Callable[[Document, int], Iterable[Statement]]
 ) -> bool:
-    """Change bundles that are held in one piece each, as most are, without looking; False when some were not.
+    """Change bundles that are held in one piece each, as most are, without a read; False when some were not.
 
-    ``changes`` returns the statements for bundles that a filter finds, of so many messages each. Each bundle fits one.
+    ``changes`` returns the statements for bundles that a filter finds, given the number of messages of each. Each
+    bundle fits one.
     """
     alike: dict[tuple[bytes, int], list[bytes]] = {}
     for span in spans:
@@ -170,7 +171,7 @@ def _finished(stamp: int, moved: bool, held: Document, count: int) -> Iterable[S
 
 
 def _prolonged(request: Extend, until: int, held: Document, _: int) -> Iterable[Statement]:
-    """With ``starts``, first those whose delivery is counted, as the second statement counts that of the others."""
+    """Yield the statements. With ``starts``, the second counts the delivery of those that the first leaves out."""
     longer: Document = {"$set" if request.shorten else "$max": {DUE: until}}
     if not request.starts:
         yield Statement(held, longer)

@@ -53,7 +53,7 @@ _DUPLICATE = 11000
 OTHER_COLLECTION = 361  # or none, of that name
 _NOT_OPEN = frozenset((OTHER_COLLECTION, 121))  # or closed by its validator
 _AT_ONCE = 1000
-_LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
+_LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may delay it
 
 
 class CollectionGone(Exception):
@@ -91,11 +91,11 @@ class ShardRows:
         """True once a change stands, whatever comes after it; never in a transaction."""
 
     def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:
-        """The documents with these ids, finished ones too."""
+        """Read the documents with these ids, finished ones too."""
         return {row.id: row for chunk in chunks(ids) for row in self._read(chunk, bodies)}
 
     def read_surely(self, bundle_id: bytes) -> dict[bytes, Row]:
-        """The document with this id, as a read sees it that follows every confirmed write; none on a single server.
+        """Read the document with this id, after every confirmed write; none on a single server.
 
         A single server is always the only one, so an ordinary read has shown it.
         """
@@ -114,7 +114,7 @@ class ShardRows:
         limit: int = 0,
         bodies: bool = False,
     ) -> list[Row]:
-        """The documents that a filter finds in an index."""
+        """Return the documents that a filter finds in an index."""
         command: Document = {"find": self.name, "filter": filter, "hint": hint, "batchSize": _AT_ONCE + 1}
         if limit:
             command["limit"] = limit
@@ -123,11 +123,11 @@ class ShardRows:
         return [decode(raw) for raw in self._by_index(hint, command)]
 
     def first(self, ranges: Sequence[Document], limit: int) -> Page:
-        """The first documents in these ranges of the claim index, which follow each other.
+        """Return the first documents in these ranges of the claim index, which follow each other.
 
-        Each range is read by itself, one after the other. A query of several at once holds the first key of each, may
-        pause, and leaves out a document whose key is another one by then. One that others move on meanwhile may come
-        twice: the last one counts.
+        The ranges are read separately, one after the other. A query of several at once holds the first key of each,
+        and may pause. It leaves out a document whose key is another one by then. One that others move on meanwhile may
+        come twice: the last one counts.
         """
         found = self.aggregate([*one_after_the_other(self.name, ranges, limit), _listed(self.shard)])
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
@@ -136,7 +136,7 @@ class ShardRows:
         return Page(ordered, len(found) < limit, late)
 
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
-        """The documents that a filter finds, in the order of the index."""
+        """Yield the documents that a filter finds, in the order of the index."""
         shown = None if bodies else WITHOUT_BODIES
         if not self.find(filter, hint=hint, limit=1):  # by an index that is there from now on
             return
@@ -148,7 +148,7 @@ class ShardRows:
                 yield decode(raw)
 
     def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
-        """The results of a pipeline on an index."""
+        """Return the results of a pipeline on an index."""
         most = {"batchSize": _AT_ONCE + 2}
         return self._by_index(
             hint, {"aggregate": self.name, "pipeline": pipeline, "hint": hint, "cursor": most}
@@ -173,7 +173,7 @@ class ShardRows:
             self._write({"delete": self.name, "deletes": deletes})
 
     def take(self, begin: Statement, statements: Sequence[Statement], uuid: Binary) -> int | None:
-        """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one tells.
+        """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one shows.
 
         Raises CollectionGone when the shard's collection is not the one with this uuid; none is made.
         """
@@ -194,7 +194,7 @@ class ShardRows:
 
         ``any_shape``: whatever the validator says. Without ``synced`` a later write has to make sure of it.
 
-        The collection is named by its uuid, so that an insert never makes one by itself.
+        The collection is named by its uuid, so that an insert never makes one.
         """
         command: Document = {"insert": self.name, "documents": list(documents), "collectionUUID": uuid}
         if any_shape:
@@ -276,7 +276,7 @@ def _listed(shard: Shard) -> Document:
 
 
 def _is_barred(detail: Document) -> bool:
-    """Tell whether a document was not let in because the collection is being dropped."""
+    """Return whether a document was not let in because the collection is being dropped."""
     return bool(detail["code"] == _DUPLICATE and detail.get("keyPattern") == schema.BAR["key"])
 
 

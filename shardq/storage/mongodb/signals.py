@@ -1,7 +1,7 @@
 """Signals through a small capped collection.
 
-Who appends or releases writes the queue's name into it, unacknowledged, and at most 250 times a second. One thread of
-each waiting client reads at its end: the server answers when something comes, so nobody polls.
+An append or a release writes the queue's name into it, unacknowledged, and at most 250 times a second. One thread of
+each waiting client reads at its end. The server answers when something comes, so clients do not poll.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CappedCollection:
         self.name = f"the collection {SIGNALS} of {session.address}"
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Write the names; never again, as consumers look by themselves now and then."""
+        """Write the names once, as consumers also read now and then."""
         with suppress(*DRIVER_ERRORS):
             signals = self._session.collection(SIGNALS).with_options(write_concern=_UNACKNOWLEDGED)
             if len(queues) == 1:  # as a rule; an insert of many takes the driver half as long again
@@ -44,7 +44,7 @@ class CappedCollection:
         return True
 
     def listen(self) -> Generator[Collection[str]]:
-        """Read what is written from now on."""
+        """Read the names that are written from now on."""
         with suppress(PyMongoError, OSError):
             signals = self._session.collection(SIGNALS)
             patience = signals.database.client.options.pool_options.socket_timeout  # seconds

@@ -1,4 +1,4 @@
-"""What a request names of bundles, by spans or by a number of messages: cut in memory."""
+"""The parts of bundles that a request names, by spans or by a number of messages: cut in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
-    """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
+    """Divide spans into parts that are stored but not held, or moved elsewhere, and parts that are not stored."""
     ranges = _Ranges(seen)
     missing = [part for span in spans for part in uncovered(span, ranges.of(span, held=True))]
     return slicing.fenced(missing, lambda span: ranges.of(span, held=False))
@@ -75,7 +75,10 @@ class _Ranges:
         self._known: dict[tuple[bytes, bytes | None, bool], list[Range]] = {}
 
     def of(self, span: Span, *, held: bool) -> Sequence[Range]:
-        """Return what is held under the span's token near it; or what is not, and what was moved elsewhere."""
+        """Return the slices held under the span's token near it.
+
+        Or those that are not, and those that were moved elsewhere.
+        """
         if (row := self._seen.get(span.bundle_id)) is None:
             return ()
         key = (span.bundle_id, span.token, held)
@@ -87,7 +90,7 @@ class _Ranges:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What a claim takes of a slice."""
+    """The part of a slice that a claim takes."""
 
     row: Row
     slice: Slice
@@ -127,9 +130,10 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
 def passed_over(
     chosen: Iterable[Row], held: Sequence[tuple[Place, ClaimedSlice]], began: int, limit: int
 ) -> list[Piece]:
-    """Return what is free of the chosen bundles and comes before the last that is held, up to so many messages.
+    """Return the free parts of the chosen bundles that come before the last held one, up to ``limit`` messages.
 
-    What was sent or fell due since the claim began is not looked at: it may go first, and nothing was passed over.
+    Messages that were sent or fell due since the claim began are left out: they may go first, and nothing was passed
+    over.
     """
     if not held:
         return []

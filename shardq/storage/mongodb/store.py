@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import not_
@@ -74,10 +75,11 @@ class MongoStore(KeyMethods):
         self.incarnations = Incarnations(self.session)
         self.claims = Claims(self.client)
         self.signals = self.client.signals
+        self._joined = threading.local()  # what has joined the last transaction of each thread
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do; a forward across shards and groups need the transactions of a replica set."""
+        """The abilities of this store; a forward across shards and groups need the transactions of a replica set."""
         return Capabilities(
             forward_across_shards=self.session.has_transactions,
             max_message_bytes=15 << 20,
@@ -93,7 +95,10 @@ class MongoStore(KeyMethods):
 
     def within(self, connection: object) -> JoinedStore:
         """Return this store in the transaction that is under way on a ClientSession of the application."""
-        return JoinedStore(self, self.client, self.incarnations, connection)
+        known: JoinedStore | None = getattr(self._joined, "store", None)
+        if known is None or not known.is_of(connection):
+            known = self._joined.store = JoinedStore(self, self.client, self.incarnations, connection)
+        return known
 
     def now(self) -> int:
         """Return the primary's time, as measured."""
@@ -111,11 +116,11 @@ class MongoStore(KeyMethods):
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make what is missing of ``schema/mongodb/``."""
+        """Apply the missing files of ``schema/mongodb/``."""
         schema.apply(self.session)
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the servers and the schema."""
+        """Return facts about the servers and the schema."""
         return diagnosis.diagnose(self.session)
 
     def create_queue(self, record: QueueRecord) -> bool:
@@ -147,7 +152,7 @@ class MongoStore(KeyMethods):
     # -- shards --------------------------------------------------------------------------------------------
 
     def create_shards(self, shards: Sequence[Shard]) -> None:
-        """Note that the shards may come to be. Their collections are made when they are first written."""
+        """Note that the shards may be written. Their collections are made when they are first written."""
         room = self.client.collections.room
         for queue in {shard.queue for shard in shards}:
             name = self.incarnations.require(queue)
@@ -184,7 +189,7 @@ class MongoStore(KeyMethods):
         return self._within(shard, partial(directory.drop_empty, self.session, self.client.collections), bool)
 
     def append(self, request: Append) -> None:
-        """Store the bundles, a document each; what was stored before stays as it is."""
+        """Store the bundles, a document each; earlier ones stay as they are."""
         self._asked(request, partial(bundles.append, self.client), bool)
         self.signals.announce(request.shard.queue)
 
@@ -193,15 +198,15 @@ class MongoStore(KeyMethods):
         return self._asked(request, self.claims.claim, lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         return self._asked(request, partial(settling.acknowledge, self.client), finds_nothing(request))
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self._asked(request, partial(settling.extend, self.client), finds_nothing(request))
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         fenced = self._asked(request, partial(settling.release, self.client), finds_nothing(request))
         self.signals.announce(request.shard.queue)
         return fenced
@@ -225,7 +230,7 @@ class MongoStore(KeyMethods):
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._within(
             request.shard,
             lambda place: peeking.peek(ShardRows(self.session, place), request, self.now()),
@@ -253,7 +258,10 @@ class MongoStore(KeyMethods):
         return self._within(shard, lambda place: removal.purge(self.client, place), not_)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of bundles, whose bodies the server reads for ``sizes``."""
+        """Count messages by state.
+
+        The cost grows with the number of bundles, whose bodies the server reads for ``sizes``.
+        """
         return self._within(
             shard,
             lambda place: peeking.count(ShardRows(self.session, place), self.now(), sizes=sizes),
@@ -261,9 +269,9 @@ class MongoStore(KeyMethods):
         )
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many.
+        """Remove expired history, keys and consumers, up to 1,000 of each kind; returns how many.
 
-        What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
+        Leftovers of the queue's earlier incarnations are removed, whether the queue exists or not.
         """
         return sweeping.sweep(self.client, self.incarnations, request)
 
@@ -278,11 +286,11 @@ class MongoStore(KeyMethods):
         consumers.deregister(self.session, self.incarnations.of(queue), consumer)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         return consumers.seen(self.session, self.incarnations.of(queue), self.now())
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended or released: here at once, by other processes within milliseconds."""
+        """Listen to appends and releases: here at once, by other processes within milliseconds."""
         return self.signals.listen(wake)
 
     def _place(self, shard: Shard) -> Shard:

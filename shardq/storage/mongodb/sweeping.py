@@ -29,9 +29,9 @@ _HISTORY = 1_000_000  # microseconds; a queue that keeps any keeps it for longer
 
 
 def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
-    """Remove what is left of earlier incarnations, then what is over in the present one; returns how many things.
+    """Remove leftovers of earlier incarnations, then expired parts of the present one; returns how many things.
 
-    Drops that stopped half way are finished, of any queue, as nobody may come back to its name.
+    Drops that stopped half way are finished, of any queue, as its name may never be used again.
     """
     dropped = queues.condemned(client.session)
     for queue in dropped:
@@ -44,7 +44,7 @@ def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
 def _sweep(client: Client, request: Sweep) -> int:
     """Give up history, keys and consumers, up to 1,000 of each kind and shard; returns how many.
 
-    It looks at every collection of the queue, listed or not, by no hint. The ids of finished bundles are deleted by the
+    It reads every collection of the queue, listed or not, by no hint. The ids of finished bundles are deleted by the
     server. Of crashed clients only forwards are left, on a standalone server: a bundle is one document.
     """
     session, now = client.session, client.clock.now()

@@ -30,7 +30,7 @@ __all__ = ["hold_again", "statements_of"]
 
 
 def hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) -> list[Row]:
-    """Give what the token holds a fresh lease."""
+    """Give the token's messages a fresh lease."""
     changes = []
     for row in held:
         slices = tuple(

@@ -23,6 +23,7 @@ from shardq.storage import writing
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
 
@@ -38,13 +39,13 @@ __all__ = [
 ]
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
-_COMMITS = 3  # beside those that the driver repeats by itself
+_COMMITS = 3  # beside those that the driver repeats automatically
 
 BRIEF = (0.005, 0.01)
 """Seconds between attempts: for who can do something else meanwhile."""
 
 PATIENT = (*(0.002 * attempt for attempt in range(1, 40)), *[0.5] * 40)
-"""Ten seconds together: a transaction of a client that crashed may stand in the way, as of every other write."""
+"""Ten seconds together: a transaction of a client that crashed may delay it, as every other write."""
 
 T = TypeVar("T")
 
@@ -61,10 +62,9 @@ def transact(
     do: Callable[[ClientSession], tuple[T, bool]],
     pauses: Sequence[float] = PATIENT,
 ) -> T:
-    """Do it in a transaction, anew until nobody disturbs it; the second result of ``do`` is whether to commit it.
+    """Do it in a transaction, anew until it is not disturbed; the second result of ``do`` is whether to commit it.
 
-    Raises Disturbed when it is disturbed all the time, and OutcomeUnknown when nobody tells what became of a
-    commit.
+    Raises Disturbed when it is disturbed all the time, and OutcomeUnknown when the result of a commit is not known.
     """
     for _ in _attempts(shard, pauses):
         with session.translated(writing=False):
@@ -103,7 +103,7 @@ def _once(session: Session, transaction: ClientSession, do: Callable[[ClientSess
 def commit(session: Session, transaction: ClientSession) -> None:
     """Commit, and again while the outcome is unknown: a repeated commit changes nothing more.
 
-    Whatever a later attempt meets, it stays unknown, unless the servers say that there is no such transaction.
+    It stays unknown after later attempts, unless the servers report that there is no such transaction.
     """
     unknown = False
     for left in reversed(range(_COMMITS)):
@@ -124,12 +124,12 @@ def commit(session: Session, transaction: ClientSession) -> None:
 
 
 def is_transient(error: ShardqError) -> bool:
-    """Tell whether the same transaction may succeed when all of it is done again."""
+    """Return whether the same transaction may succeed when all of it is done again."""
     return _has_label(error, _TRANSIENT)
 
 
 def _has_label(error: ShardqError, label: str) -> bool:
-    """Tell whether the driver says so; who finds no server in ten seconds looks no longer."""
+    """Return whether the driver marks the error so; a search of ten seconds that finds no server is not repeated."""
     cause = error.__cause__
     return (
         isinstance(cause, PyMongoError)
@@ -147,7 +147,7 @@ class TransactionDisturbed(TransactionEnded, PyMongoError):
     code = TransactionEnded.code
 
     def has_error_label(self, label: str) -> bool:
-        """Tell whether the driver calls it so."""
+        """Return whether the driver has this label."""
         return label == _TRANSIENT
 
 
@@ -170,6 +170,8 @@ class JoinedSession(Session):
                 "within the callback of with_transaction()"
             )
         self._begun = _options(transaction)
+        asked = getattr(self._begun, "write_concern", None) or transaction.client.write_concern
+        check_write_concern({"w": "majority", "j": True} | asked.document, "of the application's transaction")
         self._check_servers()
 
     @property
@@ -224,7 +226,7 @@ class JoinedSession(Session):
 
 
 def _options(session: ClientSession) -> object:
-    """Return what is another object in each transaction; nothing that is public tells one from the next."""
+    """Return an object that differs in each transaction; no public one distinguishes them."""
     return session._transaction.opts  # noqa: SLF001
 
 

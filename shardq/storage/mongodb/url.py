@@ -31,7 +31,7 @@ def open_mongodb(
     *,
     connect_seconds: float | None = None,
 ) -> Store:
-    """The store in the database that the URL names; raises InvalidSetting for a URL that names none."""
+    """Open the store in the database that the URL names; raises InvalidSetting for a URL that names none."""
     address = parse(url)
     if connect_seconds is not None:
         address = msgspec.structs.replace(address, connect_seconds=connect_seconds)
@@ -39,7 +39,7 @@ def open_mongodb(
 
 
 def parse(url: str) -> Address:
-    """What the URL says, without a request to anything. Errors do not repeat it: it may hold a password."""
+    """Parse the URL, without a request to anything. Errors do not repeat it: it may hold a password."""
     parts = read_url(url, "MongoDB URL")
     hosts, looked_up = tuple(parts.hosts.split(",")), url.startswith(_SRV)
     if not all(hosts):
@@ -86,15 +86,15 @@ def _check(place: str, query: str) -> None:
 
 
 def _reason(error: Exception, query: str) -> str:
-    """The option that the driver does not know; else the kind of the error, as its text may tell a password."""
+    """Return the option that the driver does not know; else the kind of the error, as its text may have a password."""
     unknown = _refused(query, ConfigurationError) if str(error).startswith("Unknown option") else None
     return f"option {unknown} is unknown" if unknown else type(error).__name__
 
 
 def _refused(query: str, kind: type[Exception]) -> str | None:
-    """The first option that the driver refuses with such an error, which may not name it; of a file, its path.
+    """Return the first option that the driver refuses with such an error, which may not name it; of a file, its path.
 
-    Behind a ``&`` that was not written as %26, a part of a password looks like an option.
+    Behind a ``&`` that was not written as %26, a part of a password seems to be an option.
     """
     options = re.split("[&;]", query)
     for place, option in enumerate(options):

@@ -38,9 +38,9 @@ _COLUMNS = """
     shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data,
     message_group, place
 """
-# {0}: which of the bundles are stored. Those without a group have the place 0.
+# {0}: of a shard that is held; {1}: which of the bundles are stored. Those without a group have the place 0.
 _APPEND = f"""
-    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s),
+    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s {{0}}),
     new AS (
         INSERT INTO @slice ({_COLUMNS})
         SELECT home.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at,
@@ -49,7 +49,7 @@ _APPEND = f"""
             $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::bytea[],
             $13::bytea[], $14::bigint[], $15::bigint[]
         ) AS b (id, priority, due, at, count, expires_at, data, message_group, place, behind)
-        {{0}}
+        WHERE {{1}}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING bundle_id
     ),
     long AS (
@@ -60,22 +60,26 @@ _APPEND = f"""
     )
     SELECT home.shard_key, ARRAY(SELECT bundle_id FROM new) FROM home
 """
-_APPEND_FRESH = _APPEND.format("")
-_APPEND_NEW = _APPEND.format("""
-    WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1) IS NULL
-    AND (
+_UNFINISHED = """
+    (
         SELECT f.first FROM @finished f
-        WHERE f.bundle_id = b.id AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
+        WHERE f.bundle_id = {} AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
     ) IS NULL
-""")
+"""
+# A statement that its client has given up may come after the repetition, whose message is finished by then. It waits
+# for no lock: what is finished meanwhile it would not see.
+_APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"))
+_STORED = "(SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1)"
+_APPEND_NEW = _APPEND.format("", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}")
 # One bundle without a group, as most sends are: without arrays, which cost as much as the rest.
 _APPEND_ONE = f"""
-    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s),
+    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s SKIP LOCKED),
     new AS (
         INSERT INTO @slice (
             shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data
         )
         SELECT home.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}} FROM home
+        WHERE {_UNFINISHED.format("$4::uuid")}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
     )
     {{}}
@@ -109,20 +113,20 @@ _REMEMBER_MOVED = """
 """
 _DATA = "SELECT bundle_id, data FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
 _OLDEST = " UNION ALL ".join(f"(SELECT {table}, period FROM @finished_{table} LIMIT 1)" for table in range(5))
-_HOLD = "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN ACCESS EXCLUSIVE MODE"
+_HOLD = "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN SHARE ROW EXCLUSIVE MODE"  # reads go on
 _ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
 _EMPTY = "TRUNCATE @finished_{}"
 
 
 def append_at_once(sql: Sql, request: Append, now: int) -> bool:
-    """Store bundles that are not known, in one statement; False, and nothing stored, when that does not do."""
+    """Store bundles that are not finished, in one statement; False, and nothing stored, when that does not do."""
     if late_of(request.bundles, now):
         return False
     if len(request.bundles) > 1:
-        return bool(sql.all(_APPEND_FRESH, *_values(request)))
+        return bool(sql.changed(_APPEND_FRESH, *_values(request)))
     shard, (bundle,) = request.shard, request.bundles
     return bool(
-        sql.all(
+        sql.changed(
             _APPEND_SHORT if len(bundle.data) <= _SHORT else _APPEND_LONG,
             *(shard.queue, shard.time_shard, shard.number, Id(bundle.id)),
             *(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, bundle.expires_at, bundle.data),
@@ -130,7 +134,7 @@ def append_at_once(sql: Sql, request: Append, now: int) -> bool:
     )
 
 
-def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> None:
+def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> None:
     """Store the bundles that are not known, each as one ready slice; raises QueueNotFound.
 
     Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
@@ -143,13 +147,13 @@ def append(sql: Sql, request: Append, now: int, places: Sequence[int] = ()) -> N
             lock(sql, home.shard_key, of_all)
             places = groups.places_at_end(sql, home.shard_key, request.bundles)
         values = _values(request, of_all, places)
-    ((_, new),) = sql.all(_APPEND_NEW, *values)
+    else:  # before the change, as it may fail in a transaction of the application
+        lower(sql, home.shard_key, late_of(request.bundles, sql.now()))
+    ((_, new),) = sql.changed(_APPEND_NEW, *values)
     if new:
         _take_back(sql, home, new)
     if request.shard.is_grouped:
         groups.arm(sql, home.shard_key, of_all)
-    else:
-        lower(sql, home.shard_key, late_of(request.bundles, now))
 
 
 def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int] = ()) -> list[object]:
@@ -237,11 +241,18 @@ def old_tables(sql: Sql, now: int) -> list[int]:
 def empty_table(sql: Sql, table: int, now: int) -> int:
     """Empty a table of finished ids if all in it were remembered for long enough; returns how many tables it was.
 
-    Raises StoreUnavailable where somebody reads it, such as a backup: it is left for the next time.
+    One that is used again is found so before anybody is kept from it. Raises StoreUnavailable where somebody reads it,
+    such as a backup: it is left for the next time.
     """
+    if _is_used(sql, table, now):
+        return 0
     sql.script(_HOLD.format(table))
-    ((is_used,),) = sql.all(_ANY_SINCE.format(table), period_of(now - MEMORY))
-    if is_used:
+    if _is_used(sql, table, now):
         return 0
     sql.script(_EMPTY.format(table))
     return 1
+
+
+def _is_used(sql: Sql, table: int, now: int) -> bool:
+    ((is_used,),) = sql.all(_ANY_SINCE.format(table), period_of(now - MEMORY))
+    return bool(is_used)

@@ -21,11 +21,12 @@ from shardq.errors import ShardqError
 from shardq.storage.postgresql import bundles, group_claims
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import HOME_READ, home_of
-from shardq.storage.postgresql.locks import claims_number, lock_claims
+from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
 from shardq.storage.postgresql.read_cursors import LOW, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
 from shardq.storage.postgresql.session import Session
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.writing import after_a_write
 
 __all__ = ["Claims", "Taken", "read"]
 
@@ -49,7 +50,8 @@ _ROW = f"s.first, s.count, s.deliveries + s.unstarted::int, {BUNDLE}"
 # What the token holds is only prolonged, if anything. A claim need not wait for the disk.
 _CLAIM = f"""
     WITH gate AS MATERIALIZED (
-        SELECT set_config('synchronous_commit', 'off', true), pg_try_advisory_xact_lock_shared($4) AS is_open,
+        SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '{BRIEF}', true),
+            pg_try_advisory_xact_lock_shared($4) AS is_open,
             pg_snapshot_xmin(snapshot)::text::bigint AS oldest, pg_snapshot_xmax(snapshot)::text::bigint AS newest
         FROM pg_current_snapshot() AS snapshot
     ),
@@ -64,7 +66,7 @@ _CLAIM = f"""
         SELECT x.* FROM gate CROSS JOIN home CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count FROM @slice s
             WHERE gate.is_open AND s.shard_key = home.shard_key AND s.priority = p.priority
-            AND s.due >= {LOW.format("home")} AND s.due <= $7 AND s.processed_at IS NULL
+            AND s.due >= {LOW.format("home", "$7")} AND s.due <= $7 AND s.processed_at IS NULL
             ORDER BY {_NEXT} LIMIT $9
         ) AS x LIMIT $9
     ),
@@ -109,7 +111,7 @@ _TAKE = f"""
         SELECT x.* FROM @shard h CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count, s.deliveries, s.unstarted, s.token
             FROM @slice s
-            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $2
+            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("h", "$2")} AND s.due <= $2
             AND s.processed_at IS NULL
             ORDER BY {_NEXT} LIMIT $5 FOR UPDATE OF s SKIP LOCKED
         ) AS x WHERE h.shard_key = $1 LIMIT $5
@@ -164,15 +166,19 @@ class Claims:
     def take(self, session: Session, request: Claim) -> Taken:
         """Hide up to the limit of deliverable messages, or again what the token holds."""
         for pause in _PAUSES if not request.shard.is_grouped else ():
-            taken = self._take_at_once(session, request)
+            rows: list[Row] = []
+            with after_a_write(rows.__len__):
+                taken = self._take_at_once(session, request, rows)
             if taken is not None:
                 return taken
             time.sleep(random.uniform(0, pause))
         return session.write(_take_alone, request, durable=False)
 
-    def _take_at_once(self, session: Session, request: Claim) -> Taken | None:
-        """Return what is taken without waiting for anybody; None, and nothing was taken, if others are in the way."""
-        rows: list[Row] = []
+    def _take_at_once(self, session: Session, request: Claim, rows: list[Row]) -> Taken | None:
+        """Return what is taken without waiting for anybody; None, and nothing was taken, if others are in the way.
+
+        The ``rows`` of it are added to those that are given.
+        """
         shard_key, until, wanted = 0, 0, request.limit
         most = min(wanted, max(_FEW_ROWS, ceil(1.25 * wanted / self._of_a_row)))
         while wanted > 0:

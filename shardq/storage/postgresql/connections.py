@@ -1,11 +1,7 @@
-"""Connections to the server: how one is set up, and the pool from which threads borrow them.
-
-A thread that finds none idle connects by itself, so that it is told why that fails.
-"""
+"""Connections to the server, and statements on them."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,17 +19,18 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper
 
-from shardq.base.waits import ChangeNotifier
-from shardq.errors import StoreUnavailable
-
-__all__ = ["Address", "Connection", "Driver", "Id", "Pool", "Row", "Sql", "connect", "quoted"]
+__all__ = ["READ_COMMITTED", "Address", "Connection", "Driver", "Id", "Row", "Sql", "connect", "quoted"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Row: TypeAlias = tuple[Any, ...]
 
 _PREPARED = 300  # statements that a connection remembers: more than there are
-_SYNCHRONOUS = frozenset(("57014", "57P01"))  # of warnings: nobody waits for the standby any more
+_SYNCHRONOUS = "SyncRepWaitForLSN"  # the server's function that warns of a commit that waits for no standby
+_CANCEL_SECONDS = 2.0  # for which a statement that is given up keeps its thread, so that the server ends it
+_ISOLATION = "SELECT current_setting('default_transaction_isolation')"
+READ_COMMITTED = "read committed"
+"""The isolation in which each statement sees what was committed before it began."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -123,10 +120,19 @@ class Sql:
     In a transaction of the application there is an ``outside``, for what would keep others waiting until its end.
     """
 
+    changes = 0
+    """How many statements were begun that may have changed something."""
+
     def __init__(
-        self, connection: psycopg.Connection[Any], schema: str, outside: Outside | None = None
+        self,
+        connection: psycopg.Connection[Any],
+        schema: str,
+        now: Callable[[], int],
+        outside: Outside | None = None,
     ) -> None:
         self.connection, self.outside = connection, outside
+        self.now = now
+        """The moment, for what is written after a wait for locks."""
         self._schema = schema
         self.salt = blake2b(schema.encode(), digest_size=16).digest()
         """What tells the locks of this schema from those of others in the database."""
@@ -145,9 +151,15 @@ class Sql:
         return self._cursor.fetchone()
 
     def run(self, statement: str, *values: object) -> int:
-        """Carry out a statement; returns how many rows it was about."""
+        """Make a change; returns how many rows it was about."""
+        self.changes += 1
         self._cursor.execute(self._texts[statement], values, binary=True)
         return self._cursor.rowcount
+
+    def changed(self, statement: str, *values: object) -> list[Row]:
+        """Make a change, and return the rows that its statement answers."""
+        self.changes += 1
+        return self.all(statement, *values)
 
     def named(self, table: str) -> str:
         """Return the name of a table as text."""
@@ -172,17 +184,20 @@ class Connection:
     unconfirmed = ""
     """What the server said when it committed without waiting for a standby."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        self.driver = connection
-        self.sql = Sql(connection, schema)
-        connection.add_notice_handler(self._notice)
-
-    @classmethod
-    def open(cls, address: Address) -> Connection:
+    def __init__(self, address: Address, now: Callable[[], int]) -> None:
         """Connect. Raises the driver's errors."""
-        driver = connect(address)
-        driver.prepared_max = _PREPARED
-        return cls(driver, address.schema)
+        self.driver = connect(address)
+        self.driver.prepared_max = _PREPARED
+        self.driver.add_notice_handler(self._notice)
+        self.sql = Sql(self.driver, address.schema, now)
+        self._isolation: str | None = None
+
+    @property
+    def is_read_committed(self) -> bool:
+        """True unless the role has another isolation where no transaction was begun. Raises the driver's errors."""
+        if self._isolation is None:
+            ((self._isolation,),) = self.sql.all(_ISOLATION)
+        return self._isolation == READ_COMMITTED
 
     @property
     def is_usable(self) -> bool:
@@ -197,12 +212,15 @@ class Connection:
                 self.sql.script("ROLLBACK")
 
     def close(self) -> None:
-        """Give up the connection, and what is not committed."""
+        """Give up the connection, and what is not committed. A statement that is under way is cancelled."""
+        with suppress(psycopg.Error):
+            if self.driver.info.transaction_status == TransactionStatus.ACTIVE:
+                self.driver.cancel_safe(timeout=_CANCEL_SECONDS)
         with suppress(psycopg.Error):
             self.driver.close()
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.sqlstate in _SYNCHRONOUS:
+        if notice.source_function == _SYNCHRONOUS:
             self.unconfirmed = str(notice.message_primary)
 
 
@@ -213,80 +231,3 @@ def connect(address: Address) -> Driver:
     )
     driver.patience = address.patience
     return driver
-
-
-class _Loan:
-    """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
-
-    epoch = -1
-    connection: Connection | None = None
-
-
-class Pool:
-    """Lends up to ``limit`` connections at a time, the one returned last first."""
-
-    def __init__(self, address: Address, *, limit: int, patience: float) -> None:
-        self._address, self._limit, self._patience = address, limit, patience
-        self._lock = threading.RLock()  # a signal's handler may ask, too
-        self._changes = ChangeNotifier(self._lock)
-        self._idle: list[Connection] = []
-        self._lent: dict[_Loan, None] = {}  # entered and left in one step each
-        self._epoch = 0
-
-    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Run work with a connection of this thread alone; raises StoreUnavailable when none comes free in time."""
-        loan = _Loan()
-        try:
-            with self._lock:
-                is_lent = self._lend(loan)
-            if not is_lent:
-                self._wait_for(loan)
-            if loan.connection is None:
-                loan.connection = Connection.open(self._address)
-            result = work(loan.connection, *args)
-            self._give_back(loan)
-        except BaseException:
-            try:
-                self._give_back(loan)
-            except BaseException:  # interrupted on the way out: once more
-                self._give_back(loan)
-                raise
-            raise
-        return result
-
-    def clear(self) -> None:
-        """Close the connections that are idle now, and those that are lent when they come back."""
-        with self._lock:
-            self._epoch += 1
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _wait_for(self, loan: _Loan) -> None:
-        if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
-            raise StoreUnavailable(
-                f"{self._address} other threads had all {self._limit} connections for {self._patience:g} s: use fewer, "
-                "or raise pool_size in the URL"
-            )
-
-    def _lend(self, loan: _Loan) -> bool:
-        if len(self._lent) >= self._limit:
-            return False
-        loan.epoch, self._lent[loan] = self._epoch, None
-        if self._idle:
-            loan.connection = self._idle.pop()
-        return True
-
-    def _give_back(self, loan: _Loan) -> None:
-        """Let another thread take the place, and keep the connection if it can be used. May be repeated."""
-        with self._lock:
-            connection = loan.connection
-            if loan in self._lent:
-                if connection is not None and loan.epoch == self._epoch and connection.is_usable:
-                    loan.connection = None  # before, so that a repetition does not append it again
-                    self._idle.append(connection)
-                del self._lent[loan]
-                if self._changes.turns:
-                    self._changes.notify_all()
-        if loan.connection is not None:
-            loan.connection.close()

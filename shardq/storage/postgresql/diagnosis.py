@@ -16,7 +16,8 @@ _SERVER = "SELECT current_setting('server_version'), current_setting('server_ver
 _OLDEST = 150000
 _SETTINGS = """
     SELECT name, setting FROM pg_settings WHERE name IN (
-        'synchronous_commit', 'synchronous_standby_names', 'fsync', 'full_page_writes', 'autovacuum', 'max_connections'
+        'synchronous_commit', 'synchronous_standby_names', 'client_min_messages', 'fsync', 'full_page_writes',
+        'autovacuum'
     )
 """
 # Of other users' transactions only who may read all statistics is told.

@@ -14,31 +14,34 @@ from shardq.errors import (
     ShardqError,
     StoreUnavailable,
 )
+from shardq.storage.abilities import Locked
 
-__all__ = ["is_broken", "is_disturbed", "is_without_schema", "translate", "unconfirmed"]
+__all__ = ["is_disturbed", "is_elsewhere", "is_without_schema", "translate", "unconfirmed"]
 
 _DISTURBED = frozenset(("40001", "40P01"))
 _WITHOUT_SCHEMA = frozenset(("3F000", "42P01"))
 _OF_ANOTHER_VERSION = frozenset(("42703", "42883"))
+_READ_ONLY = "25006"
+_LOCKED = "55P03"
 _WRONG_LOGIN = "refused the login: check user, password and the server's pg_hba.conf"
 _REMEDIES = {
     "28000": _WRONG_LOGIN,
     "28P01": _WRONG_LOGIN,
     "3D000": "does not exist: create the database, or correct its name in the URL",
     "42501": "refused the request: give this user its rights on the schema",
-    "25006": "takes no writes: name the primary in the URL, with target_session_attrs=read-write",
+    _READ_ONLY: "takes no writes: name the primary in the URL, or all servers",
     "53100": "is short of disk space: free some",
     "26000": "lost a prepared statement, as a pooler between does: add prepare=false to the URL",
     "42P05": "has another prepared statement of that name, as a pooler between does: add prepare=false to the URL",
 }
-_PASSING = frozenset(("25006", "53100", "26000", "42P05"))
+_PASSING = frozenset((_READ_ONLY, "53100", "26000", "42P05"))
 _TOO_LARGE = frozenset(("54000",))
 _REFUSED = ("22", "23")
 _OTHERS = "had other transactions in the way all the time: try again"
 _BUSY = {
     "40001": _OTHERS,
     "40P01": _OTHERS,
-    "55P03": "is locked by another transaction, maybe one of an application that is open: wait until it has ended",
+    _LOCKED: "is locked by another transaction, maybe one of an application that is open: wait until it has ended",
     "57014": "had a request cancelled, by its statement_timeout or by an administrator: try again",
     "25P03": "ended a transaction that stood still, by its idle_in_transaction_session_timeout: try again",
     "25P04": "ended a transaction that took too long, by its transaction_timeout: try again",
@@ -52,6 +55,7 @@ _SAID = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
+    "session is read-only": _READ_ONLY,
     "remaining connection slots": "53300",
     "too many clients": "53300",
     "too many connections": "53300",
@@ -60,8 +64,12 @@ _MISSING = re.compile('(role|database) ".*" does not exist')
 _MISSING_CODES = {"role": "28000", "database": "3D000"}
 
 
-def is_broken(error: psycopg.Error) -> bool:
-    """Return True when the connection is lost, so that others to the same server may be, too."""
+def is_elsewhere(error: psycopg.Error) -> bool:
+    """Return True when the server has ended, or another one is the primary by now: no connection to it is of use."""
+    return _is_broken(error) or _code(error) == _READ_ONLY
+
+
+def _is_broken(error: psycopg.Error) -> bool:
     return _code(error).startswith(("08", "57P"))
 
 
@@ -78,7 +86,7 @@ def is_without_schema(error: BaseException) -> bool:
 def translate(error: psycopg.Error, where: str, *, writing: bool = False) -> ShardqError:
     """Return the error to raise from this one; ``writing``: the change may have been made already."""
     text, code = _text(error), _code(error)
-    if is_broken(error):
+    if _is_broken(error):
         return _broken(error, text, where, writing=writing)
     if code in _WITHOUT_SCHEMA | _OF_ANOTHER_VERSION:
         missing = code in _WITHOUT_SCHEMA
@@ -90,6 +98,8 @@ def translate(error: psycopg.Error, where: str, *, writing: bool = False) -> Sha
         return MessageTooLarge(f"{where} cannot hold so large a bundle: send fewer messages at once ({text})")
     if code.startswith(_REFUSED):
         return InvalidMessage(f"{where} cannot hold a value: send another one ({text})")
+    if code == _LOCKED:
+        return Locked(f"{where} {_BUSY[code]} ({text})")
     remedy = _BUSY.get(code) or _REMEDIES.get(code, "refused a request")
     return StoreUnavailable(f"{where} {remedy} ({text})", retryable=code in _PASSING or code in _BUSY)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile
 
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Change, Piece
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, UNDELIVERED, Change, Piece
 from shardq.storage.requests import Bundle, Span
 
 __all__ = [
@@ -62,7 +62,7 @@ _HELD_BEHIND = f"""
 """
 _STRIP = Change(f"due = $4 + {BEHIND}, token = NULL, unstarted = false")
 _PUT_BACK = Change(f"""
-    due = CASE WHEN s.deliveries + s.unstarted::int > 1 THEN $4 ELSE least(s.sent_due, $4) END + {BEHIND}, token = NULL,
+    due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {BEHIND}, token = NULL,
     deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false
 """)
 

@@ -14,6 +14,9 @@ _WAITS = frozenset(("on", "local", "remote_write", "remote_apply"))
 def findings(settings: Mapping[str, str]) -> Iterator[Finding]:
     """Say what a commit waits for, and whether dead rows are removed."""
     yield durability(settings)
+    if settings["client_min_messages"] == "error":
+        value = "error: a commit that stops waiting for a standby is reported as done"
+        yield Finding("client_min_messages", True, value, "set client_min_messages = warning", warning=True)
     yield Finding(
         "fsync",
         ok=settings["fsync"] == "on",

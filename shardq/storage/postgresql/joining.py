@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. An error of the server ends the transaction.
+that is refused has changed nothing by then. What fails or is interrupted later ends the transaction.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from msgspec.structs import replace
 from psycopg.pq import TransactionStatus
 
 from shardq.base.texts import kind_of, shown
-from shardq.errors import Closed, InvalidSetting, SchemaMismatch, StoreUnavailable, UnsupportedByStore
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.errors import (
+    Closed,
+    InvalidSetting,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
-from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
 from shardq.storage.postgresql.faults import translate
 from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.signals import Channel
@@ -33,7 +40,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
-_COMMITTED = "read committed"  # each statement has to see what was committed before it began
+_SPOIL = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
 
@@ -53,14 +60,14 @@ class JoinedSession(Session):
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
             )
-        self._sql = Sql(self._driver, self.address.schema, outside)
+        self._sql = Sql(self._driver, self.address.schema, self.now, outside)
         ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
                 f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
                 "the database of the queues"
             )
-        if isolation != _COMMITTED:
+        if isolation != READ_COMMITTED:
             raise InvalidSetting(
                 f"connection={shown(connection)} is in a transaction of isolation {isolation!r}: use READ COMMITTED, "
                 "as messages of a group could change places"
@@ -97,6 +104,7 @@ class JoinedSession(Session):
         change: Callable[[Sql, Unpack[Ts], int], T],
         *args: *Ts,
         durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
+        briefly: bool = False,  # noqa: ARG002 - as the application has set it
     ) -> T:
         """Make a change that stands if the application commits."""
         return self._within(change, *args, self.now())
@@ -120,13 +128,36 @@ class JoinedSession(Session):
         return self._translated_here(do, *args)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        before = self._sql.changes
         try:
             return do(self._sql, *args)
         except psycopg.Error as error:
+            self._spoil()
             told = translate(error, str(self.address))
             raise TransactionEnded(
                 f"PostgreSQL has ended the application's transaction, roll it back: {told}", retryable=False
             ) from error
+        except BaseException as error:
+            if self._sql.changes == before:
+                raise
+            self._spoil()
+            if not isinstance(error, ShardqError):
+                raise
+            raise TransactionEnded(
+                f"a part of a request would be in the application's transaction, roll it back: {error}",
+                retryable=False,
+            ) from error
+
+    def _spoil(self) -> None:
+        """Have the server refuse to commit the transaction, a part of which may be missing."""
+        try:
+            if self._driver.info.transaction_status == TransactionStatus.INTRANS:
+                self._sql.script(_SPOIL)
+        except psycopg.errors.InvalidTextRepresentation:
+            pass
+        except BaseException:
+            self._driver.close()
+            raise
 
 
 class JoinedSignals(Signals):
@@ -176,14 +207,10 @@ _REFUSED = {
 
 
 def _driver_of(connection: object) -> psycopg.Connection[Any]:
-    """Return the driver's connection below one of SQLAlchemy's or Django's."""
-    found: Any = connection
-    for _ in range(4):  # a Session of SQLAlchemy, its Connection, what its pool lends, the driver's
-        if isinstance(found, psycopg.Connection):
-            return found
-        inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if callable(inner) else inner
-    raise InvalidSetting(
-        f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, of "
-        "psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
-    )
+    found: psycopg.Connection[Any] | None = driver_connection(connection, psycopg.Connection)
+    if found is None:
+        raise InvalidSetting(
+            f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, "
+            "of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+        )
+    return found

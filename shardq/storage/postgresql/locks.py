@@ -17,10 +17,23 @@ from hashlib import blake2b
 from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["FEW", "claims_number", "lock", "lock_claims", "lock_shard", "try_lock", "try_lock_shard"]
+__all__ = [
+    "BRIEF",
+    "FEW",
+    "LONG",
+    "claims_number",
+    "lock",
+    "lock_claims",
+    "lock_shard",
+    "try_lock",
+    "try_lock_shard",
+]
 
 FEW = 16
 """The most locks within a shard that a transaction takes. The server has room for some 6,000 of all."""
+
+LONG, BRIEF = "5s", "500ms"
+"""For how long a transaction waits for a lock; briefly if other callers wait for its end."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
 _SHARE = "SELECT pg_advisory_xact_lock_shared($1)"

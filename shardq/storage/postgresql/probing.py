@@ -21,8 +21,8 @@ _PROBE = f"""
     LEFT JOIN LATERAL (
         SELECT x.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.priority, s.due FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due >= {LOW.format("h")} AND s.due <= $4
-            AND s.processed_at IS NULL
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.processed_at IS NULL
+            AND s.due >= {LOW.format("h", "$4")} AND s.due <= $4
             ORDER BY s.due LIMIT 1
         ) AS x ORDER BY p.priority LIMIT 1
     ) AS first ON true

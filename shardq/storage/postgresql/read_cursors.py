@@ -14,12 +14,14 @@ import msgspec
 
 from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Row, Sql
-from shardq.storage.postgresql.rows import CHOSEN, PIECES, Piece, keys_of
+from shardq.storage.postgresql.rows import CHOSEN, PIECES, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
 __all__ = [
+    "LATE",
     "LOW",
+    "TOO_LATE",
     "LowWatermarks",
     "Read",
     "hidden",
@@ -30,13 +32,17 @@ __all__ = [
     "show",
 ]
 
-LOW = f"coalesce({{0}}.low[p.priority + 1], {OLDEST})"
-"""From where a priority is read; ``{0}`` is the row of the shard."""
+_OF_PRIORITY = "{0}.low[p.priority + 1]"
+LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
+"""From where a priority is read; ``{0}`` is the row of the shard, ``{1}`` now: the clock may have been set back."""
 
-_LATE = (
-    OVERLAP // 2
-)  # microseconds after it is due in which a bundle is stored, or whoever stores it lowers them
-_GUARD = 2_500_000  # microseconds that the watermarks stay behind
+LATE = OVERLAP // 2
+"""Microseconds after it is due in which a bundle is stored, or whoever stores it lowers them."""
+
+TOO_LATE = 2_000_000
+"""Who has stored it as if it were not late lowers them after so many."""
+
+_GUARD = TOO_LATE + LATE  # microseconds that the watermarks stay behind
 _RAISE = 1_000_000  # they are raised in such steps
 _NONE = 2**62
 
@@ -53,7 +59,8 @@ _LOWER = """
     WHERE shard_key = $1
 """
 _RELEASED = f"""
-    SELECT s.priority, min(s.due) FROM {PIECES} JOIN @slice s ON {CHOSEN} WHERE s.due < $4 GROUP BY s.priority
+    SELECT s.priority, min(s.sent_due) FROM {PIECES} JOIN @slice s ON {CHOSEN}
+    WHERE s.sent_due < $4 AND {UNDELIVERED} GROUP BY s.priority
 """
 _HIDDEN = """
     SELECT h.shard_key, p.priority, x.due
@@ -111,7 +118,7 @@ class LowWatermarks:
         if read.oldest < seen.newest or read.now < seen.moment + _GUARD + _RAISE:
             return None
         self._note(shard, read)
-        known = read.low or [OLDEST] * len(PRIORITIES)
+        known = [low if low <= read.now else OLDEST for low in read.low or [OLDEST] * len(PRIORITIES)]
         reached = [max(low, min(place, seen.moment)) for low, place in zip(known, _places(read), strict=True)]
         steps = [new - old for new, old in zip(reached, known, strict=True)]
         return reached if max(steps) >= _RAISE else None
@@ -133,11 +140,11 @@ def raise_to(sql: Sql, read: Read, moments: list[int], _now: int) -> None:
     sql.run(_RAISE_TO, read.shard_key, read.late, moments)
 
 
-def late_of(bundles: Iterable[Bundle], now: int) -> dict[int, int]:
+def late_of(bundles: Iterable[Bundle], now: int, late_by: int = LATE) -> dict[int, int]:
     """Return by priority the first due time of bundles that are stored late."""
     late: dict[int, int] = {}
     for bundle in bundles:
-        if bundle.due < now - _LATE:
+        if bundle.due < now - late_by:
             late[bundle.priority] = min(bundle.due, late.get(bundle.priority, bundle.due))
     return late
 
@@ -158,9 +165,9 @@ def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> N
 
 
 def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) -> None:
-    """Let everybody read slices that were given back to their old places."""
-    if pieces and not pieces[0].group:
-        lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - _LATE)))
+    """Let everybody read slices that are about to be given back to their old places."""
+    if pieces:
+        lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - LATE)))
 
 
 def hidden(sql: Sql, shards: Sequence[Shard]) -> dict[int, dict[int, int]]:

@@ -23,6 +23,7 @@ __all__ = [
     "PIECE",
     "PIECES",
     "STILL_BEHIND",
+    "UNDELIVERED",
     "Change",
     "Piece",
     "bundle_of",
@@ -50,6 +51,9 @@ BUNDLE = (
 
 DUE = f"s.due % {BEHIND}"
 """When a slice is due, also one that is behind others of its group."""
+
+UNDELIVERED = "s.deliveries + s.unstarted::int <= 1"
+"""Whether a slice that is held was never delivered before."""
 
 CHOSEN = "s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first"
 """Which slices are those that ``a`` names."""

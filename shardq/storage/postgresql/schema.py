@@ -54,7 +54,10 @@ def check_version(found: int, address: Address) -> None:
 
 
 def apply(sql: Sql, address: Address) -> None:
-    """Apply what is missing, in one transaction. Raises SchemaMismatch, UnsupportedByStore and the driver's errors."""
+    """Apply what is missing, in one transaction, which the caller rolls back if this raises.
+
+    Raises SchemaMismatch, UnsupportedByStore and the driver's errors.
+    """
     done, known = version(sql), len(migrations(_STORE))
     if done == known:
         return
@@ -64,20 +67,15 @@ def apply(sql: Sql, address: Address) -> None:
     if server < _OLDEST:
         raise UnsupportedByStore(f"{address} is PostgreSQL {server // 10000}: use 15 or newer")
     sql.script("BEGIN")
-    try:
-        sql.one(_LOCK, address.schema)
-        ((exists,),) = sql.all(_EXISTS, address.schema)
-        if not exists:  # who may not make one may use it
-            sql.script(f"CREATE SCHEMA {quoted(address.schema)}")
-        sql.script("SAVEPOINT unread")
-        done = version(sql)  # another client may have applied it while this one waited
-        sql.script("ROLLBACK TO unread")
-        for migration in migrations(_STORE)[done:]:
-            sql.script(migration.text.replace("{schema}.", "@"))
-        if done < known:
-            sql.run(_SET, known)
-        sql.script("COMMIT")
-    except BaseException:
-        if not sql.connection.closed:
-            sql.script("ROLLBACK")
-        raise
+    sql.one(_LOCK, address.schema)
+    ((exists,),) = sql.all(_EXISTS, address.schema)
+    if not exists:  # who may not make one may use it
+        sql.script(f"CREATE SCHEMA {quoted(address.schema)}")
+    sql.script("SAVEPOINT unread")
+    done = version(sql)  # another client may have applied it while this one waited
+    sql.script("ROLLBACK TO unread")
+    for migration in migrations(_STORE)[done:]:
+        sql.script(migration.text.replace("{schema}.", "@"))
+    if done < known:
+        sql.run(_SET, known)
+    sql.script("COMMIT")

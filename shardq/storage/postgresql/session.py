@@ -13,8 +13,10 @@ import psycopg
 from shardq.storage.clocks import uptime
 from shardq.storage.per_process import PerProcess
 from shardq.storage.postgresql import schema
-from shardq.storage.postgresql.connections import Address, Connection, Pool, Sql
-from shardq.storage.postgresql.faults import is_broken, is_disturbed, translate, unconfirmed
+from shardq.storage.postgresql.connections import Address, Connection, Sql
+from shardq.storage.postgresql.faults import is_disturbed, is_elsewhere, translate, unconfirmed
+from shardq.storage.postgresql.locks import BRIEF, LONG
+from shardq.storage.postgresql.pool import Pool
 
 __all__ = ["POOL_SIZE", "Session", "clock_leads"]
 
@@ -25,12 +27,8 @@ POOL_SIZE = 20
 _FREE_SECONDS = 10.0  # for which a request waits for a connection of the pool
 _PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between attempts that others disturb
 
-_LOCKS = "SET LOCAL lock_timeout = '5s'"
-_BEGIN = {
-    True: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LOCKS}",
-    # Not before a later durable change: what it reports is written in order.
-    False: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LOCKS}; SET LOCAL synchronous_commit = off",
-}
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{}'"
+_NOT_DURABLE = "; SET LOCAL synchronous_commit = off"  # what it reports is written in order
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PING = "SELECT 1"
 _TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -47,7 +45,7 @@ class Session:
 
     def __init__(self, address: Address, now: Callable[[], int], pool_size: int = POOL_SIZE) -> None:
         self.address, self.now = address, now
-        self._pool = PerProcess(partial(Pool, address, limit=pool_size, patience=_FREE_SECONDS))
+        self._pool = PerProcess(partial(Pool, address, now, limit=pool_size, patience=_FREE_SECONDS))
 
     def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``look`` finds. Each of its statements sees what is committed when it begins."""
@@ -61,13 +59,21 @@ class Session:
         """Make a change of one statement, which commits by itself. It is given the arguments and the moment."""
         return self._use(self._state, change, args)
 
-    def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
+    def write(
+        self,
+        change: Callable[[Sql, Unpack[Ts], int], T],
+        *args: *Ts,
+        durable: bool = True,
+        briefly: bool = False,
+    ) -> T:
         """Run ``change`` in a transaction and commit it, or roll it back when it raises.
 
         It is given the arguments and the moment when it begins; and is called again when another transaction got ahead.
-        Without ``durable`` a power failure may undo it, though never before a later durable change.
+        Without ``durable`` a power failure may undo it, though never before a later durable change. It waits five
+        seconds for a lock; half a second if other callers wait for it to end, ``briefly``.
         """
-        return self._use(self._transact, change, args, durable)
+        begin = _BEGIN.format(BRIEF if briefly else LONG)
+        return self._use(self._transact, change, args, begin if durable else begin + _NOT_DURABLE)
 
     def ping(self) -> None:
         """Ask the server for an answer."""
@@ -75,7 +81,7 @@ class Session:
 
     def apply_schema(self) -> None:
         """Bring the schema up to date."""
-        self._use(lambda connection: self._translated(connection, schema.apply, connection.sql, self.address))
+        self._use(self._apply)
 
     def close(self) -> None:
         """Give up the connections of this process."""
@@ -116,6 +122,8 @@ class Session:
     def _state(
         self, connection: Connection, change: Callable[[Sql, Unpack[Ts], int], T], args: tuple[*Ts]
     ) -> T:
+        if not connection.is_read_committed:
+            return self._transact(connection, change, args, _BEGIN.format(LONG))
         connection.unconfirmed = ""
         try:
             result = change(connection.sql, *args, self.now())
@@ -129,12 +137,12 @@ class Session:
         connection: Connection,
         change: Callable[[Sql, Unpack[Ts], int], T],
         args: tuple[*Ts],
-        durable: bool,
+        begin: str,
     ) -> T:
         committing = False
         connection.unconfirmed = ""
         try:
-            connection.sql.script(_BEGIN[durable])
+            connection.sql.script(begin)
             result = change(connection.sql, *args, self.now())
             committing = True
             connection.sql.script("COMMIT")
@@ -147,18 +155,19 @@ class Session:
         self._check_confirmed(connection)
         return result
 
-    def _translated(self, connection: Connection, do: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    def _apply(self, connection: Connection) -> None:
         try:
-            return do(*args)
+            schema.apply(connection.sql, self.address)
         except psycopg.Error as error:
-            connection.roll_back()
             raise self._failed(error, writing=True) from error
+        finally:
+            connection.roll_back()
 
     def _failed(self, error: psycopg.Error, *, writing: bool = False) -> Exception:
         if is_disturbed(error):
             return _Disturbed(error)
-        if is_broken(error) and (pool := self._pool.known) is not None:
-            pool.clear()  # the server has ended, and with it every connection
+        if is_elsewhere(error) and (pool := self._pool.known) is not None:
+            pool.clear()  # every connection leads there
         return translate(error, str(self.address), writing=writing)
 
     def _check_confirmed(self, connection: Connection) -> None:

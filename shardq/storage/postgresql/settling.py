@@ -16,7 +16,7 @@ from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
-from shardq.storage.postgresql.rows import STILL_BEHIND, Change, Piece
+from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 
@@ -45,9 +45,9 @@ _UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstart
 _GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
 # What this delivery was the first of takes its place in the order again.
 _PUT_BACK = Change(f"""
-    due = CASE WHEN s.deliveries + s.unstarted::int > 1 THEN $4 ELSE least(s.sent_due, $4) END + {STILL_BEHIND}, {_UNDO}
+    due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO}
 """)
-# Bundles that were not cut, as most are, if all of the spans hold one whole. Each lock is that of a row. A claim may
+# Bundles that were not cut, as most are, if all of the spans hold one whole, and nobody has locked it. A claim may
 # hold many under its token, so they are found by their keys, and the token is compared as no index can.
 _DELETE_WHOLE = f"""
     WITH home AS MATERIALIZED ({HOME}),
@@ -57,7 +57,7 @@ _DELETE_WHOLE = f"""
             SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
             WHERE s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
             AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
-            FOR UPDATE OF s
+            FOR UPDATE OF s SKIP LOCKED
         ) AS x
     ),
     gone AS (
@@ -79,11 +79,17 @@ _DELETE_WHOLE = f"""
 
 # The same of one bundle, without arrays.
 _DELETE_ONE = f"""
-    WITH gone AS (
-        DELETE FROM @slice s USING ({HOME}) AS home
-        WHERE s.shard_key = home.shard_key AND s.bundle_id = $4 AND s.first = 0 AND s.count = $5
-        AND s.token IS NOT DISTINCT FROM $6 AND s.sent_count = $5 AND s.processed_at IS NULL
-        RETURNING s.shard_key, home.queue_key, s.bundle_id, s.data IS NULL AS is_long
+    WITH held AS MATERIALIZED (
+        SELECT s.shard_key, home.queue_key, s.bundle_id
+        FROM ({HOME}) AS home JOIN @slice s ON s.shard_key = home.shard_key
+        WHERE s.bundle_id = $4 AND s.first = 0 AND s.count = $5 AND s.token IS NOT DISTINCT FROM $6
+        AND s.sent_count = $5 AND s.processed_at IS NULL
+        FOR UPDATE OF s SKIP LOCKED
+    ),
+    gone AS (
+        DELETE FROM @slice s USING held
+        WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first = 0
+        RETURNING s.shard_key, held.queue_key, s.bundle_id, s.data IS NULL AS is_long
     ),
     data AS (
         DELETE FROM @bundle_data d USING gone
@@ -95,8 +101,24 @@ _DELETE_ONE = f"""
 
 
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
-    """Do what the requests ask for, one after the other."""
-    return tuple(_settle(sql, request, now) for request in requests)
+    """Do what the requests ask for, one after the other.
+
+    Those of different bundles are sorted, so that two transactions do not wait for each other.
+    """
+    bundles_of = [{span.bundle_id for span in _spans(request)} for request in requests]
+    order = list(range(len(requests)))
+    if sum(map(len, bundles_of)) == len(set().union(*bundles_of)):
+        order.sort(key=lambda at: (_source(requests[at]), min(bundles_of[at], default=b"")))
+    answers = {at: _settle(sql, requests[at], now) for at in order}
+    return tuple(answers[at] for at in range(len(requests)))
+
+
+def _source(request: Settle) -> Shard:
+    return request.acknowledge.shard if isinstance(request, Forward) else request.shard
+
+
+def _spans(request: Settle) -> tuple[Span, ...]:
+    return request.acknowledge.spans if isinstance(request, Forward) else request.spans
 
 
 def _settle(sql: Sql, request: Settle, now: int) -> Fenced:
@@ -137,10 +159,10 @@ def delete_whole(sql: Sql, request: Acknowledge, now: int) -> bool:
     if len(whole) == 1:
         bundle_id, count, token = whole[0]
         one = (Id(bundle_id), count, Id(token), bundles.period_of(now))
-        ((gone,),) = sql.all(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
+        ((gone,),) = sql.changed(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
         return bool(gone)
     ids, counts, tokens = zip(*whole, strict=True)
-    ((gone,),) = sql.all(
+    ((gone,),) = sql.changed(
         _DELETE_WHOLE,
         *(shard.queue, shard.time_shard, shard.number),
         [Id(each) for each in ids],
@@ -187,14 +209,14 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span]) -> tuple[Home | None, H
     return home, hold(sql, home, queue_key, spans)
 
 
-def extend(sql: Sql, request: Extend, now: int) -> Fenced:
+def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
     """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
 
     With ``blocks`` there is none, and what is held behind them in their groups is given back.
     """
     home, held = _hold(sql, request.shard, request.spans)
     if home:
-        pieces = cut(sql, home, held.slices)
+        pieces, now = cut(sql, home, held.slices), sql.now()
         (_HIDE if request.shorten else _HIDE_LONGER).run(sql, home.shard_key, pieces, request.until(now))
         if request.starts:
             _START.run(sql, home.shard_key, pieces)
@@ -203,17 +225,17 @@ def extend(sql: Sql, request: Extend, now: int) -> Fenced:
     return held.fenced
 
 
-def release(sql: Sql, request: Release, now: int) -> Fenced:
+def release(sql: Sql, request: Release, _now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
     home, held = _hold(sql, request.shard, request.spans)
     if home:
-        pieces = cut(sql, home, held.slices)
+        pieces, now = cut(sql, home, held.slices), sql.now()
         if request.shard.is_grouped:
             groups.put_back(sql, home.shard_key, pieces, now)
+        elif not (request.started or request.delay):
+            lower_released(sql, home.shard_key, pieces, now)
         uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
         (_GIVE_BACK if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
-        if not (request.started or request.delay):
-            lower_released(sql, home.shard_key, pieces, now)
     return held.fenced
 
 

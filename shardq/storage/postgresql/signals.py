@@ -2,7 +2,8 @@
 
 A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of
 the change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone
-knows that. Behind a pooler that hands out connections by transaction nothing is heard, and consumers poll.
+knows that. Behind a pooler nobody listens, and consumers poll: the server's connections, which others use later, would
+keep the lock and the listening.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shardq.storage.postgresql.session import Session
 
 __all__ = ["Channel"]
 
-_WAITS = "SELECT pg_advisory_lock_shared(%s)"
+_WAITS = "SELECT pg_advisory_lock_shared(%s) WHERE pg_backend_pid() = %s"  # not the pooler's number
 # Its commit need not wait for the disk.
 _TELL = """
     SELECT pg_notify($2, n) FROM unnest($3::text[]) AS n, set_config('synchronous_commit', 'off', true)
@@ -28,7 +29,8 @@ _TELL = """
 """
 _TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
-_PING = "SELECT 1"
+_STANDS = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'"  # else another server is the primary by now
+_QUEUES = msgspec.json.Decoder(list[str])
 _EVERY = 5.0  # seconds until the connection is tried
 
 
@@ -63,7 +65,11 @@ class Channel:
 
     def listen(self) -> Generator[Collection[str]]:
         """Pass on what is sent from now on."""
-        with suppress(psycopg.Error), closing(self._connect()) as connection:
+        with suppress(psycopg.Error), closing(connect(self._address)) as connection:
+            waits = connection.execute(_WAITS, (self._lock, connection.info.backend_pid), prepare=False)
+            if not waits.fetchall():
+                return
+            connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
             yield ()
             while True:
                 yield from self._heard(connection)
@@ -72,20 +78,11 @@ class Channel:
         told = False
         for notify in connection.notifies(timeout=_EVERY, stop_after=1):
             told = True
-            yield msgspec.json.decode(notify.payload, type=list[str])
+            yield _QUEUES.decode(notify.payload)
         if not told:
-            connection.execute(_PING, prepare=False)
+            if not connection.execute(_STANDS, prepare=False).fetchall():
+                raise psycopg.OperationalError("the server takes no writes")
             yield ()
-
-    def _connect(self) -> Driver:
-        connection = connect(self._address)
-        try:
-            connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
-            connection.execute(_WAITS, (self._lock,), prepare=False)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
 
 def _payloads(queues: Collection[str]) -> list[str]:

@@ -29,6 +29,7 @@ from shardq.storage.postgresql import (
 from shardq.storage.postgresql.connections import Address
 from shardq.storage.postgresql.dedupe import KeyMethods
 from shardq.storage.postgresql.joining import JoinedSession, JoinedSignals, JoinedStore
+from shardq.storage.postgresql.read_cursors import TOO_LATE, late_of
 from shardq.storage.postgresql.session import POOL_SIZE, Session, clock_leads
 from shardq.storage.postgresql.signals import Channel
 from shardq.storage.records import Registrations, SeenConsumer
@@ -183,43 +184,50 @@ class PostgresStore(KeyMethods):
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
         is_alone = request.fresh and not request.shard.is_grouped
-        if not (is_alone and self.session.statement(bundles.append_at_once, request)):
-            self.session.write(bundles.append, request)
+        is_stored = is_alone and self.session.statement(bundles.append_at_once, request)
+        with after_a_write(lambda: is_stored):
+            # A repetition lets claims find what was stored too late.
+            if not is_stored or late_of(request.bundles, self.now(), TOO_LATE):
+                self.session.write(bundles.append, request)
         self.signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one statement as a rule; long data is read after it."""
         taken = self._claims.take(self.session, request)
-        return self.session.read(claims.read, taken) if taken.long else taken.claimed({})
+        if not taken.long:
+            return taken.claimed({})
+        with after_a_write():
+            return self.session.read(claims.read, taken)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
         fenced = Fenced()
         if not (settling.is_plain(request) and self.session.statement(settling.delete_whole, request)):
-            fenced = self.session.write(settling.acknowledge, request)
+            fenced = self.session.write(settling.acknowledge, request, briefly=True)
         self._settled(request)
         return fenced
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self.session.write(settling.extend, request, durable=settling.is_durable(request))
+        durable = settling.is_durable(request)
+        return self.session.write(settling.extend, request, durable=durable, briefly=True)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self.session.write(settling.release, request, durable=False)
+        fenced = self.session.write(settling.release, request, durable=False, briefly=True)
         self._settled(request)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction, between any two shards of the database."""
-        fenced = self.session.write(settling.forward, request)
+        fenced = self.session.write(settling.forward, request, briefly=True)
         self._settled(request)
         return fenced
 
     def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
         """Carry out all of the requests in one transaction."""
         durable = any(map(settling.is_durable, requests))
-        fenced = self.session.write(settling.settle, requests, durable=durable)
+        fenced = self.session.write(settling.settle, requests, durable=durable, briefly=True)
         self._settled(*requests)
         return fenced
 
@@ -282,10 +290,10 @@ class PostgresStore(KeyMethods):
         """Tell who waits of what may be news; and once in a while empty a table of finished ids."""
         for queue in {_queue_of(each) for each in requests if settling.is_news(each)}:
             self.signals.announce(queue)
-        period = bundles.period_of(self.now())
-        if period != self._tidied and self.session.is_own:
-            self._tidied = period
-            with suppress(ShardqError):  # what was asked for is done
+        with suppress(ShardqError):  # what was asked for is done
+            period = bundles.period_of(self.now())
+            if period != self._tidied and self.session.is_own:
+                self._tidied = period
                 sweeping.tidy(self.session)
 
 

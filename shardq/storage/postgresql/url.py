@@ -33,6 +33,7 @@ _DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
+    "target_session_attrs": "read-write",  # a standby, or a primary that has become one, takes no writes
 }
 _CONNECT_SECONDS = 10.0
 
@@ -60,8 +61,6 @@ def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address,
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
     given = _read(f"postgresql://{login}{parts.hosts}{parts.path}?{query}", options)
     defaults = _DEFAULTS | {"connect_timeout": str(max(2, round(connect_seconds)))}
-    if "," in parts.hosts:
-        defaults["target_session_attrs"] = "read-write"
     conninfo = make_conninfo("", **(defaults | given))
     hosts = _hosts(parts.hosts) or (given.get("host", "a local socket"),)
     address = Address(

@@ -48,7 +48,7 @@ class RedisLine:
         self.channel = channel
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Publish the names as one message; False when nobody says that it was."""
+        """Publish the names as one message; False when that is not confirmed."""
         try:
             self._redis().publish(self.channel, msgspec.json.encode(sorted(queues)))
         except _ERRORS:
@@ -56,7 +56,7 @@ class RedisLine:
         return True
 
     def listen(self) -> Generator[Collection[str]]:
-        """Subscribe, and read what is published from then on."""
+        """Subscribe, and read the names that are published from then on."""
         with suppress(*_ERRORS), closing(self._redis().pubsub()) as subscription:
             subscription.subscribe(self.channel)
             message = subscription.get_message(timeout=_PATIENCE)
@@ -69,7 +69,7 @@ class RedisLine:
                     subscription.ping()
 
     def diagnose(self) -> Finding:
-        """Whether the server answers."""
+        """Report whether the server answers."""
         try:
             self._redis().ping()
         except _ERRORS as error:
@@ -102,9 +102,9 @@ def _names(message: dict[str, Any] | None) -> Collection[str]:
 
 
 def open_redis(url: str) -> OpenLine:
-    """The line through the server that the URL names; raises InvalidSetting.
+    """Open the line through the server that the URL names; raises InvalidSetting.
 
-    Errors do not repeat the URL, nor what the driver says of it: both may hold the password.
+    Errors do not repeat the URL, nor the driver's text about it: both may hold the password.
     """
     parts = read_url(url, "Redis URL of the option signals")
     host = urlsplit(f"//{parts.hosts}").hostname or ""
@@ -123,6 +123,6 @@ def open_redis(url: str) -> OpenLine:
 
 
 def _pool(url: str) -> ConnectionPool:
-    """Connections whose commands are tried once and not for long: what fails is repeated above."""
+    """Make connections whose commands are tried once and not for long: failures are repeated above."""
     once = Retry(NoBackoff(), 0)
     return ConnectionPool.from_url(url, socket_connect_timeout=_SECONDS, socket_timeout=_SECONDS, retry=once)

@@ -1,1 +1,1 @@
-"""Waking those who wait for messages: what the stores' ways of signalling have in common."""
+"""Waking consumers that wait for messages: the common part of the stores' ways of signalling."""

@@ -1,4 +1,4 @@
-"""Telling other processes in which queues something became deliverable."""
+"""Notifying other processes of the queues in which messages became deliverable."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Collection, Generator
-from contextlib import suppress
 from typing import Protocol
 
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.requests import Finding
 
 __all__ = ["Line", "OpenLine", "Publisher"]
@@ -25,7 +24,7 @@ class Line(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is and where, without a login, for the log."""
+        """The line's name and place, without a login, for the log."""
         ...
 
     @property
@@ -34,11 +33,11 @@ class Line(Protocol):
         ...
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Pass the names on. False, and no error, when they have to be told again."""
+        """Pass the names on. False, and no error, when they have to be passed on again."""
         ...
 
     def listen(self) -> Generator[Collection[str]]:
-        """What is told from now on.
+        """Yield the names of queues from now on.
 
         The first item comes when the line stands, and one every few seconds, of no names if there are none. The end
         comes, without an error, when the line is broken.
@@ -47,10 +46,10 @@ class Line(Protocol):
 
 
 class OpenLine(Line, Protocol):
-    """A line that a URL names, with connections of its own."""
+    """A line that a URL names, with its own connections."""
 
     def diagnose(self) -> Finding:
-        """Whether the line stands, for ``shardq doctor``."""
+        """Report whether the line stands, for ``shardq doctor``."""
         ...
 
     def close(self) -> None:
@@ -62,8 +61,8 @@ class Publisher:
     """Passes the names of queues on to other processes.
 
     The first name after a pause is passed on at once. Names that follow within four milliseconds are merged, and a
-    thread passes them on; on a line that may block, the thread passes on every name. Closing the publisher, or the end
-    of the program, passes on what is left. What could not be told is told again, with growing pauses.
+    thread passes them on. On a line that may block, the thread passes on every name. Closing the publisher, or the end
+    of the program, passes on what is left. Names that could not be passed on are repeated, with growing pauses.
     """
 
     def __init__(self, line: Line) -> None:
@@ -72,7 +71,7 @@ class Publisher:
         self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread = self._new_thread()
         self._pid = os.getpid()
 
     def announce(self, queue: str) -> None:
@@ -80,7 +79,7 @@ class Publisher:
         with self._lock:
             self._pending.add(queue)
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
-            new = self._new_thread() if soon else None
+            new = self._thread.prepare(self._work) if soon else None
             if soon and new is None:
                 if len(self._pending) == 1:
                     self._news.notify_all()
@@ -89,7 +88,7 @@ class Publisher:
             self.flush()
 
     def flush(self) -> bool:
-        """Pass on what was announced; False when it has to be told again."""
+        """Pass on announcements; False when they have to be passed on again."""
         with self._lock:
             pending, self._pending = self._pending, set()
             self._told_at = time.monotonic()
@@ -100,35 +99,24 @@ class Publisher:
         return False
 
     def close(self) -> None:
-        """Pass on what was announced and end the thread."""
+        """Pass on announcements and end the thread."""
         atexit.unregister(self._end)
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread, self._thread = self._thread, self._new_thread()
             self._news.notify_all()
-        if thread is not None:
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_LAST_WORDS)
+        thread.join(_LAST_WORDS)
         self.flush()
 
-    def _new_thread(self) -> threading.Thread | None:
-        """Return the thread that is to be started, under the lock; None: there is one."""
-        if not is_over(self._thread):
-            return None
-        self._thread = threading.Thread(target=self._work, name="shardq-publisher", daemon=True)
-        return self._thread
+    @staticmethod
+    def _new_thread() -> BackgroundThread:
+        return BackgroundThread("shardq-publisher")
 
     def _begins(self, thread: threading.Thread) -> bool:
         """Start the thread; False when that is impossible, as when the program ends."""
-        try:
-            start(thread, self._forget_thread)
-        except RuntimeError:
-            return False
-        atexit.register(self._end)
-        return True
-
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self._thread = None
+        begun = self._thread.begin(thread)
+        if begun:
+            atexit.register(self._end)
+        return begun
 
     def _end(self) -> None:
         if self._pid == os.getpid():  # a fork inherits what is to be done at the end, but not the thread
@@ -140,7 +128,7 @@ class Publisher:
             pause = _GAP if self.flush() else min(2 * pause, _LONGEST_PAUSE)
 
     def _wait(self, pause: float) -> bool:
-        """Return True when something is to be told, that long after the last time; False once it is closed."""
+        """Return True when names are to be passed on, that long after the last time; False once it is closed."""
         self._news.wait_for(lambda: self._pending or self._has_ended)
         while not self._has_ended and (left := self._told_at + pause - time.monotonic()) > 0:
             self._news.wait_for(lambda: self._has_ended, left)
@@ -148,4 +136,4 @@ class Publisher:
 
     @property
     def _has_ended(self) -> bool:
-        return self._thread is not threading.current_thread()
+        return not self._thread.is_current

@@ -1,4 +1,4 @@
-"""Waking those who wait for messages, in this process and in others."""
+"""Waking consumers that wait for messages, in this process and in others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from shardq.base.waits import Flag, is_over, start
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import Line, Publisher
@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
 class Signals:
-    """Tells all who wait, through a line, in which queues something became deliverable.
+    """Notifies all waiting consumers, through a line, of the queues in which messages became deliverable.
 
     Signals are merged, never dropped. One thread of each client that waits listens to the line.
     """
@@ -28,7 +28,7 @@ class Signals:
         self._own = PerProcess(lambda: _Own(line))
 
     def announce(self, queue: str) -> None:
-        """Wake the threads of this client and tell the others."""
+        """Wake the threads of this client and notify the others."""
         own = self._own.get()
         own.notifier.announce((queue,))
         own.publisher.announce(queue)
@@ -38,50 +38,45 @@ class Signals:
         return _Listener(self._own.get(), wake)
 
     def watches(self) -> bool:
-        """True while what other clients announce is heard; begins to listen if need be."""
+        """Return whether announcements of other clients are heard; begins to listen if need be."""
         return self._own.get().watch().stands
 
     def close(self) -> None:
-        """Tell what is to be told and listen no longer; a later wait begins again."""
+        """Send pending announcements and listen no longer; a later wait begins again."""
         own = self._own.known
         if own is not None:
             own.close()
 
 
 class _Own:
-    """What a process has for itself."""
+    """The objects of one process."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self.notifier, self.publisher = LocalNotifier(), Publisher(line)
-        self._watch: Watch | None = None
-        self._beginning = threading.Lock()
+        self._lock = threading.Lock()
+        self._watch = Watch(line, self.notifier)
+        self._thread = BackgroundThread("shardq-signals")
 
     def watch(self) -> Watch:
-        new = None
-        with self._beginning:
-            if self._watch is not None and is_over(self._watch.thread):
-                self._watch.end()  # in case it begins late
-                self._watch = None
-            if self._watch is None:
-                new = self._watch = Watch(self._line, self.notifier)
-            watch = self._watch
+        with self._lock:
+            if self._thread.is_over:
+                self._renew()
+            watch, new = self._watch, self._thread.prepare(self._watch.follow)
         if new is not None:
-            start(new.thread, self._forget_watch)
+            self._thread.begin(new)
         return watch
-
-    def _forget_watch(self) -> None:
-        with self._beginning:
-            if self._watch is not None:
-                self._watch.end()  # it may have begun when who started it was interrupted
-            self._watch = None
 
     def close(self) -> None:
         self.publisher.close()
-        with self._beginning:
-            if self._watch is not None:
-                self._watch.end()
-            self._watch = None
+        with self._lock:
+            self._renew()
+            self._thread = BackgroundThread("shardq-signals")
+
+    def _renew(self) -> None:
+        """End the watch, in case that its thread begins late or was interrupted; the next one is its own."""
+        self._watch.end()
+        self._watch = Watch(self._line, self.notifier)
 
 
 class _Listener(LocalListener):
@@ -97,7 +92,7 @@ class _Listener(LocalListener):
 
 
 class Watch:
-    """A thread that listens until it is ended; it connects again after interruptions, with growing pauses.
+    """Listens until it is ended; connects again after interruptions, with growing pauses.
 
     When it begins to hear, every queue counts as announced: what came before is not known. The log says once that the
     line is lost, and once that it stands again.
@@ -107,14 +102,13 @@ class Watch:
         self._line, self._notifier = line, notifier
         self._ended = Flag()
         self.stands, self._lost = False, False
-        self.thread = threading.Thread(target=self._follow, name="shardq-signals", daemon=True)
-        """To be started by who made this."""
 
     def end(self) -> None:
         """Listen no longer."""
         self._ended.set()
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Listen in this thread, until the end."""
         pause = _FIRST_PAUSE
         while not self._ended.is_set():
             if self._listen():
@@ -142,11 +136,11 @@ class Watch:
     def _found(self) -> None:
         self._notifier.announce_all()
         if self._lost:
-            _log.info("%s stands again: consumers are told of messages", self._line.name)
+            _log.info("%s stands again: consumers are notified of messages", self._line.name)
         self._lost = False
 
     def _lose(self) -> None:
         if not self._lost and not self._ended.is_set():
-            _log.warning("%s is lost: consumers look for messages by themselves", self._line.name)
+            _log.warning("%s is lost: consumers poll for messages", self._line.name)
             self._lost = True
             self._notifier.wake_all()  # who listens has to do so elsewhere

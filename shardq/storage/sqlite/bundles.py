@@ -15,7 +15,7 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Append, Span
 from shardq.storage.sqlite import directory, queues
-from shardq.storage.sqlite.connections import BlobConnection
+from shardq.storage.sqlite.tables import BlobConnection
 
 __all__ = [
     "BEHIND",
@@ -40,14 +40,15 @@ MEMORY = 15 * 60 * 1_000_000
 SHORT = 4000
 """Bytes of data that are stored in the row of a slice."""
 
-DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key = slice.data_key))"
+DATA = "coalesce(data, (SELECT data FROM [bundle_data] WHERE [bundle_data].data_key = [slice].data_key))"
 """The data of a slice's bundle."""
 
 BEHIND = 1 << 61
-"""What a due time has more while others of the group are before the slice: it lies beyond all moments then."""
+"""The part of a due time that is added while others of the group are before the slice: it lies beyond all moments
+then."""
 
 STILL_BEHIND = f"iif(due >= {BEHIND}, {BEHIND}, 0)"
-"""What is added to a slice's new due time, so that it stays where it is in its group."""
+"""The part that is added to a slice's new due time, so that it stays where it is in its group."""
 
 BLOCKS = f"(token IS NOT NULL AND due % {BEHIND} > {BLOCKED_AFTER})"
 """Whether a slice blocks its group."""
@@ -60,20 +61,20 @@ BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_
 
 _PERIOD = 300_000_000
 
-_LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
-_INSERT_ROOM = "INSERT INTO bundle_data (data_key, data) VALUES (?, zeroblob(?))"
-_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
-_READ_DATA = "SELECT data FROM bundle_data WHERE data_key = ?"
+_LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM [bundle_data]"
+_INSERT_ROOM = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, zeroblob(?))"
+_INSERT_DATA = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, ?)"
+_READ_DATA = "SELECT data FROM [bundle_data] WHERE data_key = ?"
 _IS_NEW = """
-    NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
+    NOT EXISTS (SELECT 1 FROM [slice] WHERE bundle_id = ?2)
     AND NOT EXISTS (
-        SELECT 1 FROM finished_id
-        WHERE period IN (SELECT period FROM finished_period WHERE period >= ?9) AND bundle_id = ?2
-        AND incarnation = (SELECT incarnation FROM queue WHERE name = ?10)
+        SELECT 1 FROM [finished_id]
+        WHERE period IN (SELECT period FROM [finished_period] WHERE period >= ?9) AND bundle_id = ?2
+        AND incarnation = (SELECT incarnation FROM [queue] WHERE name = ?10)
     )
 """
 SQL_INSERT = f"""
-    INSERT INTO slice (
+    INSERT INTO [slice] (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at
     )
@@ -81,7 +82,7 @@ SQL_INSERT = f"""
 """
 # At the end of its group, or at a place that is free.
 _INSERT_GROUPED = f"""
-    INSERT INTO slice (
+    INSERT INTO [slice] (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at, message_group, place
     )
@@ -90,42 +91,42 @@ _INSERT_GROUPED = f"""
         ?4, ?5, ?6, ?7, ?8, ?11, ?12, coalesce(?13, last.place, 0)
     FROM (
         SELECT (
-            SELECT place + count FROM slice INDEXED BY slice_by_group
+            SELECT place + count FROM [slice] INDEXED BY [slice_by_group]
             WHERE shard_key = ?1 AND message_group = ?12 AND message_group <> '' AND processed_at IS NULL
             ORDER BY place DESC LIMIT 1
         ) AS place
     ) AS last
     WHERE {_IS_NEW}
 """
-# A bundle is over with its last slice. If it was cut, others than the chosen ones are looked for.
+# A bundle ends with its last slice. If it was cut, others than the chosen ones are looked for.
 _OVER = """
-    FROM slice AS going WHERE {0} AND (
+    FROM [slice] AS going WHERE {0} AND (
         count = sent_count OR NOT EXISTS (
-            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{0}
+            SELECT 1 FROM [slice] AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{0}
         )
     )
 """
 _ALL = "shard_key = ?1 AND processed_at IS NULL"
 _ALL_OVER = f"""
-    FROM slice AS going WHERE {_ALL} AND (
+    FROM [slice] AS going WHERE {_ALL} AND (
         count = sent_count OR NOT EXISTS (
-            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND other.processed_at IS NOT NULL
+            SELECT 1 FROM [slice] AS other WHERE other.bundle_id = going.bundle_id AND other.processed_at IS NOT NULL
         )
     )
 """
-_PERIOD_BEGINS = "INSERT OR IGNORE INTO finished_period (period) VALUES (?)"
+_PERIOD_BEGINS = "INSERT OR IGNORE INTO [finished_period] (period) VALUES (?)"
 _REMEMBER = """
-    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
-    SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0)
+    INSERT OR REPLACE INTO [finished_id] (period, bundle_id, incarnation)
+    SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM [queue] WHERE name = ?3), 0)
 """
-_DELETE_DATA = "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key"
-_PERIODS = "SELECT min(period), max(period) FROM finished_period"
+_DELETE_DATA = "DELETE FROM [bundle_data] WHERE data_key IN (SELECT data_key"
+_PERIODS = "SELECT min(period), max(period) FROM [finished_period]"
 _PRUNE = """
-    DELETE FROM finished_id WHERE (period, bundle_id) IN (
-        SELECT period, bundle_id FROM finished_id WHERE period = ? ORDER BY period, bundle_id LIMIT ?
+    DELETE FROM [finished_id] WHERE (period, bundle_id) IN (
+        SELECT period, bundle_id FROM [finished_id] WHERE period = ? ORDER BY period, bundle_id LIMIT ?
     )
 """
-_PRUNE_PERIOD = "DELETE FROM finished_period WHERE period = ?"
+_PRUNE_PERIOD = "DELETE FROM [finished_period] WHERE period = ?"
 
 
 class Change:
@@ -151,22 +152,22 @@ class Change:
 _CHOSEN_OVER = _OVER.format(Change.MANY)
 _REMEMBER_CHOSEN = _REMEMBER + _CHOSEN_OVER
 _DELETE_CHOSEN_DATA = f"{_DELETE_DATA} {_CHOSEN_OVER} AND data_key IS NOT NULL)"
-_DELETE_CHOSEN = f"DELETE FROM slice WHERE {Change.MANY}"
-_DELETE_ONE = "DELETE FROM slice WHERE {} RETURNING bundle_id, count < sent_count, data_key"
+_DELETE_CHOSEN = f"DELETE FROM [slice] WHERE {Change.MANY}"
+_DELETE_ONE = "DELETE FROM [slice] WHERE {} RETURNING bundle_id, count < sent_count, data_key"
 _KEYED = _DELETE_ONE.format("slice_key = ?")
 SQL_DELETE_HELD = _DELETE_ONE.format("""
     bundle_id = ? AND first = ? AND count = ? AND token = ? AND processed_at IS NULL
-    AND shard_key = (SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?)
+    AND shard_key = (SELECT shard_key FROM [shard] WHERE queue = ? AND time_shard = ? AND number = ?)
 """)
-_REST = "SELECT 1 FROM slice WHERE bundle_id = ? LIMIT 1"
+_REST = "SELECT 1 FROM [slice] WHERE bundle_id = ? LIMIT 1"
 _REMEMBER_ONE = """
-    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
-    VALUES (?, ?, coalesce((SELECT incarnation FROM queue WHERE name = ?), 0))
+    INSERT OR REPLACE INTO [finished_id] (period, bundle_id, incarnation)
+    VALUES (?, ?, coalesce((SELECT incarnation FROM [queue] WHERE name = ?), 0))
 """
-_DELETE_DATA_OF_ONE = "DELETE FROM bundle_data WHERE data_key = ?"
+_DELETE_DATA_OF_ONE = "DELETE FROM [bundle_data] WHERE data_key = ?"
 _REMEMBER_ALL = _REMEMBER + _ALL_OVER
 _DELETE_ALL_DATA = f"{_DELETE_DATA} {_ALL_OVER} AND data_key IS NOT NULL)"
-_DELETE_ALL = f"DELETE FROM slice WHERE {_ALL}"
+_DELETE_ALL = f"DELETE FROM [slice] WHERE {_ALL}"
 
 
 def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[int] = ()) -> None:
@@ -208,8 +209,8 @@ def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:
 def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
     """Return data that is stored beside the slices.
 
-    Not by a query: that puts it together in memory of SQLite's first, which for a full bundle the system had to provide
-    anew each time. On an application's connection it is a query, as in `_insert_data`.
+    Not by a query: that puts it together in memory of SQLite's first. For a full bundle the system had to provide that
+    memory anew each time. On an application's connection it is a query, as in `_insert_data`.
     """
     if not isinstance(sql, BlobConnection):
         data: bytes = sql.execute(_READ_DATA, (data_key,)).fetchone()[0]
@@ -219,7 +220,7 @@ def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
 
 
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> None:
-    """Delete slices of the queue that exist, and remember the bundles that are over."""
+    """Delete slices of the queue that exist, and remember the bundles that have ended."""
     if len(slice_keys) == 1:
         over = _delete_one(sql, queue, now, _KEYED, slice_keys)
     else:
@@ -281,9 +282,9 @@ def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:
 
 
 def _enter_period(sql: sqlite3.Connection, now: int, added: int) -> None:
-    """Note that so many bundles are remembered in this period.
+    """Note that this number of bundles is remembered in this period.
 
-    More are forgotten than added, which bounds them even where nobody sweeps.
+    More are forgotten than added, which bounds them even without sweeps.
     """
     oldest, newest = sql.execute(_PERIODS).fetchone()
     if newest != now // _PERIOD:

@@ -21,35 +21,37 @@ from shardq.storage.sqlite.slicing import skip, split, split_off
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
 SQL_HELD = f"""
-    SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM slice INDEXED BY slice_by_token
+    SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM [slice] INDEXED BY [slice_by_token]
     WHERE shard_key = ? AND token = ? AND NOT {BLOCKS} ORDER BY place, priority, sent_due, bundle_id, first
 """
 SQL_DELIVERABLE = f"""
-    SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM slice INDEXED BY slice_by_due
+    SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM [slice] INDEXED BY [slice_by_due]
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_PROLONG = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
 _TAKE = Change(f"""
-    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {{0}}
+    UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+    WHERE {{0}}
 """)
 _TAKE_HEAD = f"""
-    UPDATE slice SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+    UPDATE [slice]
+    SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
     WHERE slice_key = ?1
 """
 SQL_READ = """
     SELECT slice_key, data_key
-    FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
+    FROM [slice] INDEXED BY [slice_by_token] JOIN [bundle_data] USING (data_key) WHERE shard_key = ? AND token = ?
 """
 
 
-_DATA_KEY = "SELECT data_key FROM slice JOIN bundle_data USING (data_key) WHERE slice_key = ?"
+_DATA_KEY = "SELECT data_key FROM [slice] JOIN [bundle_data] USING (data_key) WHERE slice_key = ?"
 _KEEP = Change("""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
+    UPDATE [slice] SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
 """)
-_MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
-_MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
-_EXPIRE = "DELETE FROM finishing WHERE until < ?"
+_MARK = "INSERT OR REPLACE INTO [finishing] (client, token, until) VALUES (?, ?, ?)"
+_MARKED = "SELECT 1 FROM [finishing] WHERE client = ? AND token = ?"
+_EXPIRE = "DELETE FROM [finishing] WHERE until < ?"
 _KEY, _OWN_DATA = itemgetter(0), itemgetter(9)
 _NO_DATA: Mapping[int, bytes | None] = MappingProxyType({})
 _REMEMBERED = 32  # answers
@@ -57,7 +59,7 @@ _REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a claim takes, in the order of delivery; the data of long bundles is still to be read."""
+    """The slices that a claim takes, in the order of delivery; the data of long bundles is still to be read."""
 
     shard_key: int | None
     rows: tuple[Row, ...]
@@ -72,14 +74,14 @@ class Taken(msgspec.Struct, frozen=True):
         return None not in map(_OWN_DATA, self.rows)
 
     def whole(self) -> list[int]:
-        """The slices of which nothing stays behind."""
+        """Return the slices of which nothing stays behind."""
         keys = list(map(_KEY, self.rows))
         return keys[:-1] if self.left else keys
 
     def claimed(
         self, lease: int, data: Mapping[int, bytes | None] = _NO_DATA, *, finished: bool = False
     ) -> Claimed:
-        """The answer; slices whose data is missing were purged since, and are left out."""
+        """Make the answer; slices whose data is missing were purged since, and are left out."""
         slices = [
             ClaimedSlice(
                 Bundle(id_, priority, due, at, sent, body, expires_at, group),
@@ -95,7 +97,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def take(sql: sqlite3.Connection, request: Claim, now: int, found: Taken | None = None) -> Taken:
-    """Hide up to the limit of deliverable messages, or again what the token holds."""
+    """Hide up to the limit of deliverable messages, or again those that the token holds."""
     taken = found or _find(sql, request, now)
     until = now + request.lease
     if taken.held:
@@ -134,7 +136,7 @@ def _find(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
             if wanted <= 0:
                 break
         cursor.close()
-    if wanted < 0:  # so many of the last one stay
+    if wanted < 0:  # this number of the last one stay
         key, first, count, *rest = rows[-1]
         rows[-1] = (key, first, count + wanted, *rest)
     return Taken(shard_key, tuple(rows), now, max(-wanted, 0), tuple(stripped))
@@ -147,10 +149,10 @@ def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
 
 
 class Answers:
-    """What the claims of this process finished, for those that are repeated because they were not answered.
+    """The messages that the claims of this process finished, for repeated claims that were not answered.
 
     The only answer that SQLite can fail to give is that of a commit. While one is missing no other claim finishes
-    anything, as it would write over the mark that tells what became of it. The last few other answers are kept too.
+    anything, as it would write over the mark that shows its result. The last few other answers are kept too.
     """
 
     def __init__(self) -> None:
@@ -166,11 +168,11 @@ class Answers:
         return answer if answer is not None and answer.lease_until > now else None
 
     def begin(self, token: bytes, answer: Claimed) -> None:
-        """The commit is about to be made."""
+        """Note that the commit is about to be made."""
         self.doubtful = (token, answer)
 
     def end(self, token: bytes, *, stored: bool) -> None:
-        """It is known whether the claim's commit was made, if it finished anything."""
+        """Note whether the claim's commit was made, if it finished anything."""
         if self.doubtful is None or self.doubtful[0] != token:
             return
         answer, self.doubtful = self.doubtful[1], None
@@ -230,5 +232,5 @@ def _data(sql: sqlite3.Connection, slice_key: int) -> bytes | None:
 
 
 def expire(sql: sqlite3.Connection, now: int) -> int:
-    """Forget the marks of claims whose lease is over; returns how many."""
+    """Forget the marks of claims whose lease has expired; returns how many."""
     return sql.execute(_EXPIRE, (now,)).rowcount

@@ -7,29 +7,31 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from shardq.base.waits import ChangeNotifier
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.faults import busy, translate_os
+from shardq.storage.sqlite.tables import MOST_BLOBS, BlobConnection, PrefixedConnection
 
 __all__ = [
-    "MOST_BLOBS",
-    "BlobConnection",
+    "SIGNAL",
     "Connection",
     "FileIdentity",
     "Pool",
     "file_identity",
+    "open_signal",
 ]
 
 FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# secure_delete: some builds overwrite what is deleted with zeros, which would write every acked body twice.
-# fullfsync: on macOS a plain fsync leaves what was written in the cache of the disk; elsewhere it changes nothing.
+# secure_delete: some builds overwrite deleted data with zeros, which would write every acked body twice. fullfsync: on
+# macOS a plain fsync leaves written data in the cache of the disk; elsewhere it changes nothing.
 _SETTINGS = (
     "PRAGMA cache_size = -16384",
     "PRAGMA secure_delete = OFF",
@@ -39,26 +41,18 @@ _SETTINGS = (
     "PRAGMA fullfsync = ON",
 )
 
-MOST_BLOBS = 1_000
-"""After as many handles on blobs a pooled connection is closed, and another one opened when it is needed.
+SIGNAL = "-signal"
+"""The end of the name of the file whose close is the signal, beside the database of an application."""
 
-Python's module keeps a weak reference, about 80 bytes, to every handle for as long as the connection is open.
-"""
-
-
-class BlobConnection(sqlite3.Connection):
-    """A connection that counts the handles on blobs that were opened on it."""
-
-    blobs = 0
-
-    def blobopen(self, *args: Any, **options: Any) -> sqlite3.Blob:
-        """Open a handle."""
-        self.blobs += 1
-        return super().blobopen(*args, **options)
+_FULL, _NORMAL = "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"
+_EXTRA = "PRAGMA synchronous = EXTRA"  # as FULL, and the removal of a rollback journal is on the disk too
 
 
 def file_identity(path: Path | str) -> FileIdentity | None:
-    """Return what tells this file from a later one at its path; None without a file. Raises StoreUnavailable."""
+    """Return the identity of this file, which a later one at its path does not have; None without a file.
+
+    Raises StoreUnavailable.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - for every use of the file, and half the cost
     except (FileNotFoundError, NotADirectoryError):
@@ -66,6 +60,19 @@ def file_identity(path: Path | str) -> FileIdentity | None:
     except OSError as error:
         raise translate_os(error, path) from error
     return status.st_dev, status.st_ino
+
+
+def open_signal(path: Path | str) -> FileIO:
+    """Open the file beside the database of an application that stands for its news. It is made if it is missing."""
+    file = os.path.realpath(path)
+    rights = os.stat(file).st_mode & 0o666  # noqa: PTH116
+    return FileIO(os.open(file + SIGNAL, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, rights))
+
+
+def _signal_of(path: Path) -> FileIO | None:
+    with suppress(OSError):  # those who wait look once a second
+        return open_signal(path)
+    return None
 
 
 def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
@@ -87,13 +94,26 @@ class Connection:
     waits_for_disk: bool | None = None
     """Whether its commits do; None before the first of its transactions."""
 
-    def __init__(self, sql: BlobConnection, identity: FileIdentity | None) -> None:
+    def __init__(
+        self,
+        sql: BlobConnection,
+        identity: FileIdentity | None,
+        journal: str = "wal",
+        signal: FileIO | None = None,
+    ) -> None:
         self.sql = sql
         self.identity = identity
+        self._signal = (
+            signal  # the system closes it, which wakes others, for a process that dies after a commit
+        )
+        # With a rollback journal a commit that does not wait might damage the file, so all of them wait.
+        self.waits = {True: _FULL, False: _NORMAL} if journal == "wal" else {True: _EXTRA, False: _EXTRA}
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False) -> Connection:
+    def open(cls, path: Path, *, create: bool = False, prefix: str = "") -> Connection:
         """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock.
+
+        With a ``prefix`` it is the database of an application, whose journal and pages stay as they are.
 
         Raises SQLITE_BUSY also when the file was replaced meanwhile: it may be connected to the one that is gone.
         """
@@ -105,22 +125,23 @@ class Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            factory=BlobConnection,
+            factory=PrefixedConnection if prefix else BlobConnection,
         )
         try:
+            journal = _named(sql, prefix)
             for setting in _SETTINGS:
                 sql.execute(setting)
-            return cls(sql, _unreplaced(path, before))
+            return cls(sql, _unreplaced(path, before), journal, _signal_of(path) if prefix else None)
         except BaseException:
             sql.close()
             raise
 
     @classmethod
-    def empty(cls) -> Connection:
+    def empty(cls, prefix: str = "") -> Connection:
         """Return an empty database in memory."""
-        sql = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False, factory=BlobConnection
-        )
+        kind = PrefixedConnection if prefix else BlobConnection
+        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=kind)
+        _named(sql, prefix)
         schema.apply(sql)
         return cls(sql, None)
 
@@ -139,10 +160,20 @@ class Connection:
                 self.roll_back()
         finally:
             self.sql.close()
+            if self._signal is not None:
+                self._signal.close()
+
+
+def _named(sql: sqlite3.Connection, prefix: str) -> str:
+    """Let statements find the tables by the prefix; returns the kind of journal that the file has."""
+    if not isinstance(sql, PrefixedConnection):
+        return "wal"
+    sql.use(prefix)
+    return str(sql.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 class _Loan:
-    """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
+    """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
 
     epoch = -1
     connection: Connection | None = None
@@ -213,7 +244,7 @@ class Pool:
         return True
 
     def _wait_for(self, loan: _Loan) -> None:
-        """Wait until another thread gives back what it has."""
+        """Wait until another thread returns its connections."""
         if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
             raise StoreUnavailable(
                 f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"

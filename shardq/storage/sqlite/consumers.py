@@ -11,13 +11,13 @@ from shardq.storage.sqlite import directory, queues
 __all__ = ["deregister", "expire", "register", "seen"]
 
 _ENLIST = """
-    INSERT INTO consumer (queue, name, expires_at) VALUES (?1, ?2, ?3)
+    INSERT INTO [consumer] (queue, name, expires_at) VALUES (?1, ?2, ?3)
     ON CONFLICT (queue, name) DO UPDATE SET expires_at = ?3
 """
-_LIVE = "SELECT name FROM consumer WHERE queue = ? AND expires_at > ? ORDER BY name"
-_SEEN = "SELECT name, expires_at FROM consumer WHERE queue = ? AND expires_at > ? ORDER BY name"
-_RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
-_EXPIRE = "DELETE FROM consumer WHERE queue = ? AND expires_at <= ?"
+_LIVE = "SELECT name FROM [consumer] WHERE queue = ? AND expires_at > ? ORDER BY name"
+_SEEN = "SELECT name, expires_at FROM [consumer] WHERE queue = ? AND expires_at > ? ORDER BY name"
+_RESIGN = "DELETE FROM [consumer] WHERE queue = ? AND name = ?"
+_EXPIRE = "DELETE FROM [consumer] WHERE queue = ? AND expires_at <= ?"
 
 
 def register(

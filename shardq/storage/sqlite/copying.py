@@ -167,7 +167,7 @@ def _examine(part: Path, source: Path, target: Path) -> SavedFile:
         with closing(sqlite3.connect(f"{part.as_uri()}?mode=ro&immutable=1", uri=True)) as sql:
             if found := find_damage(sql):
                 raise damage(found)
-            (queues,) = sql.execute("SELECT count(*) FROM queue").fetchone()
+            (queues,) = sql.execute("SELECT count(*) FROM [queue]").fetchone()
             return SavedFile(str(target), part.stat().st_size, schema.version(sql), queues)
     except sqlite3.Error as error:
         raise translate(error, source) from error

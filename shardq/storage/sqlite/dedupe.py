@@ -1,4 +1,4 @@
-"""Dedupe keys: which message a key stands for, for a time. Unique keys stand in the same table, and for ever."""
+"""Dedupe keys: which message a key stands for, for a time. Unique keys are stored in the same table, and for ever."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from shardq.storage.sqlite.session import Session
 __all__ = ["KeyMethods", "expire"]
 
 _RESERVE = """
-    INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?1, ?2, ?3, 0, ?4)
+    INSERT INTO [dedupe] (queue, key, message_id, confirmed, expires_at) VALUES (?1, ?2, ?3, 0, ?4)
     ON CONFLICT (queue, key) DO UPDATE
     SET message_id = ?3, confirmed = 0, expires_at = ?4 WHERE expires_at <= ?5
 """
-_STANDING = "SELECT key, message_id, confirmed FROM dedupe WHERE queue = ? AND key = ?"
-_CONFIRM = "UPDATE dedupe SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
+_STANDING = "SELECT key, message_id, confirmed FROM [dedupe] WHERE queue = ? AND key = ?"
+_CONFIRM = "UPDATE [dedupe] SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
 _EXPIRE = """
-    DELETE FROM dedupe WHERE queue = ?1
-    AND key IN (SELECT key FROM dedupe WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
+    DELETE FROM [dedupe] WHERE queue = ?1
+    AND key IN (SELECT key FROM [dedupe] WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
 """
 
-_UNIQUE = "SELECT message_id FROM dedupe WHERE queue = ? AND key = ?"
+_UNIQUE = "SELECT message_id FROM [dedupe] WHERE queue = ? AND key = ?"
 _ENTER = """
-    INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING
+    INSERT INTO [dedupe] (queue, key, message_id, confirmed, expires_at) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING
 """
-_SET = "UPDATE dedupe SET message_id = ? WHERE queue = ? AND key = ? AND message_id = ?"
-_TAKE_OUT = "DELETE FROM dedupe WHERE queue = ? AND key = ? AND message_id = ?"
-_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
+_SET = "UPDATE [dedupe] SET message_id = ? WHERE queue = ? AND key = ? AND message_id = ?"
+_TAKE_OUT = "DELETE FROM [dedupe] WHERE queue = ? AND key = ? AND message_id = ?"
+_LIST = "SELECT key, message_id FROM [dedupe] WHERE queue = ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
 _NEVER = 2**62
 
 
@@ -50,7 +50,7 @@ class KeyMethods:
         self.session.write(lambda sql, _: _confirm(sql, queue, entries), durable=False)
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        """Look at the keys; change them in one transaction where some stand as the caller saw them."""
+        """Read the keys; change them in one transaction where some are as the caller saw them."""
         standing = self.session.read(lambda sql: _look(sql, queue, changes))
         if all(
             found != change.before or found == change.after
@@ -70,7 +70,7 @@ class KeyMethods:
 def _reserve(
     sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
+    """Reserve the free keys; returns the present entry of each. Raises QueueNotFound."""
     queues.require(sql, queue)
     sql.executemany(_RESERVE, ((queue, entry.key, entry.message_id, now + window, now) for entry in entries))
     return tuple(_standing(sql, queue, entry.key) for entry in entries)
@@ -87,12 +87,12 @@ def _confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry]
 
 
 def expire(sql: sqlite3.Connection, queue: str, limit: int, now: int) -> int:
-    """Remove up to ``limit`` keys whose window is over; returns how many."""
+    """Remove up to ``limit`` keys whose window has ended; returns how many."""
     return sql.execute(_EXPIRE, (queue, now, limit)).rowcount
 
 
 def _look(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Return what stands under the unique keys."""
+    """Return the values under the unique keys."""
     found = (sql.execute(_UNIQUE, (queue, UNIQUE_PREFIX + change.key)).fetchone() for change in changes)
     return tuple(row[0] if row else None for row in found)
 

@@ -14,6 +14,7 @@ from shardq.storage.sqlite.faults import translate, translate_os
 from shardq.storage.sqlite.guarantees import check_access, check_file_system, check_release, find_damage
 from shardq.storage.sqlite.log import log_of
 from shardq.storage.sqlite.session import Patience
+from shardq.storage.sqlite.tables import prefix_of
 
 __all__ = ["diagnose"]
 
@@ -22,13 +23,13 @@ _LARGE_LOG = 256 * 1024 * 1024
 _PATIENCE_MS = 5_000  # while others write
 
 
-def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
-    """Look at the file and its surroundings; changes nothing and makes nothing."""
+def diagnose(path: Path, *, synchronous: str, prefix: str = "") -> tuple[Finding, ...]:
+    """Inspect the file and its surroundings; changes nothing and makes nothing."""
     findings = [check_release(sqlite3.sqlite_version), _synchronous(synchronous)]
     try:
         findings += _around(path)
         if path.exists():
-            findings += Patience(_PATIENCE_MS / 1000)(_inside, path)
+            findings += Patience(_PATIENCE_MS / 1000)(_inside, path, prefix)
     except OSError as error:
         findings.append(Finding("file", False, str(translate_os(error, path))))
     except sqlite3.Error as error:
@@ -75,8 +76,8 @@ def _log(path: Path) -> Finding:
     return Finding("write-ahead log", size < _LARGE_LOG, _megabytes(size), remedy)
 
 
-def _inside(path: Path) -> list[Finding]:
-    connection = Connection.open(path)
+def _inside(path: Path, prefix: str) -> list[Finding]:
+    connection = Connection.open(path, prefix=prefix)
     try:
         return list(_state(connection.sql))
     finally:
@@ -87,9 +88,12 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     mode = str(sql.execute("PRAGMA journal_mode").fetchone()[0])
     current = schema.is_current(sql)
     yield Finding("schema", current, str(schema.version(sql)), "create a queue, which applies the schema")
-    yield Finding(
-        "journal mode", mode == "wal" or not current, mode, "run `PRAGMA journal_mode = WAL` on the file"
-    )
+    remedy = "run `PRAGMA journal_mode = WAL` on the file"
+    if prefix_of(sql) and mode != "wal":
+        value = f"{mode}, the application's: readers and writers wait for each other, and claims for the disk"
+        yield Finding("journal mode", True, value, remedy, warning=True)
+    else:
+        yield Finding("journal mode", mode == "wal" or not current, mode, remedy)
     locking = str(sql.execute("PRAGMA locking_mode").fetchone()[0])
     yield Finding(
         "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"

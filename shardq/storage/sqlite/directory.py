@@ -8,14 +8,14 @@ from shardq.base.shard import Shard
 
 __all__ = ["SQL_KEY", "drop_empty", "enter", "key_of", "keys_of", "listing"]
 
-SQL_KEY = "SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?"
-_INSERT = "INSERT INTO shard (queue, time_shard, number) VALUES (?, ?, ?)"
-_LIST = "SELECT time_shard, number FROM shard WHERE queue = ? ORDER BY time_shard, number"
-_KEYS = "SELECT shard_key FROM shard WHERE queue = ?"
+SQL_KEY = "SELECT shard_key FROM [shard] WHERE queue = ? AND time_shard = ? AND number = ?"
+_INSERT = "INSERT INTO [shard] (queue, time_shard, number) VALUES (?, ?, ?)"
+_LIST = "SELECT time_shard, number FROM [shard] WHERE queue = ? ORDER BY time_shard, number"
+_KEYS = "SELECT shard_key FROM [shard] WHERE queue = ?"
 _FORGET = """
-    DELETE FROM shard WHERE shard_key = ?1
-    AND NOT EXISTS (SELECT 1 FROM slice WHERE shard_key = ?1 AND processed_at IS NULL)
-    AND NOT EXISTS (SELECT 1 FROM slice WHERE shard_key = ?1 AND processed_at IS NOT NULL)
+    DELETE FROM [shard] WHERE shard_key = ?1
+    AND NOT EXISTS (SELECT 1 FROM [slice] WHERE shard_key = ?1 AND processed_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM [slice] WHERE shard_key = ?1 AND processed_at IS NOT NULL)
 """
 
 

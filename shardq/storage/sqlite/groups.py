@@ -1,10 +1,10 @@
-"""The order within groups: which slice is the first of its group, and what follows it.
+"""The order within groups: which slice is the first of its group, and the ones after it.
 
 The slices of a group are ordered by their places. Two rules hold at the end of every transaction:
 
 - The first slice of a group has its due time, or the end of its lease. All others are ``BEHIND``, which is added to
   their due times, so that neither claims nor probes find them.
-- What is held of a group is its front part, and one claim holds all of that.
+- The held messages of a group are its front part, and one claim holds all of them.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, bytes | No
 
 _COLUMNS = f"slice_key, first, count, deliveries + 1, {BUNDLE}"
 _FIRST = f"""
-    SELECT {_COLUMNS}, place, token IS NOT NULL FROM slice INDEXED BY slice_by_due
+    SELECT {_COLUMNS}, place, token IS NOT NULL FROM [slice] INDEXED BY [slice_by_due]
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
 _FOLLOWING = f"""
-    SELECT {_COLUMNS}, due - {BEHIND}, token IS NOT NULL FROM slice INDEXED BY slice_by_group
+    SELECT {_COLUMNS}, due - {BEHIND}, token IS NOT NULL FROM [slice] INDEXED BY [slice_by_group]
     WHERE shard_key = ? AND message_group = ? AND place > ? AND message_group <> '' AND processed_at IS NULL
     ORDER BY place
 """
 
-_GROUPS = Change("SELECT DISTINCT message_group FROM slice WHERE {0}")
-_FIRST_PLACES = Change("SELECT message_group, min(place) FROM slice WHERE {0} GROUP BY message_group")
+_GROUPS = Change("SELECT DISTINCT message_group FROM [slice] WHERE {0}")
+_FIRST_PLACES = Change("SELECT message_group, min(place) FROM [slice] WHERE {0} GROUP BY message_group")
 _PLACE = """
-    SELECT place + ?3 - first FROM slice
+    SELECT place + ?3 - first FROM [slice]
     WHERE bundle_id = ?2 AND first <= ?3 AND shard_key = ?1 AND processed_at IS NULL
     ORDER BY first DESC LIMIT 1
 """
 _BEHIND = """
-    SELECT slice_key, token FROM slice INDEXED BY slice_by_group
+    SELECT slice_key, token FROM [slice] INDEXED BY [slice_by_group]
     WHERE shard_key = ? AND message_group = ? AND place > ? AND message_group <> '' AND processed_at IS NULL
     ORDER BY place
 """
 _ARM = f"""
-    UPDATE slice SET due = due - {BEHIND} WHERE due >= {BEHIND} AND slice_key = (
-        SELECT slice_key FROM slice INDEXED BY slice_by_group
+    UPDATE [slice] SET due = due - {BEHIND} WHERE due >= {BEHIND} AND slice_key = (
+        SELECT slice_key FROM [slice] INDEXED BY [slice_by_group]
         WHERE shard_key = ? AND message_group = ? AND message_group <> '' AND processed_at IS NULL
         ORDER BY place LIMIT 1
     )
 """
 _STRIP = Change(f"""
-    UPDATE slice SET due = ?2 + {BEHIND}, token = NULL, unstarted = 0 WHERE {{0}} AND token IS NOT NULL
+    UPDATE [slice] SET due = ?2 + {BEHIND}, token = NULL, unstarted = 0 WHERE {{0}} AND token IS NOT NULL
 """)
 _PUT_BACK = Change(f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {BEHIND}, token = NULL,
+    UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {BEHIND}, token = NULL,
         deliveries = deliveries - 1 + unstarted, unstarted = 0
     WHERE {{0}}
 """)
@@ -69,7 +69,7 @@ def groups_of(sql: sqlite3.Connection, slice_keys: Sequence[int]) -> list[str]:
 
 
 def arm(sql: sqlite3.Connection, queue: str, shard_key: int | None, groups: Sequence[str]) -> None:
-    """Let the first slice of each group be delivered when it is due, and tell those who wait."""
+    """Let the first slice of each group be delivered when it is due, and notify waiting consumers."""
     if sum(sql.execute(_ARM, (shard_key, group)).rowcount for group in groups):
         queues.announce(sql, queue)
 
@@ -80,13 +80,13 @@ def place_of(sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, p
 
 
 def put_back(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that were given back."""
+    """Release, without counting the delivery, messages held behind slices that were released."""
     if held := list(_held_behind(sql, shard_key, slice_keys)):
         _PUT_BACK.run(sql, held, now)
 
 
 def leave_alone(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that stay held."""
+    """Release, without counting the delivery, messages held behind slices that stay held."""
     named = set(slice_keys)
     behind: list[int] = []
     for group, place in _FIRST_PLACES.find(sql, slice_keys).fetchall():
@@ -98,7 +98,7 @@ def leave_alone(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[in
 
 
 def strip(sql: sqlite3.Connection, slice_keys: Sequence[int], now: int) -> None:
-    """Take slices from whoever holds them, to wait behind what another claim took."""
+    """Take slices from their holder, to wait behind those that another claim took."""
     if slice_keys:
         _STRIP.run(sql, slice_keys, now)
 

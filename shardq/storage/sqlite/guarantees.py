@@ -1,4 +1,4 @@
-"""What a guarantee rests on: SQLite's release, the file system, who may change the file, and that it is whole."""
+"""The ground of guarantees: SQLite's release, the file system, the rights on the file, and that it is whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from shardq.storage.requests import Finding
+from shardq.storage.sqlite.tables import prefix_of
 
 __all__ = [
     "Mount",
@@ -36,7 +37,7 @@ _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0"
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """What a folder is mounted from."""
+    """The mount of a folder."""
 
     point: str
     kind: str
@@ -54,7 +55,7 @@ def has_reset_bug(version: tuple[int, ...]) -> bool:
 
 
 def check_release(version: str) -> Finding:
-    """Tell the release of SQLite, and whether it is one that may corrupt files."""
+    """Report the release of SQLite, and whether it is one that may corrupt files."""
     if not has_reset_bug(tuple(int(part) for part in version.split("."))):
         return Finding("sqlite", True, version)
     return Finding(
@@ -62,7 +63,7 @@ def check_release(version: str) -> Finding:
         True,
         f"{version} can corrupt the file when two processes write at the same moment, which is rare",
         "use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6): https://sqlite.org/wal.html#walresetbug;"
-        " a distribution may have mended an older one",
+        " a distribution may have fixed an older one",
         note=True,
     )
 
@@ -87,7 +88,7 @@ def _parse(line: str) -> Mount:
 
 
 def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]:
-    """Tell the file system below the folder where the system has a list of them."""
+    """Return the file system below the folder where the system has a list of them."""
     try:
         mount = mount_of(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
@@ -111,7 +112,7 @@ def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]
 
 
 def check_access(path: Path) -> Finding:
-    """Tell whether any user of this machine can change or read the file, as far as the folders above let them in."""
+    """Return whether any user of this machine can change or read the file, as far as the folders above let them in."""
     file = path.resolve()
     files = [each for end in ("", "-wal", "-shm") if (each := file.with_name(file.name + end)).exists()]
     named, folder = " ".join(map(str, files)), file.parent
@@ -125,7 +126,7 @@ def check_access(path: Path) -> Finding:
         return Finding("access", False, value, f"chmod 700 {folder}")
     if around & stat.S_IWOTH:
         value = f"any user of this machine can put a log for the file into {folder}, which SQLite would read"
-        remedy = "move the file into a folder of its own, of mode 700, while no program uses it"
+        remedy = "move the file into a separate folder, of mode 700, while no program uses it"
         return Finding("access", True, value, remedy, warning=True)
     if within & stat.S_IROTH:
         value = "any user of this machine can read the messages"
@@ -136,12 +137,14 @@ def check_access(path: Path) -> Finding:
 def find_damage(sql: sqlite3.Connection) -> str | None:
     """Return what is wrong with the file first, or None when its pages, tables and indexes fit together.
 
-    Raises SQLite's errors, which damage may be as well. Every page is read. SQLite keeps no checksums, so changed bytes
-    within a body are not found.
+    Raises SQLite's errors, which damage may be as well. Every page is read; in the database of an application those of
+    the queues. SQLite keeps no checksums, so changed bytes within a body are not found.
     """
-    checks = [_check(sql, "1")]
+    prefix = prefix_of(sql)
+    checks = [None if prefix else _check(sql, "1")]
     if checks == [None]:
-        tables = [str(name).replace("'", "''") for (name,) in sql.execute(_TABLES)]
+        names = [str(name) for (name,) in sql.execute(_TABLES)]
+        tables = [name.replace("'", "''") for name in names if name.startswith(prefix)]
         checks = [_check(sql, f"'{table}'") for table in tables]
     return next((found for found in checks if found not in (None, "ok")), None)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 from shardq.base.texts import kind_of, shown
-from shardq.base.waits import Flag, is_over, start
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.abilities import TransactionEnded, this_thread
+from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
 from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import file_identity
@@ -21,8 +20,17 @@ from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import tell
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
+from shardq.storage.sqlite.tables import ApplicationConnection
 
 __all__ = ["Commits", "JoinedSession", "JoinedSignals"]
+
+_LOST = "what was committed may be lost, and the file damaged, when the process or the power fails"
+_WEAKER = {
+    "journal_mode": {"off": _LOST, "memory": _LOST},
+    "synchronous": {"0": _LOST},
+    "locking_mode": {"exclusive": "it keeps all others from the file, consumers too"},
+}
+"""Settings of the application's connection by which its commits would break a promise of the queues."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -30,6 +38,7 @@ Ts = TypeVarTuple("Ts")
 # Seconds between looks whether the application has committed: a share of the time since it is expected.
 _FIRST_PAUSE, _LONGEST_PAUSE, _SHARE = 0.001, 0.5, 0.05
 _LONGEST = 30.0  # seconds for which that is looked at
+_LEGACY = -1  # of sqlite3: transactions begin and end as `isolation_level` says
 
 
 class JoinedSession(Session):
@@ -38,23 +47,29 @@ class JoinedSession(Session):
     Each change is a savepoint, so one that raises leaves nothing in the transaction.
     """
 
-    def __init__(self, connection: object, path: Path, now: Callable[[], int]) -> None:
-        if not isinstance(connection, sqlite3.Connection):
+    def __init__(self, connection: object, path: Path, now: Callable[[], int], prefix: str) -> None:
+        driver = driver_connection(connection, sqlite3.Connection)
+        if driver is None:
             raise InvalidSetting(
                 f"connection={shown(connection)} is {kind_of(connection)}: "
-                "give the sqlite3.Connection of the transaction"
+                "give the sqlite3.Connection of the transaction, or that of SQLAlchemy or Django above it"
             )
         self.path, self._place, self.now = path, str(path), now
-        self._sql, self._thread = connection, this_thread()
-        self._check_begun()
+        self._sql, self._thread = driver, this_thread()
+        self._tables = cast("sqlite3.Connection", ApplicationConnection(driver, prefix)) if prefix else driver
+        is_begun = self._is_under_way()
+        if not is_begun:
+            self._check_begins()
         with self._plain():
             self._check_file()
+        if not is_begun:
+            self._begin()
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds, changes of the transaction included."""
         self._check_open()
         with self._plain():
-            return look(self._sql)
+            return look(self._tables)
 
     def write(
         self,
@@ -84,7 +99,7 @@ class JoinedSession(Session):
     def _save(self, change: Callable[[sqlite3.Connection, Unpack[Ts], int], T], *args: *Ts) -> T:
         self._sql.execute("SAVEPOINT shardq")
         try:
-            result = change(self._sql, *args, self.now())
+            result = change(self._tables, *args, self.now())
         except BaseException:
             if self._sql.in_transaction:  # else SQLite has rolled all of it back
                 self._sql.execute("ROLLBACK TO shardq")
@@ -111,12 +126,21 @@ class JoinedSession(Session):
         finally:
             self._sql.row_factory, self._sql.text_factory = rows, texts
 
-    def _check_begun(self) -> None:
-        if not self._is_under_way():
+    def _check_begins(self) -> None:
+        """Raise InvalidSetting where the driver would not begin a transaction itself before a change."""
+        control = getattr(self._sql, "autocommit", _LEGACY)  # which Python has since 3.12
+        if self._sql.isolation_level is None or control != _LEGACY:
             raise InvalidSetting(
                 f"connection={self._sql!r} is in no transaction: begin one first, "
                 'with `connection.execute("BEGIN IMMEDIATE")`'
             )
+
+    def _begin(self) -> None:
+        """Begin one as the driver would with the first change of the application, but with the lock at once."""
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
 
     def _check_file(self) -> None:
         files = {name: file for _, name, file in self._sql.execute("PRAGMA database_list")}
@@ -126,10 +150,18 @@ class JoinedSession(Session):
                 f"connection={self._sql!r} is to {main or 'a database in memory'!r}, not to {str(self.path)!r}: "
                 "connect to the file of the queues, and keep the tables of the application there, or ATTACH their file"
             )
-        if not schema.is_current(self._sql):
+        if not schema.is_current(self._tables):
             raise SchemaMismatch(
                 f"SQLite file {self.path} has no schema: create a queue before the transaction"
             )
+
+        for pragma, wrong in _WEAKER.items():
+            value = str(self._sql.execute(f"PRAGMA {pragma}").fetchone()[0]).lower()
+            if value in wrong:
+                raise InvalidSetting(
+                    f"connection={self._sql!r} has {pragma} = {value}: {wrong[value]}; set another one before the "
+                    "transaction"
+                )
 
     def _check_open(self) -> None:
         if this_thread() != self._thread:
@@ -154,17 +186,17 @@ class JoinedSession(Session):
 
 
 class Commits:
-    """Tells who waits of what the application commits, which it does by itself.
+    """Notifies waiting clients of the commits of the application, which it makes on its own.
 
     A transaction that has changed something holds the file's lock. So its commit is the next change of the ``state``,
-    which any news changes. A thread looks for that for 30 s: after 1 ms, then after a twentieth of the time since it
-    was expected, up to half a second. Who waits looks by itself every second.
+    which any news changes. A thread checks for that for 30 s: after 1 ms, then after a twentieth of the time since it
+    was expected, up to half a second. Waiting clients also check every second.
     """
 
-    def __init__(self, state: Callable[[], object], path: Path) -> None:
-        self.state, self._place = state, str(path)
+    def __init__(self, state: Callable[[], object], path: Path, ending: str) -> None:
+        self.state, self._place, self._ending = state, str(path), ending
         self._lock = OwnLock()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-commit")
         self._seen: object = None
         self._since = self._until = 0.0
         self.woken = Flag()
@@ -174,34 +206,25 @@ class Commits:
         new = None
         with self._lock.plain, suppress(ShardqError):
             before = self.state()
-            is_looked_for = self._is_looked_for()
+            is_looked_for = not self._thread.is_over
             if is_looked_for and before != self._seen:
-                tell(self._place)  # of the commit that was expected until now
+                tell(self._place, self._ending)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
             self._until = self._since + _LONGEST
             if is_looked_for:
                 self.woken.set()
             else:
                 self.woken = Flag()
-                new = self._thread = threading.Thread(target=self._look, name="shardq-commit", daemon=True)
+                new = self._thread.prepare(self._look)
         if new is not None:
-            with suppress(RuntimeError):  # no thread is left
-                start(new, self._forget_thread)
+            self._thread.begin(new)
 
     def close(self) -> None:
         """Look no longer."""
         with self._lock.plain:
             self._until = 0.0
-            if self._is_looked_for():
+            if not self._thread.is_over:
                 self.woken.set()
-
-    def _is_looked_for(self) -> bool:
-        """Tell whether this process has the thread: a forked child has not, and its parent's event may be held."""
-        return not is_over(self._thread)
-
-    def _forget_thread(self) -> None:
-        with self._lock.plain:
-            self._thread = None
 
     def _look(self) -> None:
         woken = self.woken
@@ -209,20 +232,20 @@ class Commits:
             pause = (time.monotonic() - self._since) * _SHARE
             woken.wait(min(max(pause, _FIRST_PAUSE), _LONGEST_PAUSE))
             woken.clear()
-        tell(self._place)
+        tell(self._place, self._ending)
 
     def _is_over(self) -> bool:
         with self._lock.plain:
             is_over = time.monotonic() >= self._until
-            with suppress(ShardqError):  # a disk that is away may come back
+            with suppress(ShardqError):  # a disk that is unreachable may come back
                 is_over = is_over or self.state() != self._seen
             if is_over:
-                self._thread = None
+                self._thread.forget()
             return is_over
 
 
 class JoinedSignals(Signals):
-    """Those of a transaction of the application: who waits is told when it is committed."""
+    """The signals of a transaction of the application: waiting clients are notified when it is committed."""
 
     def __init__(
         self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path, commits: Commits
@@ -231,7 +254,7 @@ class JoinedSignals(Signals):
         self._commits, self._is_expected = commits, False
 
     def announce(self) -> None:
-        """Tell who waits after the commit."""
+        """Notify waiting clients after the commit."""
         if not self._is_expected:
             self._commits.expect()
             self._is_expected = True

@@ -16,18 +16,31 @@ from typing import Protocol, TypeAlias
 
 from shardq.base.waits import Flag
 from shardq.errors import StoreUnavailable
-from shardq.storage.sqlite.connections import FileIdentity, file_identity
+from shardq.storage.sqlite.connections import SIGNAL, FileIdentity, file_identity, open_signal
 from shardq.storage.sqlite.faults import busy
 
-__all__ = ["EventSleeper", "LogRoom", "LogWatch", "PollingSleeper", "Sleeper", "log_of", "side_files", "tell"]
+__all__ = [
+    "LOG",
+    "EventSleeper",
+    "LogRoom",
+    "LogWatch",
+    "PollingSleeper",
+    "Sleeper",
+    "log_of",
+    "side_files",
+    "tell",
+]
 
 _Stamp: TypeAlias = tuple[int, int]
+
+LOG = "-wal"
+"""The end of the name of the file whose close is the signal, beside a file of queues."""
 
 _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
 _SHARE = 2  # times the log's size has to be free beside it
 
-# A commit is visible only some time after its last write to the log, and file systems count time in steps of
-# some milliseconds: a log that was written more recently says nothing.
+# A commit is visible only some time after its last write to the log, and file systems count time in steps of some
+# milliseconds. A log that was written more recently proves nothing.
 _SETTLED = 1_000_000_000
 READ_ANYWAY = 1.0
 
@@ -62,7 +75,7 @@ class LogRoom:
         self._log, self._folder = str(log), log.parent
 
     def keep(self, sql: sqlite3.Connection) -> None:
-        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
+        """Empty a log that is large for the free space; raises SQLITE_BUSY while it is read."""
         try:
             size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
         except OSError:
@@ -82,25 +95,29 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def tell(path: str) -> None:
-    """Tell every process that sleeps until there is news in the file, once this can be seen.
+def tell(path: str, ending: str = LOG) -> None:
+    """Notify every process that sleeps until there is news in the file, once this can be seen.
 
-    The log is opened and closed. That changes nothing, and needs no lock: SQLite holds none on its log, so none is lost
-    with the descriptor either (os_unix.c locks main databases only, and the -shm). Who is not told looks once a second.
+    The log is opened and closed. That changes nothing, and needs no lock. SQLite holds none on its log, so none is
+    lost with the descriptor either (os_unix.c locks main databases only, and the -shm). Processes that are not
+    notified read once a second. The database of an application may have a rollback journal in place of the log: there
+    it is a ``SIGNAL`` file.
     """
     if sys.platform != "linux":  # nobody listens elsewhere
         return
     try:  # few calls: after each send
         try:
-            FileIO(path + "-wal").close()
-        except FileNotFoundError:  # the path is a link, beside which there is no log
-            FileIO(os.path.realpath(path) + "-wal").close()
+            FileIO(path + ending).close()
+        except (
+            FileNotFoundError
+        ):  # the path is a link, beside which there is none; or it is told of for the first time
+            (open_signal(path) if ending == SIGNAL else FileIO(os.path.realpath(path) + ending)).close()
     except OSError:
         return
 
 
 class LogWatch:
-    """Tells whether the file need not be read again since it was made or last said so."""
+    """Reports whether the file need not be read again since it was made or last said so."""
 
     def __init__(self, path: Path) -> None:
         self._log = log_of(path)
@@ -141,7 +158,7 @@ class Sleeper(Protocol):
         ...
 
     def found(self) -> None:
-        """Be told that there was news."""
+        """Note that there was news."""
         ...
 
     def wake(self) -> None:
@@ -149,12 +166,12 @@ class Sleeper(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release its resources."""
         ...
 
 
 class PollingSleeper:
-    """Looks at the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
+    """Reads the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
 
     lasting = False
 
@@ -174,7 +191,7 @@ class PollingSleeper:
         self._woken.clear()
 
     def found(self) -> None:
-        """Nothing changes."""
+        """Change nothing."""
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
@@ -188,19 +205,19 @@ class EventSleeper:
     """Sleeps without waking up in between. Raises OSError when the system has no watch left to give, or none at all.
 
     It is woken when a process closes the log: by `tell`, once its news can be seen, or at its end, whatever that
-    interrupted. Where the file is told of again and again without news for this thread, what is told waits for a pause.
-    It lasts: Linux may take 20 ms to give a watch back. What is told between two sleeps ends the second.
+    interrupted. Where the file is reported again and again without news for this thread, the next report waits for a
+    pause. It lasts: Linux may take 20 ms to give a watch back. News between two sleeps end the second.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ending: str = LOG) -> None:
         try:
             from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
         except ImportError:  # not Linux
-            raise OSError("this system tells nobody of what is done to a file") from None
+            raise OSError("this system does not report changes of a file") from None
         self._ended, self._lost = flags.IGNORED, flags.Q_OVERFLOW
         self._path, here = path, _identity(path)
-        log = log_of(path)
-        self._folder, self._name = log.parent, log.name
+        file = Path(os.path.realpath(path))
+        self._folder, self._name = file.parent, file.name + ending
         self.lasting = True
         self._events = INotify(nonblocking=True)
         try:
@@ -227,7 +244,7 @@ class EventSleeper:
         self.pause = 0.0 if was_quiet else min(2 * self.pause or _FIRST_PAUSE, _LONGEST_PAUSE)
 
     def found(self) -> None:
-        """There was news: the next ones are looked for at once."""
+        """Note that there was news: the next ones are looked for at once."""
         self.pause = 0.0
 
     def wake(self) -> None:
@@ -240,7 +257,10 @@ class EventSleeper:
         os.close(self._woken)
 
     def is_told(self, until: float) -> bool:
-        """Wait until then; True when told of news, or woken. What is done to other files of the folder ends nothing."""
+        """Wait until then; True when there may be news, or it is woken.
+
+        Changes of other files of the folder end nothing.
+        """
         while (left := until - time.monotonic()) > 0 and (ready := self._news.poll(left * 1000)):
             is_woken, is_heard = self._is_woken(ready), self._is_heard()
             if is_woken or is_heard:
@@ -254,7 +274,7 @@ class EventSleeper:
         return woken
 
     def _is_heard(self) -> bool:
-        """Tell whether any of the events is of the log, or whether some were lost as there were too many."""
+        """Return whether any of the events is of the log, or whether some were lost as there were too many."""
         events = self._events.read(0)
         if any(event.mask & self._ended for event in events):  # the folder is gone, and so is its watch
             self.lasting = False
@@ -262,10 +282,10 @@ class EventSleeper:
 
 
 def _identity(path: Path) -> FileIdentity | None:
-    """As `file_identity`; None also for what cannot be looked at."""
+    """Return `file_identity`; None also for a file that cannot be read."""
     try:
         return file_identity(path)
-    except StoreUnavailable:  # no right to, or a disk that is away; who reads the file says so
+    except StoreUnavailable:  # no right to, or a disk that is unreachable; readers of the file report it
         return None
 
 

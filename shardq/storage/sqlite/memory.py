@@ -40,7 +40,7 @@ _lock = OwnLock()
 
 
 def open_memory(url: str, clock: Clock) -> Store:
-    """The store of that name, or one of its own without a name. Raises InvalidSetting."""
+    """Open the store of that name, or a new one without a name. Raises InvalidSetting."""
     name, _, options = url.removeprefix("memory://").partition("?")
     if not re.fullmatch(r"[\w.-]*", name):
         raise InvalidSetting(

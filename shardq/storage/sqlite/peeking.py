@@ -24,7 +24,7 @@ _PLACE = 15  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
-    """What waits and is held, or the history: the rows after a place, each with its place at the end."""
+    """The pending and held slices, or the history: the rows after a place, each with its place at the end."""
 
     bodies: str
     heads: str  # the same rows without their data
@@ -66,7 +66,7 @@ _REST = "expires_at, message_group"
 _WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}, {_REST}", f"{_COLUMNS} x'', {_REST}"
 SQL_WAITING = _view(
     """
-        SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
+        SELECT {}, priority, due, bundle_id, first FROM [slice] INDEXED BY [slice_by_due]
         WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first
     """,
@@ -75,7 +75,7 @@ SQL_WAITING = _view(
 )
 _DUE_THEN = _view(
     f"""
-        SELECT {{}}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
+        SELECT {{}}, priority, due, bundle_id, first FROM [slice] INDEXED BY [slice_by_due]
         WHERE shard_key = ? AND (+priority, due, bundle_id, first) > (?, ?, ?, ?)
         AND priority IN ({", ".join(map(str, PRIORITIES))}) AND due >= ? AND due < ? AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first
@@ -85,7 +85,7 @@ _DUE_THEN = _view(
 )
 _HELD = _view(
     f"""
-        SELECT {{}}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_token
+        SELECT {{}}, priority, due, bundle_id, first FROM [slice] INDEXED BY [slice_by_token]
         WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND token IS NOT NULL AND {_DUE} > ?
         ORDER BY priority, due, bundle_id, first
     """,
@@ -95,7 +95,7 @@ _HELD = _view(
 # Group after group, each in its order.
 _GROUPED = _view(
     """
-        SELECT {}, place, message_group FROM slice INDEXED BY slice_by_group
+        SELECT {}, place, message_group FROM [slice] INDEXED BY [slice_by_group]
         WHERE shard_key = ?1 AND (message_group, place) > (?3, ?2) AND message_group <> '' AND processed_at IS NULL
         ORDER BY message_group, place
     """,
@@ -105,7 +105,7 @@ _GROUPED = _view(
 )
 _HISTORY = _view(
     """
-        SELECT {}, processed_at, slice_key FROM slice INDEXED BY slice_by_moment
+        SELECT {}, processed_at, slice_key FROM [slice] INDEXED BY [slice_by_moment]
         WHERE shard_key = ? AND (processed_at, slice_key) > (?, ?) AND processed_at >= ? AND processed_at < ?
         ORDER BY processed_at, slice_key
     """,
@@ -113,33 +113,33 @@ _HISTORY = _view(
     start=(-1, -1),
 )
 _CONTAINING = f"""
-    SELECT {_WITH_DATA} FROM slice WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
+    SELECT {_WITH_DATA} FROM [slice] WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
 """
-# Counted from the index alone, but for what is held.
+# Counted from the index alone, but for held messages.
 SQL_COUNT = f"""
     SELECT
         coalesce(sum(count) FILTER (WHERE {_DUE} <= ?2), 0), coalesce(sum(count) FILTER (WHERE {_DUE} > ?2), 0),
         (
-            SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_token
+            SELECT coalesce(sum(count), 0) FROM [slice] INDEXED BY [slice_by_token]
             WHERE shard_key = ?1 AND token IS NOT NULL AND {_DUE} > ?2
         ),
         (
-            SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_moment
+            SELECT coalesce(sum(count), 0) FROM [slice] INDEXED BY [slice_by_moment]
             WHERE shard_key = ?1 AND processed_at IS NOT NULL
         ),
         min(enqueued_at),
         min(due) FILTER (WHERE due <= ?2)
-    FROM slice INDEXED BY slice_by_due WHERE shard_key = ?1 AND processed_at IS NULL
+    FROM [slice] INDEXED BY [slice_by_due] WHERE shard_key = ?1 AND processed_at IS NULL
 """
 
 
 _LENGTH = """
     coalesce(
-        length(data), (SELECT length(data) FROM bundle_data WHERE bundle_data.data_key = slice.data_key)
+        length(data), (SELECT length(data) FROM [bundle_data] WHERE [bundle_data].data_key = [slice].data_key)
     )
 """
 _SIZES = f"""
-    SELECT coalesce(sum({_LENGTH} * count / sent_count), 0) FROM slice INDEXED BY slice_by_due
+    SELECT coalesce(sum({_LENGTH} * count / sent_count), 0) FROM [slice] INDEXED BY [slice_by_due]
     WHERE shard_key = ?1 AND processed_at IS NULL AND (token IS NULL OR {_DUE} <= ?2)
 """
 
@@ -147,7 +147,7 @@ _SIZES = f"""
 def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     """Return a page of the shard's slices in the order of delivery, or of its history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing.
     """
     view = _view_of(request)
     period = (
@@ -188,9 +188,9 @@ def _find(
 
 
 def count(sql: sqlite3.Connection, shard: Shard, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+    """Count messages by state. The cost grows with the number of slices, not of messages or bytes.
 
-    With ``sizes`` the rows are read too; the length of what is stored beside them is known without reading it.
+    With ``sizes`` the rows are read too; the length of data that is stored beside them is known without reading it.
     """
     key = directory.key_of(sql, shard)
     ready, later, held, processed, *since = sql.execute(SQL_COUNT, (key, now)).fetchone()

@@ -1,4 +1,4 @@
-"""What shards have to offer, without a body being read."""
+"""The offers of shards, without a body being read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["probe"]
 _PROBE = f"""
     SELECT asked.key, first.priority, first.due, (
         SELECT min((
-            SELECT min(due) FROM slice INDEXED BY slice_by_due
-            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2 AND due < {BEHIND}
+            SELECT min(due) FROM [slice] INDEXED BY [slice_by_due]
+            WHERE shard_key = [shard].shard_key AND priority = level.column1 AND due > ?2 AND due < {BEHIND}
             AND processed_at IS NULL
         )) FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS level
     )
     FROM json_each(?1) AS asked
-    JOIN shard ON queue = asked.value ->> 0 AND time_shard = asked.value ->> 1 AND number = asked.value ->> 2
-    LEFT JOIN slice AS first ON first.slice_key = (
-        SELECT slice_key FROM slice INDEXED BY slice_by_due
-        WHERE shard_key = shard.shard_key AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ?2
+    JOIN [shard] ON queue = asked.value ->> 0 AND time_shard = asked.value ->> 1 AND number = asked.value ->> 2
+    LEFT JOIN [slice] AS first ON first.slice_key = (
+        SELECT slice_key FROM [slice] INDEXED BY [slice_by_due]
+        WHERE shard_key = [shard].shard_key AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ?2
         AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first LIMIT 1
     )

@@ -1,4 +1,4 @@
-"""The records of the queues, and the signal that tells other processes of new messages."""
+"""The records of the queues, and the signal that notifies other processes of new messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shardq.storage.sqlite import schema
 __all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signals", "state", "update"]
 
 _INSERT = """
-    INSERT INTO queue (name, version, settings, incarnation) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
+    INSERT INTO [queue] (name, version, settings, incarnation) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
 """
-_SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
-_UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
-_LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
-_SIGNAL = "SELECT signal FROM queue WHERE name = ?"
-_SIGNALS = "SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN queue ON name = asked.value"
-_STATE = "SELECT sum(incarnation + signal) FROM queue"
-_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
-_INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
+_SELECT = "SELECT name, settings, version FROM [queue] WHERE name = ?"
+_UPDATE = "UPDATE [queue] SET settings = ?, version = ? WHERE name = ? AND version = ?"
+_LIST = "SELECT name FROM [queue] WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
+_SIGNAL = "SELECT signal FROM [queue] WHERE name = ?"
+_SIGNALS = "SELECT name, incarnation + signal FROM json_each(?) AS asked JOIN [queue] ON name = asked.value"
+_STATE = "SELECT sum(incarnation + signal) FROM [queue]"
+_ANNOUNCE = "UPDATE [queue] SET signal = signal + 1 WHERE name = ?"
+_INCARNATION = "SELECT incarnation FROM [queue] WHERE name = ?"
 _BYTES = 5  # of an incarnation: never twice the same for one name
 
 
@@ -73,7 +73,7 @@ def announce(sql: sqlite3.Connection, name: str) -> None:
 
 
 def incarnation(sql: sqlite3.Connection, name: str) -> int | None:
-    """Return what tells the queue from others that had its name before; None when there is no such queue."""
+    """Return the identity of the queue, which others of its name did not have; None when there is no such queue."""
     row = sql.execute(_INCARNATION, (name,)).fetchone()
     return int(row[0]) if row else None
 

@@ -1,4 +1,4 @@
-"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history."""
+"""Removing messages in any state: one, a shard's, a queue's; and those of the history."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from shardq.storage.sqlite.slicing import cut_out
 
 __all__ = ["drop", "expire", "purge", "remove"]
 
-_MESSAGES = "SELECT coalesce(sum(count), 0) FROM slice WHERE shard_key = ? AND processed_at IS NULL"
+_MESSAGES = "SELECT coalesce(sum(count), 0) FROM [slice] WHERE shard_key = ? AND processed_at IS NULL"
 _DROP_SHARD = tuple(
     statement.format(f"shard_key = ? AND processed_at {state}")
     for state in ("IS NULL", "IS NOT NULL")
     for statement in (
-        "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key FROM slice WHERE {} AND data_key IS NOT NULL)",
-        "DELETE FROM slice WHERE {}",
+        "DELETE FROM [bundle_data] WHERE data_key IN (SELECT data_key FROM [slice] WHERE {} AND data_key IS NOT NULL)",
+        "DELETE FROM [slice] WHERE {}",
     )
 )
 _DROP = (
-    "DELETE FROM shard WHERE queue = ?",
-    "DELETE FROM dedupe WHERE queue = ?",
-    "DELETE FROM consumer WHERE queue = ?",
+    "DELETE FROM [shard] WHERE queue = ?",
+    "DELETE FROM [dedupe] WHERE queue = ?",
+    "DELETE FROM [consumer] WHERE queue = ?",
 )
-_DROP_QUEUE = "DELETE FROM queue WHERE name = ?"
-_DROP_SEEN_QUEUE = "DELETE FROM queue WHERE name = ? AND version = ? AND settings = ?"
+_DROP_QUEUE = "DELETE FROM [queue] WHERE name = ?"
+_DROP_SEEN_QUEUE = "DELETE FROM [queue] WHERE name = ? AND version = ? AND settings = ?"
 _OLD = """
-    SELECT slice_key FROM shard JOIN slice INDEXED BY slice_by_moment USING (shard_key)
+    SELECT slice_key FROM [shard] JOIN [slice] INDEXED BY [slice_by_moment] USING (shard_key)
     WHERE queue = ? AND processed_at < ? LIMIT ?
 """
 
@@ -60,7 +60,7 @@ def purge(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
 def drop(sql: sqlite3.Connection, queue: str, seen: QueueRecord | None = None) -> bool:
     """Remove the queue with all that it holds; False when there is none, or its record is not as it was ``seen``.
 
-    What is remembered of its finished bundles belongs to its incarnation, and counts no more.
+    The remembered ids of its finished bundles belong to its incarnation, and count no more.
     """
     dropped = (
         sql.execute(_DROP_QUEUE, (queue,))

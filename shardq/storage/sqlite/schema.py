@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from shardq.errors import SchemaMismatch
 from shardq.storage.migrations import Migration, migrations
+from shardq.storage.sqlite.tables import prefix_of
 
 __all__ = ["APPLICATION_ID", "apply", "check_owner", "is_current", "recognise", "version"]
 
@@ -16,6 +17,12 @@ _VERSION = "PRAGMA user_version"
 _APPLICATION = "PRAGMA application_id"
 _DATABASES = "PRAGMA database_list"
 _TABLES = "SELECT count(*) FROM sqlite_schema"
+_OURS = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, length(?1)) = ?1"
+# In the database of an application a row has the version, as `user_version` and `application_id` are the application's.
+_VERSION_TABLE = "CREATE TABLE IF NOT EXISTS [schema_version] (version INTEGER NOT NULL) STRICT"
+_HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+_VERSION_ROW = "SELECT max(version) FROM [schema_version]"
+_ENTER_VERSION = "INSERT INTO [schema_version] (version) VALUES (?)"
 _PAGE_SIZE = "PRAGMA page_size = 8192"
 _WAL = "PRAGMA journal_mode = WAL"
 _BEGIN = "BEGIN IMMEDIATE"
@@ -23,6 +30,10 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 def version(connection: sqlite3.Connection) -> int:
     """Return the number of the last migration that was applied; 0 for an empty file."""
+    if prefix := prefix_of(connection):
+        if not connection.execute(_HAS_VERSION, (f"{prefix}schema_version",)).fetchone():
+            return 0
+        return int(connection.execute(_VERSION_ROW).fetchone()[0] or 0)
     return int(connection.execute(_VERSION).fetchone()[0])
 
 
@@ -38,11 +49,11 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Apply what is missing. Raises SchemaMismatch and SQLite's errors.
+    """Apply the missing migrations. Raises SchemaMismatch and SQLite's errors.
 
     All of it is one transaction: who opens the file meanwhile finds it empty, or as it was, and never half made.
     """
-    if recognise(connection) == 0:
+    if recognise(connection) == 0 and not prefix_of(connection):
         connection.execute(_PAGE_SIZE)
         connection.execute(_WAL)
     connection.execute(_BEGIN)
@@ -62,8 +73,12 @@ def recognise(connection: sqlite3.Connection) -> int:
     tables = check_owner(connection)
     found, known = version(connection), len(migrations(_STORE))
     if tables and not found:
+        prefix = prefix_of(connection)
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} has tables of shardq and no schema version, so it is damaged: put a "
+            f"SQLite file {_file(connection)} has tables whose names begin with {prefix!r}, and no schema version of "
+            "shardq: give another prefix, as in ?tables=queues_"
+            if prefix
+            else f"SQLite file {_file(connection)} has tables of shardq and no schema version, so it is damaged: put a "
             "backup in its place with `shardq restore BACKUP`"
         )
     if found > known:
@@ -76,13 +91,15 @@ def recognise(connection: sqlite3.Connection) -> int:
 
 def check_owner(connection: sqlite3.Connection) -> int:
     """Return the number of its tables. Raises SchemaMismatch for a file that another application has made."""
+    if prefix := prefix_of(connection):
+        return int(connection.execute(_OURS, (prefix,)).fetchone()[0])
     # The tables first: another process may be making the schema, and commits them with the application's id.
     tables = int(connection.execute(_TABLES).fetchone()[0])
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own; "
-            "an application may make its tables in that"
+            f"SQLite file {_file(connection)} belongs to another application: give shardq a separate file, in "
+            "which an application may make its tables; or let its tables have a prefix there: ?tables=shardq_"
         )
     return tables
 
@@ -92,8 +109,14 @@ def _file(connection: sqlite3.Connection) -> str:
 
 
 def _apply_one(connection: sqlite3.Connection, migration: Migration) -> None:
+    is_shared = bool(prefix_of(connection))
     for statement in _statements(migration.text):
-        connection.execute(statement)
+        if not (is_shared and "PRAGMA application_id" in statement):
+            connection.execute(statement)
+    if is_shared:
+        connection.execute(_VERSION_TABLE)
+        connection.execute(_ENTER_VERSION, (migration.number,))
+        return
     connection.execute(f"PRAGMA user_version = {migration.number:d}")
 
 

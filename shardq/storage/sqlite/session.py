@@ -28,8 +28,6 @@ Ts = TypeVarTuple("Ts")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
 
-_WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
-
 _LONGEST = 0.004
 _SHORTEST = 0.0002
 
@@ -37,13 +35,15 @@ _SHORTEST = 0.0002
 class Session:
     """Runs functions in transactions. While there is no file, they run on an empty database; nothing is made.
 
-    All writers of a process take turns on one connection, whose cache stays warm that way; readers beside
-    them have others. None is open while the process forks: SQLite keeps the file's locks per process, so a
-    connection that a child inherits would spoil the locks of those that the child opens.
+    All writers of a process take turns on one connection, whose cache stays warm that way; readers beside them have
+    others. None is open while the process forks. SQLite keeps the file's locks per process, so a connection that a
+    child inherits would spoil the locks of those that the child opens.
     """
 
-    def __init__(self, path: Path, now: Callable[[], int], *, durable: bool, patience: float) -> None:
-        self.path, self._place, self.now = path, str(path), now
+    def __init__(
+        self, path: Path, now: Callable[[], int], *, durable: bool, patience: float, prefix: str = ""
+    ) -> None:
+        self.path, self._place, self.now, self.prefix = path, str(path), now, prefix
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
@@ -99,7 +99,10 @@ class Session:
                 self.patience.repeat(error, self.begin, connection, durable=durable)
             result = change(connection.sql, *args, self.now())
             committing = True
-            connection.sql.execute("COMMIT")
+            try:
+                connection.sql.execute("COMMIT")
+            except sqlite3.Error as error:  # with a rollback journal it waits for those who read
+                self.patience.repeat(error, connection.sql.execute, "COMMIT")
         except sqlite3.Error as error:
             connection.is_doubtful = True
             raise translate(error, self.path, committing=committing) from error
@@ -116,7 +119,7 @@ class Session:
         sql = connection.sql
         self._log_room.keep(sql)
         if durable is not connection.waits_for_disk:
-            sql.execute(_WAIT_FOR_DISK[durable])
+            sql.execute(connection.waits[durable])
             connection.waits_for_disk = durable
         sql.execute("BEGIN IMMEDIATE")
 
@@ -145,7 +148,7 @@ class Session:
             raise translate(error, self.path) from error
 
     def identity(self) -> FileIdentity | None:
-        """Return what tells this file from a later one at the same path; None when there is no file."""
+        """Return the identity of this file, which a later one at the same path does not have; None without a file."""
         return file_identity(self._place)
 
     def close(self) -> None:
@@ -159,7 +162,7 @@ class Session:
         self._paused = tuple(pool for pool in (self._writers, self._readers) if pool.pause())
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Continue after a fork."""
         paused, self._paused = self._paused, ()
         for pool in paused:
             pool.resume()
@@ -167,15 +170,15 @@ class Session:
             self._migrating.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on with locks of its own; what could not be closed before is kept, unused and unclosed."""
+        """Continue with other locks; connections that could not be closed before are kept, unused and unclosed."""
         self._abandoned += [pool for pool in (self._writers, self._readers) if pool not in self._paused]
         self._start()
 
     def _open(self) -> Connection:
         if self.identity() is None:
-            return Connection.empty()
+            return Connection.empty(self.prefix)
         try:
-            connection = self.patience(Connection.open, self.path)
+            connection = self.patience(Connection.open, self.path, prefix=self.prefix)
             try:
                 if self.patience(schema.is_current, connection.sql):
                     return connection
@@ -185,11 +188,11 @@ class Session:
             connection.close()
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        return Connection.empty()
+        return Connection.empty(self.prefix)
 
     def _apply_schema(self) -> None:
         _make(self._place)
-        connection = Connection.open(self.path, create=True)
+        connection = Connection.open(self.path, create=True, prefix=self.prefix)
         try:
             schema.apply(connection.sql)
         finally:
@@ -199,8 +202,8 @@ class Session:
 def _make(path: str) -> None:
     """Make an empty file that its user alone can read and write, or less by the umask. One that exists stays as it is.
 
-    SQLite would let everybody read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
-    to close it would end the locks that other threads may have on the file by then. Where the system lets nobody make a
+    SQLite would let all users read it, by the usual umask. The logs get the rights of the file. Nothing is opened, as
+    to close it would end the locks that other threads may have on the file by then. Where the system cannot make a
     file so, such as macOS, SQLite makes it.
     """
     with suppress(OSError):  # SQLite says what is wrong
@@ -225,8 +228,8 @@ def _size(path: Path) -> int:
 class Patience:
     """Repeats an attempt for up to ``seconds`` while the database is locked by others.
 
-    Pauses shrink with the time waited. Who has just come leaves the lock to those who wait already, which makes
-    turns fair and lets the holder do several transactions in a row; SQLite's own waiting does the opposite.
+    Pauses shrink with the time waited. A new attempt leaves the lock to those that wait already. This makes turns fair
+    and lets the holder do several transactions in a row; SQLite's own waiting does the opposite.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -240,7 +243,7 @@ class Patience:
             return self.repeat(error, attempt, *args, **kwargs)
 
     def repeat(self, error: sqlite3.Error, attempt: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Go on after a first attempt, whose error is raised again unless the database was locked."""
+        """Continue after a first attempt, whose error is raised again unless the database was locked."""
         until = time.monotonic() + self._seconds
         repeats = 1
         while is_busy(error):

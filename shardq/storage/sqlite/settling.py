@@ -1,6 +1,7 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward.
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward.
 
-What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+Messages that were moved elsewhere are remembered for a quarter of an hour, so that they are lost to their holder, not
+gone.
 """
 
 from __future__ import annotations
@@ -19,28 +20,29 @@ from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
 __all__ = ["acknowledge", "extend", "forward", "is_durable", "is_news", "prune_moves", "release", "settle"]
 
 _REMEMBER = Change("""
-    INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
-    SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {0}
+    INSERT INTO [moved] (moved_at, incarnation, bundle_id, first, count)
+    SELECT ?2, ?3, bundle_id, first, count FROM [slice] WHERE {0}
 """)
 _PRUNE = """
-    DELETE FROM moved WHERE moved_at <= ?1
-    AND moved_key IN (SELECT moved_key FROM moved ORDER BY moved_key LIMIT ?2)
+    DELETE FROM [moved] WHERE moved_at <= ?1
+    AND moved_key IN (SELECT moved_key FROM [moved] ORDER BY moved_key LIMIT ?2)
 """
 _KEEP = Change("""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
+    UPDATE [slice] SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
 """)
-_HIDE = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
-_HIDE_LONGER = Change(f"UPDATE slice SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
-_START = Change("UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
+_HIDE = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_HIDE_LONGER = Change(f"UPDATE [slice] SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
+_START = Change("UPDATE [slice] SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
 _GIVE_BACK = Change(f"""
-    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
+    UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
     WHERE {{0}}
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
-# What this delivery was the first of takes its place in the order again.
+_GIVE_BACK_UNSTARTED = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
+# A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
+    UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO}
+    WHERE {{0}}
 """)
 
 _SAVE = "SAVEPOINT held"
@@ -49,7 +51,7 @@ _KEEP_CHANGES = "RELEASE held"
 
 
 def settle(sql: sqlite3.Connection, requests: Iterable[Settle], now: int) -> tuple[Fenced, ...]:
-    """Do what the requests ask for, one after the other."""
+    """Carry out the requests, one after the other."""
     return tuple(_settle(sql, request, now) for request in requests)
 
 
@@ -66,14 +68,14 @@ def _settle(sql: sqlite3.Connection, request: Settle, now: int) -> Fenced:
 
 
 def is_news(request: Settle) -> bool:
-    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    """Return whether it may make a message deliverable: one that it releases or sends, or the next of a group."""
     if isinstance(request, Acknowledge):
         return request.shard.is_grouped
     return isinstance(request, Forward | Release)
 
 
 def is_durable(request: Settle) -> bool:
-    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    """Return whether it has to be on the disk when it returns: what it takes back would be worked again."""
     return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
 
 
@@ -105,9 +107,9 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, slice_keys: Sequence[
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+    """Move the end of the slices' lease; with ``starts`` count deliveries that are not counted yet.
 
-    With ``blocks`` there is none, and what is held behind them in their groups is given back.
+    With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
     pieces = cut(sql, request.shard, request.spans, now)
     slices = pieces.slice_keys
@@ -149,7 +151,7 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
 
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:
-    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    """Finish messages of groups, and let bundles take their places; messages held behind them are released."""
     pieces = cut(sql, request.shard, request.spans, now)
     shard_key = pieces.shard_key
     if shard_key is None or pieces.fenced != Fenced():

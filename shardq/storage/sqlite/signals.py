@@ -1,20 +1,19 @@
-"""Waking those who wait for messages."""
+"""Waking consumers that wait for messages."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from shardq.base.waits import ChangeNotifier, is_over, start
+from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.per_process import watch_forks
-from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper, tell
+from shardq.storage.sqlite.log import LOG, EventSleeper, PollingSleeper, Sleeper, tell
 
 __all__ = ["Signals"]
 
 _IDLE_SECONDS = 5.0  # after which the thread ends, if nobody listens
-_LAST_LOOK_SECONDS = 3.0  # that a look under way has when this is closed
+_LAST_LOOK_SECONDS = 3.0  # that a read under way has when this is closed
 _LOOK_SECONDS = 60.0  # an upper bound: each sleeper ends its sleep after a second
 
 
@@ -25,17 +24,19 @@ class Signals:
     client. Where it cannot, that thread checks the file's log now and then.
     """
 
-    def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
+    def __init__(
+        self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path, ending: str = LOG
+    ) -> None:
         self.numbers = numbers
-        self._path, self._place = path, str(path)
+        self._path, self._place, self._ending = path, str(path), ending
         self.sleeper: Sleeper | None = None
-        self.thread: threading.Thread | None = None
+        self.thread = self._new_thread()
         self._start()
         watch_forks(self)
 
     def announce(self) -> None:
         """Wake all listeners, which read the numbers again. Later listeners see the commit anyway."""
-        tell(self._place)
+        tell(self._place, self._ending)
         if self.listening:
             self._wake_thread()
 
@@ -44,31 +45,26 @@ class Signals:
         return _Listener(self, wake)
 
     def close(self) -> None:
-        """Give the watch back, and wake who listens. Whoever listens afterwards has a new one made."""
+        """Return the watch, and wake the listeners. A later listener has a new one made."""
         with self._lock:
             thread, listeners = self.thread, list(self.listening)
             self._wake_thread()
-            self.thread = self.sleeper = None
+            self.thread, self.sleeper = self._new_thread(), None
             self.listening.clear()
         self._changes.notify_all()
         for listener in listeners:
             listener.wake()
-        if thread is not None:
-            with suppress(RuntimeError):  # it is being started just now
-                thread.join(_LAST_LOOK_SECONDS)
+        thread.join(_LAST_LOOK_SECONDS)
 
     def add(self, listener: _Listener, queues: Sequence[str]) -> None:
         """Watch the file for one who listens."""
-        new = None
         with self._lock:
             self.listening[listener] = queues
-            if is_over(self.thread):
-                new = self.thread = threading.Thread(target=self._watch, name="shardq-signals", daemon=True)
+            new = self.thread.prepare(self._watch)
         if new is None:
             self._changes.notify_all()
-            return
-        with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-            start(new, self._forget_thread)
+        else:
+            self.thread.begin(new)
 
     def remove(self, listener: _Listener) -> None:
         """Watch for it no longer."""
@@ -80,11 +76,11 @@ class Signals:
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Continue after a fork."""
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on without the parent's watch, which is still in use there."""
+        """Continue without the parent's watch, which is still in use there."""
         if self.sleeper is not None:
             self.sleeper.close()
         self._start()
@@ -93,16 +89,16 @@ class Signals:
         self._lock = threading.RLock()  # a signal's handler may send while this thread listens
         self._changes = ChangeNotifier(self._lock)
         self.listening: dict[_Listener, Sequence[str]] = {}
-        self.sleeper = self.thread = None
+        self.thread, self.sleeper = self._new_thread(), None
 
     def _wake_thread(self) -> None:
         with self._lock:
             if self.sleeper is not None:
                 self.sleeper.wake()
 
-    def _forget_thread(self) -> None:
-        with self._lock:
-            self.thread = self.sleeper = None
+    @staticmethod
+    def _new_thread() -> BackgroundThread:
+        return BackgroundThread("shardq-signals")
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -119,20 +115,17 @@ class Signals:
         finally:
             sleeper.close()
 
-    @property
-    def _is_at_work(self) -> bool:
-        return self.thread is threading.current_thread()
-
     def _goes_on(self) -> bool:
-        """Wait for somebody to listen; False when nobody came, and another one is to be begun for who comes later."""
-        self._changes.wait_for(lambda: self.listening or not self._is_at_work, _IDLE_SECONDS)
+        """Wait for a listener; False when none came, and another thread is to be begun for a later one."""
+        self._changes.wait_for(lambda: self.listening or not self.thread.is_current, _IDLE_SECONDS)
         with self._lock:
-            if self._is_at_work and not self.listening:
-                self.thread = self.sleeper = None
-            return self._is_at_work
+            if self.thread.is_current and not self.listening:
+                self.thread.forget()
+                self.sleeper = None
+            return self.thread.is_current
 
     def _tell_news(self) -> bool:
-        """Wake those whose queues have other numbers than they were told of."""
+        """Wake those whose queues have other numbers than in their last notice."""
         with self._lock:
             listening = dict(self.listening)
         if not listening:
@@ -140,7 +133,7 @@ class Signals:
         try:
             numbers = self.numbers(sorted({queue for queues in listening.values() for queue in queues}))
             news = [each for each, queues in listening.items() if each.changed(queues, numbers)]
-        except Exception:  # who looks by itself meets it
+        except Exception:  # a waiting client also reads, and meets it
             news = list(listening)
         for listener in news:
             self.remove(listener)
@@ -148,24 +141,27 @@ class Signals:
         return bool(news)
 
     def _new_sleeper(self) -> Sleeper:
-        """Watch what is there now, and look at what came until then."""
-        sleeper = _make_sleeper(self._path)
+        """Watch the present file, and read the news that came until then."""
+        sleeper = _make_sleeper(self._path, self._ending)
         with self._lock:
-            if self._is_at_work:
+            if self.thread.is_current:
                 self.sleeper = sleeper
         self._tell_news()
         return sleeper
 
 
 class _Listener:
-    """Tells one receiver of news."""
+    """Notifies one receiver of news."""
 
     def __init__(self, signals: Signals, wake: Callable[[], None]) -> None:
         self._signals, self.wake = signals, wake
         self._told: dict[str, int] = {}
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues whose numbers differ from those last told of, 0 at first; if none, begin to listen."""
+        """Return the queues whose numbers differ from those of the last notice, 0 at first.
+
+        If none, begin to listen.
+        """
         self._signals.add(self, queues)  # before the look
         numbers = self._signals.numbers(queues)
         news = self.changed(queues, numbers)
@@ -175,7 +171,7 @@ class _Listener:
         return news
 
     def changed(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
-        """Return the queues whose numbers are others than those last told of."""
+        """Return the queues whose numbers differ from those of the last notice."""
         told = self._told
         return tuple(queue for queue in queues if numbers.get(queue, 0) != told.get(queue, 0))
 
@@ -184,8 +180,8 @@ class _Listener:
         self._signals.remove(self)
 
 
-def _make_sleeper(path: Path) -> Sleeper:
+def _make_sleeper(path: Path, ending: str) -> Sleeper:
     try:
-        return EventSleeper(path)
+        return EventSleeper(path, ending)
     except OSError:  # no watch left, no such folder yet, or not Linux
         return PollingSleeper(path)

@@ -1,7 +1,6 @@
 """Cutting slices so that some messages of a bundle have slices of their own.
 
-A request names spans of messages; the slices that hold them may be longer, shorter or somebody else's by
-then.
+A request names spans of messages; the slices that hold them may be longer, shorter or another holder's by then.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from shardq.storage.sqlite.bundles import BEHIND, HOLDER
 
 __all__ = ["FEW", "MOVES_KNOWN", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
-# What begins within a span, and the last that begins before it, which may end before it too.
+# Slices that begin within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = f"""
-    SELECT slice_key, first, count, {HOLDER}, processed_at FROM slice
+    SELECT slice_key, first, count, {HOLDER}, processed_at FROM [slice]
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
-    AND first >= coalesce((SELECT max(first) FROM slice WHERE bundle_id = ?1 AND first <= ?2), 0)
+    AND first >= coalesce((SELECT max(first) FROM [slice] WHERE bundle_id = ?1 AND first <= ?2), 0)
     ORDER BY first
 """
 # Of a group, the tail is behind the front part.
 _TAIL = f"""
-    INSERT INTO slice (
+    INSERT INTO [slice] (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted, token, processed_at,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at, message_group, place
     )
@@ -38,20 +37,20 @@ _TAIL = f"""
         due + iif(message_group = '' OR due >= {BEHIND}, 0, {BEHIND}), deliveries, unstarted, token, processed_at,
         sent_due, enqueued_at, sent_count, data_key, data, expires_at,
         message_group, place + iif(message_group = '', 0, ?2)
-    FROM slice WHERE slice_key = ?1
+    FROM [slice] WHERE slice_key = ?1
 """
-_HEAD = "UPDATE slice SET count = ?2 WHERE slice_key = ?1"
+_HEAD = "UPDATE [slice] SET count = ?2 WHERE slice_key = ?1"
 _SKIP = """
-    UPDATE slice SET first = first + ?2, count = count - ?2, place = place + iif(message_group = '', 0, ?2)
+    UPDATE [slice] SET first = first + ?2, count = count - ?2, place = place + iif(message_group = '', 0, ?2)
     WHERE slice_key = ?1
 """
 # A limit keeps what a claim holds from being read whole for some of it.
 SQL_HELD = f"""
-    SELECT bundle_id, first, count, {HOLDER}, slice_key FROM slice INDEXED BY slice_by_token
+    SELECT bundle_id, first, count, {HOLDER}, slice_key FROM [slice] INDEXED BY [slice_by_token]
     WHERE shard_key = ? AND token = ? LIMIT ?
 """
 _MOVED = """
-    SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
+    SELECT first, first + count FROM [moved] WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
 """
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""

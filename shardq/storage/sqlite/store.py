@@ -45,11 +45,14 @@ from shardq.storage.sqlite import (
     sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
+from shardq.storage.sqlite.connections import SIGNAL
 from shardq.storage.sqlite.copying import copy_file
 from shardq.storage.sqlite.dedupe import KeyMethods
 from shardq.storage.sqlite.joining import Commits, JoinedSession, JoinedSignals
+from shardq.storage.sqlite.log import LOG
 from shardq.storage.sqlite.session import Session, check_path, check_synchronous, check_timeout
 from shardq.storage.sqlite.signals import Signals
+from shardq.storage.sqlite.tables import check_prefix
 from shardq.storage.store import Capabilities
 
 __all__ = ["SqliteStore"]
@@ -62,9 +65,10 @@ class SqliteStore(KeyMethods):
     """Queues in one SQLite file, for the threads and processes of one machine.
 
     The file is made by :meth:`create_schema` and :meth:`create_queue`; until then everything reads as empty. Appends,
-    acks and removals are on the disk when they return; a power failure may undo the last claims, extensions and
+    acks and removals are on the disk when they return. A power failure may undo the last claims, extensions and
     releases, which at most redelivers. With ``synchronous="normal"`` it may undo the last appends and acks too; the
     end of a process never undoes anything. ``busy_timeout`` is how many seconds to wait for other processes' locks.
+    With ``tables`` the file is the database of an application, where the names of the tables begin so: `SharedStore`.
 
     A closed store can be used again: it opens new connections.
     """
@@ -88,6 +92,7 @@ class SqliteStore(KeyMethods):
         clock: Clock | None = None,
         synchronous: Literal["full", "normal"] = "full",
         busy_timeout: float = 10.0,
+        tables: str = "",
     ) -> None:
         self._clock = clock or SystemClock()
         self.now = self._clock.now  # as all processes on the file share the machine's clock
@@ -97,15 +102,18 @@ class SqliteStore(KeyMethods):
             self.now,
             durable=synchronous == "full",
             patience=check_timeout(busy_timeout),
+            prefix=check_prefix(tables) if tables else "",
         )
-        self.signals = Signals(self._numbers, self.session.path)
-        self.commits = Commits(partial(self.session.read, queues.state), self.session.path)
+        told = SIGNAL if tables else LOG
+        self.signals = Signals(self._numbers, self.session.path, told)
+        self.commits = Commits(partial(self.session.read, queues.state), self.session.path, told)
         self._answers = PerProcess(Answers)
 
     def within(self, connection: object) -> SqliteStore:
         """Return this store in the transaction that is under way on a connection to its file."""
-        joined = SqliteStore(str(self.session.path), clock=self._clock)
-        joined.session = JoinedSession(connection, self.session.path, self.now)
+        prefix = self.session.prefix
+        joined = SqliteStore(str(self.session.path), clock=self._clock, tables=prefix)
+        joined.session = JoinedSession(connection, self.session.path, self.now, prefix)
         joined.signals = JoinedSignals(joined._numbers, self.session.path, self.commits)
         return joined
 
@@ -135,12 +143,14 @@ class SqliteStore(KeyMethods):
     # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
-        """Make the file if there is none, and apply what is missing of ``schema/sqlite/``."""
+        """Make the file if there is none, and apply the missing files of ``schema/sqlite/``."""
         self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the file; it is not made when it does not exist."""
-        return diagnosis.diagnose(self.session.path, synchronous=self._synchronous)
+        """Return facts about the file; it is not made when it does not exist."""
+        return diagnosis.diagnose(
+            self.session.path, synchronous=self._synchronous, prefix=self.session.prefix
+        )
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
@@ -206,18 +216,18 @@ class SqliteStore(KeyMethods):
         return self.session.read(partial(claims.read, request=request, taken=taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         fenced = self.session.write(settling.acknowledge, request)
         if request.shard.is_grouped:
             self.signals.announce()
         return fenced
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return self.session.write(settling.extend, request, durable=settling.is_durable(request))
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         return self._announced(settling.release, request, durable=False)
 
     def forward(self, request: Forward) -> Fenced:
@@ -231,7 +241,7 @@ class SqliteStore(KeyMethods):
         return self._announced(settling.settle, requests, durable=durable, news=news)
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self.session.read(lambda sql: peeking.peek(sql, request, self.now()))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
@@ -251,7 +261,10 @@ class SqliteStore(KeyMethods):
         return self.session.write(removal.purge, shard)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
+        """Count messages by state.
+
+        The cost grows with the number of slices, with ``sizes`` with the bytes of short ones.
+        """
         return self.session.read(lambda sql: peeking.count(sql, shard, self.now(), sizes=sizes))
 
     def sweep(self, request: Sweep) -> int:
@@ -271,13 +284,13 @@ class SqliteStore(KeyMethods):
         self.session.write(lambda sql, _: consumers.deregister(sql, queue, consumer), durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         if self.session.identity() is None:
             return ()
         return self.session.read(lambda sql: consumers.seen(sql, queue, self.now()))
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended or released: here at once, by other processes within 50 ms."""
+        """Listen to appends and releases: here at once, by other processes within 50 ms."""
         return self.signals.listen(wake)
 
     def _announced(
@@ -287,7 +300,7 @@ class SqliteStore(KeyMethods):
         durable: bool = True,
         news: bool = True,
     ) -> T:
-        """Make a change, and tell who waits when it may be news."""
+        """Make a change, and notify waiting consumers when it may be news."""
         result = self.session.write(change, *args, durable=durable)
         if news:
             self.signals.announce()

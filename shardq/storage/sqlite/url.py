@@ -6,19 +6,21 @@ as ``%25`` before two hexadecimal digits. Every other character stands for itsel
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from shardq.base.clock import Clock
 from shardq.errors import InvalidSetting
+from shardq.storage.sqlite.shared import SharedStore
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.sqlite.tables import check_prefix
 from shardq.storage.store import Store
 
 __all__ = ["open_sqlite", "path_in"]
 
 
 def open_sqlite(url: str, clock: Clock) -> Store:
-    """The store in the file that the URL names; raises InvalidSetting for a URL that names none."""
+    """Open the store in the file that the URL names; raises InvalidSetting for a URL that names none."""
     path, (_, mark, query) = path_in(url), url.partition("?")
     if not path or "\0" in path:
         raise InvalidSetting(
@@ -32,16 +34,22 @@ def open_sqlite(url: str, clock: Clock) -> Store:
     options = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full")
     busy_timeout = _seconds(options.pop("busy_timeout", "10"))
+    tables = options.pop("tables", None)
     if options:
         raise InvalidSetting(
             f"option {next(iter(options))!r} of the SQLite URL is unknown: use synchronous=full|normal, "
-            "busy_timeout=SECONDS, signals=URL; write %3F for a '?' of the path"
+            "busy_timeout=SECONDS, tables=PREFIX, signals=URL; write %3F for a '?' of the path"
         )
-    return SqliteStore(path, clock=clock, synchronous=cast("Any", synchronous), busy_timeout=busy_timeout)
+    common: Any = {"clock": clock, "synchronous": synchronous, "busy_timeout": busy_timeout}
+    return (
+        SqliteStore(path, **common)
+        if tables is None
+        else SharedStore(path, tables=check_prefix(tables), **common)
+    )
 
 
 def path_in(url: str) -> str:
-    """The path of the file that a URL names; empty when it names none, or a host."""
+    """Return the path of the file that a URL names; empty when it names none, or a host."""
     rest = url.partition("://")[2].partition("?")[0]
     return unquote(rest[1:], errors="surrogateescape") if rest.startswith("/") else ""
 

@@ -1,4 +1,4 @@
-"""The fixtures of shardq for pytest, which finds them here by itself when shardq is installed.
+"""The fixtures of shardq for pytest, which finds them here automatically when shardq is installed.
 
 pytest imports this before anything else: it imports nothing of shardq until a fixture is used.
 """
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def shardq_clock() -> ManualClock:
-    """The clock of the store. It begins with the present, and stands still until ``shardq_clock.advance(seconds)``."""
+    """Return the clock of the store.
+
+    It begins with the present, and stands still until ``shardq_clock.advance(seconds)``.
+    """
     from shardq.base.clock import SystemClock  # noqa: PLC0415 - as all imports here: see above
     from shardq.testing import ManualClock  # noqa: PLC0415
 
@@ -29,13 +32,13 @@ def shardq_clock() -> ManualClock:
 
 @pytest.fixture
 def shardq_url() -> str:
-    """The URL of the store: in memory, and new for each test. Override it to run tests on another store."""
+    """Return the URL of the store: in memory, and new for each test. Override it to run tests on another store."""
     return f"memory://test-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
 def shardq_client(shardq_url: str, shardq_clock: ManualClock) -> Iterator[Client]:
-    """A client of the store, on the clock of the test."""
+    """Open a client of the store, on the clock of the test."""
     import shardq  # noqa: PLC0415
 
     with shardq.connect(shardq_url, clock=shardq_clock) as client:
@@ -44,7 +47,7 @@ def shardq_client(shardq_url: str, shardq_clock: ManualClock) -> Iterator[Client
 
 @pytest.fixture
 def shardq_sent(shardq_client: Client) -> Callable[[str], list[StoredMessage]]:
-    """``shardq_sent("orders")``: the messages that wait in a queue, now or for later, in the order of their sends."""
+    """Return ``shardq_sent("orders")``: the pending messages of a queue, in the order of their sends."""
     from shardq.queue_internals import waiting_in  # noqa: PLC0415
 
     return lambda queue: waiting_in(shardq_client.queue(queue))
@@ -52,7 +55,7 @@ def shardq_sent(shardq_client: Client) -> Callable[[str], list[StoredMessage]]:
 
 @pytest.fixture
 def shardq_tasks(shardq_client: Client) -> Iterator[Callable[[Tasks], InlineTasks]]:
-    """``shardq_tasks(app)``: an app whose tasks are sent to the store of the test from now on, and run within it."""
+    """Return ``shardq_tasks(app)``: an app whose tasks are sent to the store of the test, and run within it."""
     from shardq.tasks import InlineTasks  # noqa: PLC0415
 
     with ExitStack() as stack:

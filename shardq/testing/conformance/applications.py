@@ -1,4 +1,4 @@
-"""The ground of the contracts of what stands on the port: clients of the public API, each in a store of its own."""
+"""The ground of the contracts of the packages on the port: clients of the public API, each in another store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Connection(WrappedStore):
 
 
 class Applications:
-    """Clients of one storage, as of several processes. What is called by ``name`` is deleted at the end."""
+    """Clients of one storage, as of several processes. Queues that are named by ``name`` are deleted at the end."""
 
     def __init__(self, harness: StoreHarness) -> None:
         self.harness, self.name = harness, f"t{os.urandom(6).hex()}"
@@ -60,7 +60,7 @@ class Applications:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the store under test can do, now that it was asked: a server's members tell some of it."""
+        """The abilities of the store under test, after a request: some of them are known from a server's members."""
         self._stores[0].ping()
         return self._stores[0].capabilities
 
@@ -69,11 +69,11 @@ class Applications:
         self._connections[id(client)].cut = True
 
     def seconds(self, seconds: float) -> float:
-        """Return what so many seconds of the test are in a setting."""
+        """Convert seconds of the test to those of a setting."""
         return seconds * self.harness.time_scale
 
     def advance(self, seconds: float) -> None:
-        """Let so many seconds of the test pass."""
+        """Let ``seconds`` of the test pass."""
         self.harness.advance(self.seconds(seconds))
 
     def until(self, condition: Callable[[], bool], *, steps: int = _PATIENCE) -> bool:
@@ -117,7 +117,7 @@ class ApplicationContract:
 
     @pytest.fixture
     def apps(self, harness: StoreHarness) -> Iterator[Applications]:
-        """Open two clients; when the test is over, audit what is stored under its name."""
+        """Open two clients; when the test has ended, audit the queues under its name."""
         apps = Applications(harness)
         try:
             yield apps

@@ -48,9 +48,9 @@ LONG = 600.0
 class Bench:
     """Everything that a test needs to say its sentence.
 
-    ``store`` is the client under test and ``other`` an independent one of the same storage. What is done
-    without naming a shard or a client is done in ``shard`` by ``store``, in bundles of ``group``. Seconds are those of
-    the test: they are stretched by the harness's time scale.
+    ``store`` is the client under test and ``other`` an independent one of the same storage. Calls without a shard or a
+    client are made in ``shard`` by ``store``, in bundles of ``group``. Seconds are those of the test: they are
+    stretched by the harness's time scale.
     """
 
     def __init__(self, harness: StoreHarness) -> None:
@@ -92,7 +92,10 @@ class Bench:
     def register_consumer(
         self, consumer: str, lifetime: float, *queues: str, by: Store | None = None
     ) -> tuple[str, ...]:
-        """Enlist a consumer for so many seconds; the live ones of the last queue, or of the bench's own."""
+        """Enlist a consumer for ``lifetime`` seconds.
+
+        Returns the live ones of the last queue, or of the bench's own.
+        """
         told = (by or self.store).register_consumer(
             queues or (self.queue,), consumer, self.duration(lifetime)
         )[-1]
@@ -116,11 +119,11 @@ class Bench:
         return False
 
     def duration(self, seconds: float) -> int:
-        """Return so many seconds of the test in microseconds of the store."""
+        """Convert seconds of the test to microseconds of the store."""
         return microseconds(seconds * self.harness.time_scale)
 
     def advance(self, seconds: float) -> None:
-        """Let so many seconds of the test pass."""
+        """Let ``seconds`` of the test pass."""
         self.harness.advance(seconds * self.harness.time_scale)
 
     # -- what a client does
@@ -299,7 +302,7 @@ class Bench:
         return {kind: count for kind, count in rows.items() if count and kind not in LASTING_KINDS}
 
     def check_books(self) -> None:
-        """Check that counts, directory and raw entries of every shard used agree; the audit looks at the bodies."""
+        """Check that counts, directory and raw entries of every shard used agree; the audit reads the bodies."""
         for shard in self.shards:
             entries = self.harness.raw_entries(shard)
             stored = of_entries(entries, RawState.WAITING, RawState.HELD)

@@ -1,4 +1,4 @@
-"""Contract: a claim hands out what is due, to one client."""
+"""Contract: a claim hands out due messages, to one client."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -46,7 +46,7 @@ class ClientContract(Contract):
         assert capabilities.max_shards >= 1
 
     def test_all_clients_go_by_one_clock(self, bench: Bench) -> None:
-        """Else contracts in which one client claims what another one has just released fail now and then."""
+        """Compare the clocks of clients, on which contracts with two of them depend."""
         moments = [client.now() for client in (bench.store, bench.other) * 3]
         assert moments == sorted(moments)
 

@@ -77,7 +77,7 @@ class ConcurrencyContract(Contract):
         assert bench.leftovers() == {}
 
     def test_no_claim_passes_over_what_it_could_have_taken(self, bench: Bench) -> None:
-        """Whatever others take, cut and send meanwhile: also messages that go first."""
+        """Claim while others take, cut and send messages, also ones that go first."""
         stored: dict[bytes, float] = {}
         claims: list[_Timed] = []
         clients = [bench.store, bench.other] * 2

@@ -19,7 +19,7 @@ class Contract:
 
     @pytest.fixture
     def bench(self, harness: StoreHarness) -> Iterator[Bench]:
-        """Make a new queue on the store; when the test is over, check and audit its shards."""
+        """Make a new queue on the store; when the test has ended, check and audit its shards."""
         bench = Bench(harness)
         yield bench
         try:

@@ -1,4 +1,4 @@
-"""Contract: the directory and the probe tell where messages are."""
+"""Contract: the directory and the probe find messages."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -95,7 +95,7 @@ class DropContract(Contract):
         bench.given(6, shard=shard)
         taken = bench.claim(4, shard=shard)
         bench.drop(name)
-        # When it goes on as if nothing had happened
+        # When it continues as if nothing had happened
         bench.shard = shard
         spans = [taken.span(i, 1) for i in range(4)]
         for use in (

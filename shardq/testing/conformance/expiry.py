@@ -59,7 +59,7 @@ class ExpiryContract(Contract):
     def test_it_stays_whatever_becomes_of_the_messages(self, bench: Bench, kind: str) -> None:
         bundle = given(bench, kind)
         taken = bench.claim(1, lease=5)
-        bench.advance(10)  # the lease is over
+        bench.advance(10)  # the lease expires
         again = bench.claim(1, by=bench.other)
         assert [each.bundle for each in again.slices] == [bundle]
         bench.extend(*again.spans)

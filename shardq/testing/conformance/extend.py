@@ -1,4 +1,4 @@
-"""Contract: an extension hides what is held for a new lease, counted from now."""
+"""Contract: an extension hides held messages for a new lease, counted from now."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

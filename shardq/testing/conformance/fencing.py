@@ -16,7 +16,7 @@ __all__ = ["FencingContract"]
 
 
 class FencingContract(Contract):
-    """What the token of a claim is worth."""
+    """The worth of the token of a claim."""
 
     def test_a_lapsed_lease_that_nobody_claimed_still_acks(self, bench: Bench) -> None:
         bench.given(3)
@@ -51,7 +51,7 @@ class FencingContract(Contract):
         due = bench.peek()[0].due
         # When the first claimer comes back
         fenced = self._use(bench, use, *stale.spans)
-        # Then it is told, and the other one's hold is as it was
+        # Then it is notified, and the other one's hold is as it was
         assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
         assert fenced.gone == ()
         assert bench.held() == of_bundle(bundle)

@@ -142,7 +142,7 @@ def _of(bench: Bench, data: bytes) -> Bundle:
 
 
 def _open(taken: Taken) -> list[Message]:
-    """What a claim only holds."""
+    """Return the messages that a claim only holds."""
     return of_slices([each for each in taken.slices if not each.finished])
 
 

@@ -1,4 +1,4 @@
-"""Contract: what is held of a group is its front part, and one claim holds all of it."""
+"""Contract: the held messages of a group are its front part, and one claim holds all of them."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["GroupLeaseContract"]
 
 
 class GroupLeaseContract(GroupedContract):
-    """Leases of groups: given back, run out, extended, taken over."""
+    """Leases of groups: released, run out, extended, taken over."""
 
     def test_a_released_message_comes_first_again(self, grouped: Bench) -> None:
         bundle, later = grouped.given(2), grouped.given()
@@ -289,5 +289,5 @@ class GroupLeaseContract(GroupedContract):
 
 
 def _blocked(*spans: Span) -> tuple[Span, ...]:
-    """The same messages, as what blocks their groups."""
+    """Return the same messages, as ones that block their groups."""
     return tuple(replace(span, token=BLOCKED) for span in spans)

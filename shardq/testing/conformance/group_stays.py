@@ -13,7 +13,7 @@ __all__ = ["GroupStayContract"]
 
 
 class GroupStayContract(GroupedContract):
-    """What ends the stay of a message, and what a look shows."""
+    """The end of the stay of a message in its group, and the answers of reads."""
 
     def test_a_removed_first_message_lets_the_next_go(self, grouped: Bench) -> None:
         first, second = grouped.given(2), grouped.given()
@@ -153,7 +153,7 @@ class GroupStayContract(GroupedContract):
         assert measured() == 123
         grouped.claim(2, lease=20)
         assert measured() == 3
-        grouped.advance(30)  # the lease is over
+        grouped.advance(30)  # the lease expires
         assert measured() == 123
 
     def test_nothing_is_left_of_many_groups(self, grouped: Bench) -> None:

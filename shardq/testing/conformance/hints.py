@@ -1,4 +1,4 @@
-"""Contract: what makes reads cheap hides nothing for good, because a deep probe goes by none of it."""
+"""Contract: hints that make reads cheap hide nothing for good, because a deep probe uses none of them."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONG_AGO = -600.0  # seconds of the test, as a delay
 
 
 def waiting(bench: Bench) -> None:
-    """Some were due long ago, some are due now, in several priorities; one is finished, another in part."""
+    """Store messages of several priorities, due long ago and due now; finish one, and a part of another."""
     for priority in (5, 0, 9):
         bench.given(1, priority=priority, delay=LONG_AGO)
     bench.given(3, priority=3, delay=LONG_AGO)
@@ -28,14 +28,14 @@ def waiting(bench: Bench) -> None:
 
 
 def given_back(bench: Bench) -> None:
-    """They were claimed and given back."""
+    """Claim messages and release them."""
     bench.given(2, priority=2)
     bench.given(2, priority=4)
     bench.release(*bench.claim().spans)
 
 
 def abandoned(bench: Bench) -> None:
-    """Their consumers are gone, and the leases have run out."""
+    """Claim messages of consumers that are gone, whose leases have run out."""
     bench.given(2)
     bench.given()
     bench.claim(2, lease=5)
@@ -44,7 +44,7 @@ def abandoned(bench: Bench) -> None:
 
 
 def delayed(bench: Bench) -> None:
-    """They were sent with a delay that is over."""
+    """Send messages with a delay that has ended."""
     bench.given(2, delay=5)
     bench.given(priority=6, delay=5)
     bench.advance(6)

@@ -19,7 +19,7 @@ __all__ = ["IncarnationContract"]
 
 
 class IncarnationContract(Contract):
-    """What a queue has of an earlier one of its name: nothing."""
+    """A queue has nothing of an earlier one of its name."""
 
     @pytest.mark.parametrize("end", ["wait", "held", "ack", "moved", "keep", "remove", "purge"])
     def test_the_same_bundles_are_stored_and_delivered_again(self, bench: Bench, end: str) -> None:
@@ -92,7 +92,7 @@ class IncarnationContract(Contract):
         held = bench.claim(4, lease=600, by=bench.other)
         entry = DedupeEntry("k", "m2")
         assert bench.other.reserve_keys(bench.queue, [entry], bench.duration(600)) == (entry,)
-        # When the first client goes on as if nothing had happened
+        # When the first client continues as if nothing had happened
         uses: tuple[Callable[[], Fenced], ...] = (
             lambda: bench.extend(stale.span(0, 1), lease=900, starts=True),
             lambda: bench.release(stale.span(1, 1), started=False),

@@ -64,7 +64,7 @@ class LeftoverContract(Contract):
 
     @exact_time
     def test_a_late_sweep_removes_even_what_was_only_remembered(self, bench: Bench) -> None:
-        # Given a drained queue with a key and a consumer that are over
+        # Given a drained queue with an expired key and an expired consumer
         bench.given(3)
         bench.ack(*bench.claim().spans)
         bench.store.reserve_keys(bench.queue, [DedupeEntry("key", "m")], 60_000_000)

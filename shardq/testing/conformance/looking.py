@@ -238,7 +238,7 @@ class LookingContract(Contract):
         bench.ack(taken.span(0, 1), keep=True)
         bench.release(taken.span(0, 1, of=1))
         assert measured() == 5 * size
-        bench.advance(30)  # the last lease is over
+        bench.advance(30)  # the last lease expires
         assert measured() == 6 * size
         bench.ack(*bench.claim().spans)
         assert measured() == 2 * size
@@ -287,7 +287,7 @@ class LookingContract(Contract):
 def _due_within(
     bench: Bench, since: int, until: int, limit: int, *, bodies: bool = True
 ) -> list[StoredSlice]:
-    """What waits and is due within a time, page by page."""
+    """Read pending messages that are due within a time, page by page."""
     found: list[StoredSlice] = []
     after = b""
     while True:

@@ -1,4 +1,4 @@
-"""Contract: what was moved elsewhere is lost to whoever held it, not gone."""
+"""Contract: a message that was moved elsewhere is lost to its holder, not gone."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MoveContract(Contract):
         _move(bench, move, *bench.claim(by=bench.other).spans)
         # When the first claimer comes back
         fenced = _use(bench, use, *stale.spans)
-        # Then it is told that somebody else has it
+        # Then it is notified that another client has it
         assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
         assert fenced.gone == ()
 

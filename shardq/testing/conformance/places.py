@@ -1,4 +1,4 @@
-"""Contract: what is given back unseen takes its place in the order again."""
+"""Contract: messages that are released unseen take their places in the order again."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -107,7 +107,7 @@ class SignalContract(Contract):
         assert "rests" not in woken
 
     def test_two_threads_that_wake_each_other_in_turn_never_miss_a_signal(self, bench: Bench) -> None:
-        # Given two threads that answer each other's messages, each in a queue of its own
+        # Given two threads that answer each other's messages, each in its own queue
         there = bench.shard_of(bench.new_queue())
 
         def player(mine: Shard, theirs: Shard, serves: bool) -> int:
@@ -172,7 +172,7 @@ class SignalContract(Contract):
             return woken.result(timeout=GUARD)
 
     def _news_of(self, waiter: Waiter, queue: str, *queues: str) -> set[str]:
-        """What is told until the queue is, or nothing any more: news of others may be told again."""
+        """Return the news until the queue is among them, or there are none: news of others may be repeated."""
         told: set[str] = set()
         while queue not in told and (news := waiter.wait(queues, LONG)):
             told.update(news)

@@ -1,4 +1,4 @@
-"""What a claim of a test got, with the token that holds it."""
+"""The answer to a claim of a test, with the token that holds it."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class Taken:
         return tuple(Span(each.bundle.id, each.first, each.count, self.token) for each in self.slices)
 
     def span(self, first: int, count: int, *, of: int = 0) -> Span:
-        """Messages ``first`` .. of the bundle of slice number ``of``."""
+        """Return a span of ``count`` messages from ``first`` on, in the bundle of slice number ``of``."""
         return Span(self.slices[of].bundle.id, first, count, self.token)

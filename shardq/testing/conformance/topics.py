@@ -1,4 +1,4 @@
-"""Contract: what was published is stored, and every subscription gets it once, whoever died since."""
+"""Contract: published messages are stored, and every subscription gets each once, also after crashes."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

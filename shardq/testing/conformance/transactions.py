@@ -11,6 +11,7 @@ import pytest
 
 from shardq.base.shard import Shard
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
+from shardq.message import Message
 from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import (
@@ -27,6 +28,7 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
+from shardq.tasks import Tasks, chain
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -41,7 +43,7 @@ LONG = 600.0  # seconds of a lease that does not run out
 
 
 class TransactionContract(ApplicationContract, Contract):
-    """What is asked of a store within a transaction of the application."""
+    """The requests of a store within a transaction of the application."""
 
     @pytest.fixture
     def transactions(self, harness: StoreHarness) -> None:
@@ -218,6 +220,65 @@ class TransactionContract(ApplicationContract, Contract):
         after = apps.other.queue(apps.name).counts()
         assert (before.ready, before.in_flight) == (0, 1)
         assert (after.ready, after.in_flight) == ((2, 0) if commits else (0, 1))
+
+    @ends
+    @needs_transactions
+    def test_keys_and_groups_stand_or_fall_with_the_transaction(
+        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
+    ) -> None:
+        begun.roll_back()
+        producer = apps.client.create_queue(apps.name, shards=1, time_shards=1).producer()
+        group = "a" if apps.capabilities.groups else None
+        producer.send(b"before", group=group)
+        begun.begin()
+        with apps.client.transaction(connection=begun.connection) as within:
+            sender = within.queue(apps.name).producer()
+            once = [sender.send(b"once", dedupe_key="once") for _ in range(2)]
+            one = [sender.send(b"one", unique_key="one") for _ in range(2)]
+            for body in (b"1", b"2"):
+                sender.send(body, group=group)
+        self._end(begun, commits=commits)
+        again = [producer.send(b"once", dedupe_key="once"), producer.send(b"one", unique_key="one")]
+        assert (once[0], one[0]) == (once[1], one[1])
+        assert (again == [once[0], one[0]]) is commits
+        found = self._received(apps)
+        sent = [b"before", b"1", b"2"] if commits else [b"before"]
+        assert [
+            each.raw for each in found if each.group == group and each.raw not in (b"once", b"one")
+        ] == sent
+        assert len(found) == len(sent) + 2
+
+    @ends
+    @needs_transactions
+    def test_tasks_and_workflows_are_sent_in_a_transaction(
+        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
+    ) -> None:
+        """Also to a queue that is not there yet; each call joins the transaction anew."""
+        tasks = Tasks()
+        tasks.bind(apps.client)
+
+        @tasks.task(queue=apps.name, keep_result=0)
+        def deliver(number: int) -> int:
+            return number
+
+        begun.write()
+        deliver.send(1, transaction=begun.connection)
+        tasks.send_many([deliver.signature(2), deliver.signature(3)], transaction=begun.connection)
+        chain(deliver.signature(4), deliver.then()).send(transaction=begun.connection)
+        before = self._ready(apps)
+        self._end(begun, commits=commits)
+        assert (before, self._ready(apps), begun.written) == (0, 4 if commits else 0, commits)
+
+    def _received(self, apps: Applications) -> list[Message]:
+        found: list[Message] = []
+        with apps.other.queue(apps.name).consumer() as consumer:
+            while batch := consumer.receive(10, wait=2.0 if apps.harness.real_time else 0.0):
+                found += batch
+                batch.ack()
+        return found
+
+    def _ready(self, apps: Applications) -> int:
+        return apps.other.queue(apps.name).counts().ready if apps.other.exists(apps.name) else 0
 
     def _within(self, bench: Bench, begun: ApplicationTransaction) -> Store:
         return cast("TransactionalStore", bench.store).within(begun.connection)

@@ -1,4 +1,4 @@
-"""Contract: what stands under a unique key is compared and set, and stands until then."""
+"""Contract: the value under a unique key is compared and set, and stays until then."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -41,7 +41,7 @@ __all__ = ["Draft", "KnownGroups", "Moment"]
 Moment = Callable[[], int]
 _Held: TypeAlias = tuple[dict[bytes, GroupRow], dict[Key, LeaseRow]]
 _MOST = 256  # tokens that are remembered
-_SMALL = 512  # bytes of a bundle that its group's ready row has too; a look reads 32 of these and more
+_SMALL = 512  # bytes of a bundle that its group's ready row has too; a read takes 32 of these and more
 
 
 class Draft:
@@ -75,7 +75,7 @@ class Draft:
         return self._leases.known
 
     def group(self, row_id: bytes) -> Group:
-        """The group as it is in this draft."""
+        """Return the group as it is in this draft."""
         return self._after.get(row_id) or self._drawn[row_id].group
 
     def read(self, names: Iterable[str]) -> None:
@@ -155,7 +155,7 @@ class Draft:
         self.written[row_id] = GroupRow(after, value)
 
     def _tell(self) -> None:
-        """Wake those who wait for what is first in its group now, and tell of what was stored late."""
+        """Wake waiting consumers when messages are first in their group now, and report late messages."""
         late: dict[int, Place] = {}
         since = self._clock() - LATE
         for row_id, row in self.written.items():
@@ -175,9 +175,9 @@ class Draft:
 class _LeaseRows:
     """The lease rows that a change of groups touches, as they are and as they are to be.
 
-    Each change of what is held of a group writes its lease row, on the condition that this is as it was seen. So it
-    names the groups that are held under it, and goes with the last one. Groups that get another end of their lease than
-    the rest move to a lease row of their own, under another number.
+    Each change of a group's held messages writes its lease row, on the condition that this is as it was seen. So it
+    names the groups that are held under it, and goes with the last one. Groups that get another end of their lease
+    than the rest move to another lease row, under another number.
     """
 
     def __init__(self, row: WideRow, seen: Iterable[LeaseRow]) -> None:
@@ -190,7 +190,7 @@ class _LeaseRows:
         return [each for each in self._seen.values() if each is not None]
 
     def expect_none(self, key: Key) -> None:
-        """There is none; that it is so is a condition of the change."""
+        """Expect that there is no such row: this is a condition of the change."""
         self._seen.setdefault(key, None)
 
     def write(
@@ -235,9 +235,9 @@ class _LeaseRows:
 
 
 class KnownGroups:
-    """The groups and lease rows that this client wrote last, so that it can settle what it holds without a read.
+    """The groups and lease rows that this client wrote last, so that it can settle its messages without a read.
 
-    What others made of them since shows when a change of them is not applied.
+    Later changes by others show when a change of them is not applied.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class KnownGroups:
         return groups, leases
 
     def put(self, shard: str, rows: Mapping[bytes, GroupRow], leases: Iterable[LeaseRow]) -> None:
-        """These groups and lease rows were just read or written so."""
+        """Note that these groups and lease rows were just read or written so."""
         with self._lock.plain:
             for row_id, row in rows.items():
                 if row.group.held:

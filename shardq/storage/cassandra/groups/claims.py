@@ -1,4 +1,4 @@
-"""Taking the first messages of groups under a claim's token: a look at the shard, a look at groups, one batch."""
+"""Taking the first messages of groups under a claim's token: a read of the shard, a read of groups, one batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from shardq.storage.writing import after_a_write
 __all__ = ["claim"]
 
 _ATTEMPTS = 5
-# Ready rows that one claim looks at, and lease rows that are due; it orders them by their due times.
+# Ready rows that one claim reads, and lease rows that are due; it orders them by their due times.
 _FEWEST_FRONTS, _MOST_FRONTS = 32, 200
 _GROUPS = 100  # groups that one claim takes from at most
 _SPARE = 4  # groups that a claim reads beyond those that it may need, as others may take some meanwhile
@@ -47,9 +47,9 @@ _PLACE = itemgetter(0, 1, 2, 3)
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What a look at the shard found."""
+    """The result of a read of the shard."""
 
-    now: int  # when it began: what is let go since is not in it, so no cursor goes beyond
+    now: int  # when it began: messages released since are not in it, so no cursor goes beyond
     control: ControlRow
     own: dict[bytes, GroupRow]
     leases: list[LeaseRow]  # its own ones, and those that are due
@@ -59,7 +59,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class _Taken(msgspec.Struct):
-    """What is taken of a group."""
+    """The slices that are taken of a group."""
 
     group: Group
     pieces: list[Member]
@@ -68,7 +68,7 @@ class _Taken(msgspec.Struct):
 def claim(
     session: Session, cursors: ReadCursors, known: KnownGroups, request: Claim, clock: ServerClock
 ) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds.
+    """Take up to the limit of deliverable messages, or again those that the token holds.
 
     An attempt that fails is repeated as it is, since its request may have been lost. Each further one is at fewer
     groups and messages, which takes less time and meets fewer others.
@@ -96,11 +96,11 @@ class _Claimer:
         self._shard: Shard = request.shard
         self._reader = GroupReader(session, request.shard)
         self._rescanned = False
-        self._in_vain = False  # True: what ready rows tell of groups may be wrong
+        self._in_vain = False  # True: the content of ready rows about groups may be wrong
         self._fronts = max(_FEWEST_FRONTS, min(request.limit * 5 // 4 + 1, _MOST_FRONTS))
 
     def attempt(self, limit: int, most: int) -> Claimed | None:
-        """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
+        """Return the claimed messages, of ``most`` groups at most, or None when it has to be tried again."""
         found = self.look(self._clock.now())
         if found is None:
             return None
@@ -123,7 +123,7 @@ class _Claimer:
         return self.take(found, draft, taken) if taken else None
 
     def _groups(self, chosen: Sequence[Candidate]) -> dict[bytes, GroupRow]:
-        """Return the groups as their ready rows tell, and read the others; all of them after an attempt in vain."""
+        """Return the groups by their ready rows, and read the others; all of them after an attempt in vain."""
         told = [each for each in chosen if each.value and not self._in_vain]
         self._in_vain = True
         groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}
@@ -229,7 +229,7 @@ class _Claimer:
         return Member(each, until, piece.place)
 
     def _places(self, found: _Found, taken: Container[bytes]) -> list[Place]:
-        """Where to read on, by priority: at the first row that was not taken."""
+        """Return where to read on, by priority: at the first row that was not taken."""
         places = list(self._cursor.places)
         end: Place = (found.now - OVERLAP, b"", 0)
         last = len(PRIORITIES) if found.all_fronts else found.fronts[-1].priority

@@ -19,10 +19,10 @@ _CURSOR = struct.Struct(">16sql")  # group, place in it, position in the bundle
 
 
 def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
-    """Return a page of what waits, group after group, each in its order.
+    """Return a page of pending messages, group after group, each in its order.
 
-    The cursor is the place of the page's last slice in its group, so that what comes and goes meanwhile shifts nothing.
-    A page that a change overtook is read again, five times at most.
+    The cursor is the place of the page's last slice in its group, so that changes meanwhile shift nothing. A page that
+    a change overtook is read again, five times at most.
     """
     return reader.row.undisturbed(lambda: _page(reader, request, now))[0]
 
@@ -38,12 +38,12 @@ def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> Stor
 
 
 def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices."""
+    """Count messages by state. The cost grows with the number of slices."""
     return reader.row.undisturbed(lambda: _count(reader, now, sizes=sizes))[0]
 
 
 def is_empty(reader: GroupReader) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
+    """Return whether the shard holds nothing, its history included; False while it is changed all the time."""
     return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
 
 

@@ -1,4 +1,4 @@
-"""Reading groups, what is behind their windows, and what the rows tell by which they are found."""
+"""Reading groups, the bundles behind their windows, and the rows by which they are found."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class GroupReader:
         return found
 
     def filled(self, row: GroupRow, rows: int) -> GroupRow:
-        """Add up to so many rows behind to the window; raises Overtaken when it has changed since it was read.
+        """Add up to ``rows`` rows behind to the window; raises Overtaken when it has changed since it was read.
 
-        The group is read again after every change that has begun, so what is read behind it is no older.
+        The group is read again after every change that has begun, so later reads behind it are no older.
         """
         group, row_id = row.group, group_id(row.group.name)
         self._settle(row)
@@ -124,7 +124,7 @@ class GroupReader:
         return next((parts for at, parts in self.behind(group, place, 1) if at == place), [])
 
     def settled_behind(self, row: GroupRow, place: int) -> list[Member]:
-        """As :meth:`behind_at`, for a change; raises Overtaken when the group has changed since it was read."""
+        """Read as :meth:`behind_at`, for a change; raises Overtaken when the group has changed since it was read."""
         self._settle(row)
         return self.behind_at(row.group, place)
 
@@ -159,10 +159,10 @@ def members_of(place: int, slices: Iterable[Slice]) -> list[Member]:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A group, and what its ready row tells, if it has one.
+    """A group, and the content of its ready row, if it has one.
 
-    What that tells of the group is a hint: a client of before does not write it anew. A claim that was in vain reads
-    the group. The data cannot be wrong, as a bundle never changes.
+    That content is a hint about the group: an older client does not write it anew. A claim that was in vain reads the
+    group. The data cannot be wrong, as a bundle never changes.
     """
 
     rank: tuple[int, int, bytes, int]
@@ -185,13 +185,13 @@ class Candidate(msgspec.Struct, frozen=True):
 def of_ready_row(
     priority: int, due: int, bundle_id: bytes, first: int, value: bytes, _written_at: int, data: bytes | None
 ) -> Candidate:
-    """The group of a ready row."""
+    """Return the group of a ready row."""
     front = decode_front(value)
     rank = (priority, front.due, bundle_id, first)
     return Candidate(rank, front.group, (due, bundle_id, first), front.value, data)
 
 
 def of_lease(lapsed: LeaseRow) -> Iterator[Candidate]:
-    """The groups of a lease row that is over."""
+    """Yield the groups of an expired lease row."""
     for row_id, each in fronts_of(lapsed):
         yield Candidate((each.priority, lapsed.due, each.bundle_id, each.first), row_id)

@@ -87,9 +87,9 @@ def _without(each: Member, position: int) -> Iterator[Member]:
 
 
 def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) -> int:
-    """Remove what was sent until a moment and waits or is held, group by group; returns how many messages.
+    """Remove messages that were sent until a moment and wait or are held, group by group; returns how many.
 
-    What is sent later stays, so it ends although producers are at work.
+    Messages that are sent later stay, so it ends although producers are at work.
     """
     purging = _Purge(session, shard, until, now)
     with session.turn(str(shard)), after_a_write(lambda: purging.messages):
@@ -103,7 +103,10 @@ class _Purge:
         self.messages = 0
 
     def run(self) -> int:
-        """Each group has one row, which stays in its place, so one look at all of them finds what was there before."""
+        """Purge group by group.
+
+        Each group has one row, which stays in its place, so one read of all of them finds the messages.
+        """
         for row in self._reader.from_group(b""):
             self._purge_group(group_id(row.group.name))
         return self.messages

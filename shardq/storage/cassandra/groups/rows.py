@@ -1,7 +1,7 @@
 """A group as it is stored: one value, and the rows that follow from it.
 
-The value has the slices of the group in their order: what is held first, then what waits. If many wait, only the first
-ones are in the value, its window; the rest is behind it, each bundle in a row of its own. The window is never empty
+The value has the slices of the group in their order: held ones first, then pending ones. If many wait, only the first
+ones are in the value, its window. The rest is behind it, each bundle in a separate row. The window is never empty
 while something is behind. Every change of a group is conditional on its value and writes a new one.
 """
 
@@ -54,9 +54,9 @@ __all__ = [
 ]
 
 WINDOW = 64
-"""So many slices wait in the value of a group; what is sent then is behind them."""
+"""The number of slices that wait in the value of a group; later ones are behind them."""
 
-_SHORT = 256  # bytes of a group's value that its ready row has too; a look reads 32 of these and more
+_SHORT = 256  # bytes of a group's value that its ready row has too; a read takes 32 of these and more
 _ID_BYTES = 16
 _PLACE_BYTES = 8
 
@@ -71,21 +71,24 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     place: int  # of its first message in the group
 
     def part(self, first: int, end: int) -> Member:
-        """The messages between two positions that lie within it."""
+        """Return the messages between two positions that lie within it."""
         return Member(self.slice.part(first, end), self.due, self.place + first - self.slice.first)
 
     @property
     def rank(self) -> tuple[int, int, bytes, int]:
-        """What claims order the first slices of groups by."""
+        """The order of the first slices of groups for claims."""
         return self.slice.priority, self.due, self.slice.bundle_id, self.slice.first
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
-    """The messages of a group. What is held is the front part, under one token but for what blocks the group."""
+    """The messages of a group.
+
+    Its held messages are the front part, under one token except those that block the group.
+    """
 
     name: str
     members: tuple[Member, ...] = ()
-    held: int = 0  # so many of them are held
+    held: int = 0  # this number of them is held
     token: bytes = b""
     number: int = 0  # of the lease row, which it may share with other groups
     ready_at: int = 0  # where a first slice that is not held is found: no earlier than it came there
@@ -96,15 +99,15 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def waiting(self) -> tuple[Member, ...]:
-        """What is in the window and not held."""
+        """The slices that are in the window and not held."""
         return self.members[self.held :]
 
     def holder(self, each: Member) -> bytes:
-        """The token under which one of those is that are held."""
+        """Return the token under which one of the held slices is."""
         return BLOCKED if each.due > BLOCKED_AFTER else self.token
 
     def held_under(self, token: bytes) -> list[Member]:
-        """What is held under a token."""
+        """Return the slices held under a token."""
         return [each for each in self.members[: self.held] if self.holder(each) == token]
 
     @property
@@ -114,7 +117,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def hold(self) -> tuple[Key, int, Slice] | None:
-        """What its lease row says of it, and where; None while nothing is held."""
+        """Its part of its lease row, and the key of that; None while nothing is held."""
         return (self.lease_key, self.members[0].due, self.members[0].slice) if self.held else None
 
     @property
@@ -123,7 +126,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
         return not self.members
 
     def with_members(self, members: Sequence[Member], now: int, held: int = 0) -> Group:
-        """The group with other slices, the first ``held`` of which are held as before."""
+        """Return the group with other slices, the first ``held`` of which are held as before."""
         ready_at = self.ready_at
         if members and (self.held or held or not self.members or members[0] != self.members[0]):
             ready_at = 0 if held else max(members[0].due, now)
@@ -132,7 +135,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
         return Group(self.name, tuple(members), held, *lease, *rest)
 
     def held_by(self, token: bytes, members: Sequence[Member], held: int) -> Group:
-        """The group with its first slices held under another token."""
+        """Return the group with its first slices held under another token."""
         rest = (0, self.next_place, self.begin, self.behind, self.version)
         return Group(self.name, tuple(members), held, token, 0, *rest)
 
@@ -147,7 +150,7 @@ class Front(msgspec.Struct, frozen=True, array_like=True):
     size: int
     group: bytes
     due: int  # of the slice, where the row is at a later place
-    value: bytes = b""  # of the group, if it is short: a claim that goes by it need not read the group
+    value: bytes = b""  # of the group, if it is short: a claim that uses it need not read the group
 
 
 decode_group = msgspec.msgpack.Decoder(Group).decode
@@ -156,27 +159,27 @@ decode_behind = msgspec.msgpack.Decoder(tuple[Slice, ...]).decode
 
 
 def group_id(name: str) -> bytes:
-    """What a group is called in keys."""
+    """Return the name of a group in keys."""
     return blake2b(name.encode(), digest_size=_ID_BYTES).digest()
 
 
 def group_key(row_id: bytes) -> Key:
-    """Where a group is stored."""
+    """Return the key under which a group is stored."""
     return Key(GROUP, 0, 0, row_id, 0)
 
 
 def behind_key(row_id: bytes, place: int) -> Key:
-    """Where the bundle is that was sent to this place behind the window."""
+    """Return the key of the bundle that was sent to this place behind the window."""
     return Key(BEHIND, 0, 0, row_id + place.to_bytes(_PLACE_BYTES, "big"), 0)
 
 
 def place_of(behind_id: bytes) -> int:
-    """The place of a row behind the window."""
+    """Return the place of a row behind the window."""
     return int.from_bytes(behind_id[_ID_BYTES:], "big")
 
 
 def new_slice(bundle: Bundle) -> Slice:
-    """The slice of a bundle that is sent."""
+    """Make the slice of a bundle that is sent."""
     sent = (bundle.priority, bundle.count, bundle.enqueued_at, bundle.due)
     return Slice(bundle.id, 0, bundle.count, 0, *sent, expires_at=bundle.expires_at, size=len(bundle.data))
 
@@ -210,7 +213,7 @@ def keys_of(group: Group) -> list[Key]:
 
 
 def bundle_row(each: Slice, group: str, data: bytes) -> BundleRow:
-    """The bundle that a slice of a group is of, as far as a claim has to know it."""
+    """Return the bundle that a slice of a group is of, as far as a claim has to know it."""
     sent = (each.priority, each.due, each.enqueued_at, each.total)
     return BundleRow(each.bundle_id, Head(*sent, each.expires_at, group), Tally(each.total), b"", None, data)
 
@@ -227,11 +230,11 @@ def leases_of(groups: Iterable[Group]) -> list[LeaseRow]:
 
 
 def lease_of(token: bytes, number: int, due: int, fronts: Fronts) -> LeaseRow:
-    """The lease row of groups that are held under a token until one moment."""
+    """Make the lease row of groups that are held under a token until one moment."""
     ids = sorted(fronts)
     return LeaseRow(token, number, due, True, tuple(fronts[each] for each in ids), groups=tuple(ids))
 
 
 def fronts_of(lease: LeaseRow) -> Iterator[tuple[bytes, Slice]]:
-    """The groups of a lease row, with their first slices."""
+    """Yield the groups of a lease row, with their first slices."""
     return zip(lease.groups, lease.slices, strict=True)

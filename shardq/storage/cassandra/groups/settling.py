@@ -1,4 +1,4 @@
-"""What the holder of a claim does with slices of groups: finish, extend, release, forward."""
+"""The operations of the holder of a claim on slices of groups: finish, extend, release, forward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["acknowledge", "extend", "forward", "release"]
 
 
 class _Cut(msgspec.Struct, frozen=True):
-    """What is held of a group, cut at the borders of what the request names."""
+    """The held slices of a group, cut at the borders of the request's spans."""
 
     group: bytes
     pieces: tuple[tuple[Member, bool], ...]  # True: it is named
@@ -47,7 +47,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> list[Member]:
-        """What is held before everything that is named."""
+        """The held slices before all named ones."""
         first = next(number for number, (_, is_named) in enumerate(self.pieces) if is_named)
         return [each for each, _ in self.pieces[:first]]
 
@@ -74,7 +74,7 @@ def acknowledge(session: Session, known: KnownGroups, request: Acknowledge, now:
 
 
 def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -> Fenced:
-    """Hold the slices until now + lease; with ``blocks`` without end, and give back what is held behind them."""
+    """Hold the slices until now + lease; with ``blocks`` without end, and release the held ones behind them."""
 
     def extended(each: Member, until: int) -> Member:
         one = each.slice
@@ -94,7 +94,7 @@ def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -
 
 
 def release(session: Session, known: KnownGroups, request: Release, now: Moment) -> Fenced:
-    """Give the slices back, and uncounted what is held behind them."""
+    """Release the slices, and uncounted the held ones behind them."""
 
     def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
         for each in cuts:
@@ -146,7 +146,10 @@ def _end(draft: Draft, cuts: Sequence[_Cut], request: Acknowledge) -> None:
 
 
 def _given_back(each: Member, now: int, delay: int, started: bool) -> Member:
-    """The slice without a holder. What was never delivered and has no delay takes its old place in the order."""
+    """Return the slice without a holder.
+
+    One that was never delivered and has no delay takes its old place in the order.
+    """
     deliveries = each.slice.deliveries + each.slice.unstarted - (not started)
     one = msgspec.structs.replace(each.slice, deliveries=deliveries, unstarted=False)
     again = not (started or delay or deliveries)
@@ -160,7 +163,7 @@ def _replacements(request: Forward, new: Sequence[Bundle]) -> dict[tuple[bytes, 
 
 
 def _replace(draft: Draft, cut: _Cut, instead: Mapping[tuple[bytes, int], Bundle]) -> set[bytes]:
-    """Let bundles take the places of what is named, and give back what is held behind; returns their ids."""
+    """Let bundles take the places of the named slices, and release the held ones behind; returns their ids."""
     members = cut.before
     placed: set[bytes] = set()
     for each, is_named in cut.pieces[len(members) :]:
@@ -188,10 +191,10 @@ def _settle(
     *,
     complete: bool = False,
 ) -> Fenced:
-    """Do the step with what is still held of the spans; return the rest of them.
+    """Do the step with the held messages of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held. It is one change, unless it is too large, or others change
-    some of the groups all the time: then it is done with fewer groups after each other.
+    With ``complete`` it is done only when all of it is held. It is one change, unless it is too large, or others
+    change some of the groups all the time. Then it is done with fewer groups after each other.
     """
     settling = _Settling(session, known, shard, now, step, complete)
     with session.turn(str(shard)):
@@ -217,9 +220,9 @@ class _Settling:
         self.has_begun = False
 
     def settle_some(self, spans: Sequence[Span]) -> list[Span]:
-        """Do the step with what is held of the spans, in one group at least; return the spans that are left.
+        """Do the step with the held slices of the spans, in one group at least; return the spans that are left.
 
-        What this client holds is not read at first: whether it is still so is a condition of the change.
+        Slices that this client holds are not read at first: that they are still so is a condition of the change.
         """
         remembered = self._known.take(str(self._shard), {span.token for span in spans})
         for _ in attempts(self._shard):
@@ -267,7 +270,7 @@ class _Settling:
 
 
 def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_Cut], list[Span]]:
-    """Cut what is held at the borders of the spans; return that, and the parts of spans that are not held."""
+    """Cut held slices at the borders of the spans; return them, and the parts of spans that are not held."""
     wanted: dict[tuple[bytes, bytes], list[Range]] = {}
     for span in spans:
         wanted.setdefault((span.token, span.bundle_id), []).append((span.first, span.first + span.count))
@@ -290,7 +293,7 @@ def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_C
 
 
 def _stored(reader: GroupReader, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages there are of the spans' bundles, whoever holds them."""
+    """Read which messages there are of the spans' bundles, held or not."""
     heads = reader.row.heads(span.bundle_id for span in missing)
     groups = reader.groups({group_id(each.head.group) for each in heads.values()})
     members = [each for row in groups.values() for each in row.group.members if each.slice.bundle_id in heads]

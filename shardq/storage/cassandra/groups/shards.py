@@ -1,4 +1,4 @@
-"""What can be done with a shard of groups, under its name in the tables."""
+"""The operations on a shard of groups, under its name in the tables."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class GroupedShards:
         self.known = KnownGroups()
 
     def append(self, request: Append) -> None:
-        """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation is over."""
+        """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation has ended."""
         bundles.append(self._session, self._entered, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take the first messages of groups, and what follows them."""
+        """Take the first messages of groups, and those after them."""
         return claims.claim(self._session, self._cursors, self.known, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held, and let the next go."""
+        """Finish messages that are still held, and let the next go."""
         return settling.acknowledge(self._session, self.known, request, self._now)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         return settling.extend(self._session, self.known, request, self._now)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held, and what is held behind it."""
+        """Release messages that are still held, and the held ones behind them."""
         return settling.release(self._session, self.known, request, self._now)
 
     def forward(self, request: Forward) -> Fenced:
@@ -63,7 +63,7 @@ class GroupedShards:
         return settling.forward(self._session, self.known, request, self._now)
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, group after group; of the history, as in every shard."""
+        """Read one page of slices, group after group; of the history, as in every shard."""
         if request.processed:
             return history(WideRow(self._session, str(request.shard)), request, self._now())
         return peeking.peek(self._reader(request.shard), request, self._now())
@@ -81,11 +81,11 @@ class GroupedShards:
         return removal.purge(self._session, shard, self._now() + HEAD_START, self._now)
 
     def count(self, shard: Shard, *, sizes: bool) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices."""
+        """Count messages by state; the cost grows with the number of slices."""
         return peeking.count(self._reader(shard), self._now(), sizes=sizes)
 
     def is_empty(self, shard: Shard) -> bool:
-        """Tell whether the shard holds nothing, its history included."""
+        """Return whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._reader(shard))
 
     def _now(self) -> int:

@@ -1,4 +1,4 @@
-"""The options of commands that run a pool and show its health and metrics."""
+"""What the commands that run a pool share: its health and metrics, and its report in one line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
+from shardq.cli.printing import many, note
+from shardq.cli.times import in_words
+from shardq.errors import ShardqError
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
-from shardq.worker import PoolReport
+from shardq.worker import PoolReport, WorkerPool
 
-__all__ = ["beating", "monitor_options", "taken_from"]
+__all__ = ["beating", "monitor_options", "run_pool", "summary", "taken_from"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,3 +63,34 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
         progress(report)
 
     return turned
+
+
+def run_pool(pool: WorkerPool, monitor: Monitor) -> PoolReport:
+    """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
+    monitor.measures = pool.measures
+    try:
+        return pool.run()
+    except ShardqError:
+        if pool.report.total.batches:
+            note(summary(pool.report))
+        raise
+
+
+def summary(report: PoolReport) -> str:
+    """Summarize the work of a pool in one line."""
+    total = report.total
+    parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
+    facts = {
+        "failed": total.failed,
+        "dead-lettered": total.dead_lettered,
+        "snoozed": total.snoozed,
+        "discarded": total.discarded,
+        "given back": total.given_back,
+        "lost their lease": total.lease_lost,
+    }
+    parts += [f"{number:,} {what}" for what, number in facts.items() if number]
+    if report.restarts:
+        parts.append(many(report.restarts, "restart"))
+    if total.last_failure:
+        parts.append(f"last failure: {total.last_failure}")
+    return ", ".join(parts)

@@ -1,0 +1,204 @@
+"""The loop of a worker: it continues while the store is unreachable, and ends when it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+
+from shardq.batch import Batch
+from shardq.consumer import Consumer
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.message import Message
+from shardq.outcome import Backoff
+from shardq.queue import Queue
+from shardq.queue_internals import at_last_delivery, consumer_of, observer_of, unless
+from shardq.semaphore import Semaphore
+from shardq.storage.per_process import forks
+from shardq.worker.attempt import Attempt
+from shardq.worker.gate import open_gate, permit_gate
+from shardq.worker.options import WorkerOptions
+from shardq.worker.report import Tally, WorkerReport, enable_loggers
+from shardq.worker.settling import AttemptSettling
+
+__all__ = ["WorkerLoop"]
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
+ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
+LEAVE_SECONDS = 5.0  # for settling after a stop, and for leaving; leases expire automatically
+
+
+class WorkerLoop(ABC):
+    """Consumes until it is stopped. A subclass receives the messages and works on them."""
+
+    def __init__(self, queues: Mapping[str, Queue], options: WorkerOptions) -> None:
+        self._queues, self._options = dict(queues), options
+        self._tally = Tally(observer_of(next(iter(queues.values()))))
+        self._stopping = False
+        self._open = set[Attempt]()  # with messages that are not settled
+        self._runs_in = forks.count
+        self._leave_by = math.inf
+        self._semaphore: Semaphore | None = None
+        self._gate = open_gate(self._is_stopping)
+        self._consumer: Consumer | None = None
+
+    @property
+    def report(self) -> WorkerReport:
+        """The counters of the worker so far. Any thread may read them."""
+        return self._tally.read()
+
+    def run(self) -> WorkerReport:
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
+
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the batch
+        at hand is settled: finished messages are acked, the others are released.
+        """
+        self._runs_in = forks.count
+        faults = 0  # of the store, in a row
+        while not self._stopping:
+            enable_loggers(_log)
+            batches = self.report.batches
+            try:
+                self._consume()
+                break
+            except ShardqError as error:
+                faults = 1 if self.report.batches > batches else faults + 1
+                self._wait_for_store(error, faults)
+        return self.report
+
+    def stop(self) -> None:
+        """End after the message at hand and release the others. For signal handlers and other threads.
+
+        Where the store is unreachable, the worker tries for 5 seconds. Messages that are not settled then are
+        delivered again when their leases expire.
+        """
+        self._stopping = True
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    def abandon(self) -> None:
+        """Release the messages of a handler that does not end: this process is about to be killed.
+
+        For another thread, after :meth:`stop`. Finished messages are acked, and messages that are not begun are
+        released uncounted. The handler's messages are delivered again a second later. Gives up after 5 seconds.
+        """
+        self._leave_by = math.inf
+        for attempt in list(self._open):
+            with suppress(ShardqError):  # its lease ends with this process
+                if running := attempt.running:
+                    self._persist(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
+                self._settle_beside(attempt)
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Settle what no handler works on."""
+        self._settle_all(self._queues[attempt.batch[0].queue], attempt, self._tally)
+
+    @abstractmethod
+    def _consume(self) -> None:
+        """Receive and work until it is stopped, or until nothing was due for ``idle_exit`` seconds."""
+
+    def _at_last_delivery(self, batch: Batch) -> Message | None:
+        with suppress(ShardqError):
+            return at_last_delivery(batch)
+        found: list[Message | None] = []  # its settings have to be read again
+        self._persist(lambda: found.append(at_last_delivery(batch)))
+        return found[0] if found else None
+
+    def _give_back(self, rest: Batch) -> None:
+        """Release messages that are not begun, uncounted. The report leaves them out: they are received again."""
+        assert rest.queue is not None
+        self._settle_all(self._queues[rest.queue], Attempt(rest), Tally())
+
+    def _open_gate(self) -> None:
+        name = self._options.semaphore
+        if name is not None and self._semaphore is None:
+            self._semaphore = next(iter(self._queues.values())).semaphore(name)
+            self._gate = permit_gate(
+                self._semaphore, self._is_stopping, lambda: self._tally.add(permit_waits=1)
+            )
+
+    def _make_consumer(self) -> Consumer:
+        options, (first, *others) = self._options, self._queues.values()
+        if not others:
+            return first.consumer(
+                codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
+            )
+        return consumer_of(
+            (first, *others),
+            weights=options.weights,
+            order=options.order,
+            codec=options.body_codec,
+            keep_leases=options.keep_leases,
+            prefetch=options.prefetch,
+        )
+
+    def _tell_of_pauses(self) -> None:
+        for name, queue in self._queues.items():
+            try:
+                if queue.settings.delivery_paused:
+                    _log.warning("queue %s is paused: waiting for `shardq resume %s`", name, name)
+            except QueueNotFound:
+                if len(self._queues) == 1:
+                    raise  # one of several is left out by the consumer
+
+    def _settle_all(self, queue: Queue, attempt: Attempt, tally: Tally) -> None:
+        for step in AttemptSettling(queue, attempt, self._options, tally).steps():
+            self._persist(step)
+
+    def _persist(self, step: Callable[[], None]) -> None:
+        """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
+
+        A stopped worker repeats it once more.
+        """
+        attempt = 0
+        while True:
+            try:
+                with self._leaving():
+                    return step()
+            except ShardqError as error:
+                if isinstance(error, QueueNotFound) and len(self._queues) > 1:
+                    _log.warning("messages were not settled: %s", error)
+                    return None
+                if not error.retryable:
+                    raise
+                if self._stopping:
+                    _log.warning(
+                        "messages were not settled: they are delivered again when their leases expire: %s",
+                        error,
+                    )
+                    return None
+                attempt += 1
+                self._wait_for_store(error, attempt)
+
+    def _wait_for_store(self, error: ShardqError, attempt: int) -> None:
+        if not error.retryable:
+            raise error
+        self._tally.add(store_faults=1)
+        pause = Backoff(1.0, 30.0).delay(attempt)
+        _log.warning("trying again in %.1f seconds: %s", pause, error)
+        until = time.monotonic() + pause
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PAUSE_SLICE_SECONDS))
+
+    def _leaving(self) -> AbstractContextManager[None]:
+        """Limit the requests in the block: a stopped worker makes none when its seconds for leaving have passed."""
+        return unless(next(iter(self._queues.values())), self._has_left)
+
+    def _has_left(self) -> bool:
+        if self._stopping and self._leave_by == math.inf:
+            self._leave_by = time.monotonic() + LEAVE_SECONDS
+        return time.monotonic() > self._leave_by
+
+    def _is_stopping(self) -> bool:
+        return self._stopping or self._is_forked
+
+    @property
+    def _is_forked(self) -> bool:
+        """True in a child that a handler has forked, and that came back here: it is no worker."""
+        return forks.count != self._runs_in

@@ -1,0 +1,246 @@
+"""The part of a worker that runs messages in several threads, and receives while they run."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from shardq.batch import Batch
+from shardq.consumer import Consumer
+from shardq.errors import Closed, ShardqError
+from shardq.message import Message
+from shardq.queue import Queue
+from shardq.queue_internals import count_deliveries, receive_uncounted
+from shardq.worker.attempt import Attempt
+from shardq.worker.consuming import WorkerLoop
+from shardq.worker.gate import Caution, set_apart
+from shardq.worker.options import WorkerOptions
+from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.threads import PrefetchLimit, ThreadPool
+from shardq.worker.units import EndedUnits, Unit, by_batch, first_of, is_done
+
+__all__ = ["ThreadedLoop"]
+
+_log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 5.0
+
+
+class ThreadedLoop(WorkerLoop):
+    """Runs units of messages in ``threads`` threads, one after the other in the calling thread if there are 0.
+
+    A message at its last attempt waits until nothing else is held, and is held alone. One that has a single attempt
+    runs beside others, if it begins at once. One more thread settles together the units that have ended.
+    """
+
+    def __init__(
+        self, queues: Mapping[str, Queue], options: WorkerOptions, threads: int, batch: int | None = None
+    ) -> None:
+        super().__init__(queues, options)
+        self._threads, self._receives_beside = threads, threads != 1
+        self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
+        self._ended = EndedUnits()
+        self._error: BaseException | None = None
+        self._interrupted = False
+
+    @property
+    def report(self) -> WorkerReport:
+        """The counters of the worker so far. Any thread may read them."""
+        report = super().report
+        return self._prefetch.with_held(report) if self._receives_beside else report
+
+    def run(self) -> WorkerReport:
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
+
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
+        at hand are settled: finished messages are acked, the others are released.
+        """
+        self._error = None
+        super().run()
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    @abstractmethod
+    def _last_of(self, batch: Batch) -> Sequence[Message]:
+        """Return the messages of a batch that are at their last attempt."""
+
+    @abstractmethod
+    def _units_of(self, batch: Batch) -> Sequence[Unit]:
+        """Return the units in which a batch is run. Messages that are in none are released."""
+
+    @abstractmethod
+    def _run_unit(self, unit: Unit) -> None:
+        """Run the messages of a unit, and note what is to become of each."""
+
+    def _settle_ended(self, units: Sequence[Unit]) -> None:
+        """Settle units that have ended, those of a batch together."""
+        for batch, attempt in by_batch(units):
+            if batch.queue is not None:
+                self._settle_all(self._queues[batch.queue], attempt, self._tally)
+
+    def _begins(self, units: Sequence[Unit]) -> None:
+        """Do what comes before units wait for a thread."""
+
+    def _ran(self, unit: Unit) -> None:
+        """Do what comes after a unit has run."""
+
+    def _look_around(self) -> float:
+        """Do what is to be done now and then; returns for how many seconds at most it may wait."""
+        return WAIT_SECONDS
+
+    def _is_alone(self, kept: Batch) -> bool:  # noqa: ARG002 - for those who have to note it
+        """Wait until all messages that are held have ended and are settled. False: the worker was stopped meanwhile."""
+        while self._prefetch.held and not self._stopping:
+            self._look_around()
+            self._prefetch.wait_for_less(1, 0.5)
+        return not self._prefetch.held
+
+    def _is_stopping(self) -> bool:
+        return self._interrupted or super()._is_stopping()
+
+    def _consume_in_threads(self) -> None:
+        consumer, self._ended = self._make_consumer(), EndedUnits()
+        self._consumer, self._interrupted = consumer, False
+        settling = threading.Thread(target=self._settle, name="shardq-settling", daemon=True)
+        if self._threads:
+            settling.start()
+        threads = ThreadPool(self._threads, self._run)
+        try:
+            self._receive(consumer, threads)
+        except BaseException:
+            self._interrupted = True  # what waits for a thread is given back
+            raise
+        finally:
+            threads.close()
+            self._ended.close()
+            if self._threads:
+                settling.join()
+            with self._leaving():
+                consumer.close()
+
+    def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
+        """Receive as much as there is room for, until there is nothing any more."""
+        idle_exit, faults = self._options.idle_exit, 0
+        idle_since = time.monotonic()
+        while not self._stopping:
+            enable_loggers(_log)
+            longest = self._look_around()
+            if (room := self._prefetch.wait_for_room(0.5)) == 0:
+                idle_since = time.monotonic()
+                continue
+            left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
+            # Before the read, which does not see what those send that end meanwhile.
+            held = self._prefetch.held
+            try:
+                # A message that kills the process must not make dead letters of what is just being received.
+                receive = partial(receive_uncounted, consumer) if held else consumer.receive
+                batch = receive(min(room, self._options.batch), wait=min(left, longest))
+                faults = 0
+            except ShardqError as error:
+                faults += 1
+                self._wait_for_store(error, faults)
+                continue
+            if units := self._take(consumer, batch):
+                self._begin(units, threads)
+            if batch:
+                idle_since = time.monotonic()
+                self._tally.add(batches=1)
+            elif held:
+                idle_since = time.monotonic()
+                self._prefetch.wait_for_less(held, 0.5)
+            elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
+                return
+
+    def _take(self, consumer: Consumer, batch: Batch) -> Sequence[Unit]:
+        """Return the messages of a batch that are to be run.
+
+        Their deliveries are counted then, the rest is released uncounted. A message at its last attempt waits,
+        uncounted, until nothing else is held. One that has a single attempt is taken when it begins at once.
+        """
+        last = self._last_of(batch) if batch else ()
+        tried = next((message for message in last if message.deliveries > 1), None)
+        if tried is not None:
+            kept, rest = set_apart(batch, tried)
+            units = self._units_of(kept)
+        else:
+            units, rest = self._at_once(batch, last)
+        self._prefetch.limit(None if not last else 1 if tried is not None else self._threads or 1)
+        if rest is not None:
+            self._give_back(rest)
+        if tried is not None and not self._is_alone(kept):
+            self._give_back(kept)
+            return []
+        return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
+
+    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[Unit], Batch | None]:
+        """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
+        units = self._units_of(batch) if batch else []
+        if last:
+            begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
+            for unit in units:
+                (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
+            units = [first_of(unit) for unit in begun[: self._prefetch.at_once]] + others
+        if sum(len(unit.attempt.batch) for unit in units) == len(batch):
+            return units, None
+        kept = {message for unit in units for message in unit.attempt.batch}
+        rest = [message for message in batch if message not in kept]
+        return units, batch.part(rest) if rest else None
+
+    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
+        self._prefetch.take(sum(len(unit.attempt.batch) for unit in units), len(units))
+        self._open.update(unit.attempt for unit in units)
+        self._begins(units)
+        for unit in units:
+            if self._threads:
+                threads.put(unit)
+            else:
+                unit.received_at = -math.inf  # one task may cancel another, which is seen at once
+                self._run(unit)
+        if self._is_forked:  # without threads the child comes back here: the messages are the parent's
+            raise self._error or Closed("this worker is the parent's: a forked child cannot use it")
+        if not self._threads:
+            self._settle_units(self._ended.take(wait=False))
+
+    def _run(self, unit: Unit) -> None:
+        began = time.monotonic()
+        try:
+            self._run_unit(unit)
+        except BaseException as error:
+            # The handler wants the process to end, or the store of a semaphore is unreachable.
+            self._end_with(error)
+        finally:
+            if not self._is_forked:  # there the messages are the parent's, and others may have had the locks
+                self._ran(unit)
+                self._prefetch.ran(len(unit.attempt.batch), time.monotonic() - began)
+                self._ended.put(unit)
+
+    def _settle(self) -> None:
+        while units := self._ended.take():
+            self._settle_units(units)
+
+    def _settle_units(self, units: Sequence[Unit]) -> None:
+        try:
+            self._settle_ended(units)
+        except BaseException as error:
+            self._end_with(error)
+        finally:
+            self._open.difference_update(unit.attempt for unit in units)
+            self._prefetch.give(sum(len(unit.attempt.batch) for unit in units), len(units))
+
+    def _settle_beside(self, attempt: Attempt) -> None:
+        """Settle what no handler works on. Where all of it has ended, the thread for that does."""
+        if not self._receives_beside or attempt.running or attempt.unstarted:
+            super()._settle_beside(attempt)
+
+    def _end_with(self, error: BaseException) -> None:
+        if isinstance(error, ShardqError) and error.retryable:
+            _log.warning("messages were not begun or settled: %s", error)
+            return
+        self._error = self._error or error
+        self.stop()

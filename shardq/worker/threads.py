@@ -1,0 +1,143 @@
+"""The threads in which a worker runs messages, and how many messages it receives ahead for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shardq.base.waits import ChangeNotifier
+from shardq.storage.per_process import forks
+from shardq.worker.gate import Caution
+from shardq.worker.report import WorkerReport
+
+__all__ = ["PrefetchLimit", "ThreadPool"]
+
+T = TypeVar("T")
+
+AHEAD_SECONDS = 0.5  # as many messages are received ahead as are run in this time, as far as is known
+MOST_AHEAD = 500
+
+
+class ThreadPool(Generic[T]):
+    """Calls a function with each given value, in up to ``most`` threads, in the order in which they come.
+
+    The function MUST NOT raise. It is a pool of threads without futures, which cost a short task a tenth of its time.
+    """
+
+    def __init__(self, most: int, function: Callable[[T], None]) -> None:
+        self._most, self._function = most, function
+        self._waiting = SimpleQueue[T | None]()
+        self._threads: list[threading.Thread] = []
+
+    def put(self, item: T) -> None:
+        """Call the function with it, as soon as a thread is free. For one thread."""
+        self._waiting.put(item)
+        if len(self._threads) < self._most:
+            name = f"shardq-worker_{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def close(self) -> None:
+        """Wait until the function has been called with everything, and end the threads."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        here = forks.count
+        while (item := self._waiting.get()) is not None:
+            self._function(item)
+            if forks.count != here:  # a child that the function has forked ends with it
+                return
+
+
+class PrefetchLimit:
+    """How many messages a worker holds, and how many more it may receive: those that it runs in half a second.
+
+    The messages of a group keep a single thread busy, however many they are. So it holds of each group only the
+    messages that one thread runs in that time, and receives more while threads are idle. After a message at its last
+    attempt was received it may hold fewer: see :class:`Caution`. With a ``batch`` each unit is a batch of up to this
+    many messages, and as many are held as there are threads.
+    """
+
+    def __init__(self, threads: int, caution: Caution, batch: int | None = None) -> None:
+        self._threads, self._runs = threads or MOST_AHEAD, threads or 1
+        self._caution, self._batch = caution, batch
+        self._lock = threading.Lock()
+        self._changes = ChangeNotifier(self._lock)
+        self._seconds = AHEAD_SECONDS  # that a message takes, as far as is known
+        self.held = 0
+        self._units = 0  # in which they are held: each keeps one thread busy
+        self._ended = 0  # of those, which are to be settled
+
+    def wait_for_room(self, seconds: float) -> int:
+        """Return how many may be received: none, when there was no room for ``seconds``."""
+        self._changes.wait_for(lambda: self._free > 0, seconds)
+        return self._free
+
+    def wait_for_less(self, held: int, seconds: float) -> None:
+        """Sleep until fewer than ``held`` are held."""
+        self._changes.wait_for(lambda: self.held < held, seconds)
+
+    def take(self, count: int, units: int) -> None:
+        """Count messages as held, in this number of units."""
+        with self._lock:
+            self.held += count
+            self._units += units
+
+    def give(self, count: int, units: int) -> None:
+        """Count messages that have been run as held no longer."""
+        with self._lock:
+            self.held -= count
+            self._units -= units
+            self._ended -= count
+        self._changes.notify_all()
+
+    def with_held(self, report: WorkerReport) -> WorkerReport:
+        """Return a report with how many messages are held, and how many of them have been run."""
+        with self._lock:
+            return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
+
+    @property
+    def at_once(self) -> int:
+        """How many messages begin at once, when they are put before all others."""
+        with self._lock:
+            return max(0, self._runs - self._units)
+
+    @property
+    def of_a_group(self) -> int:
+        """How many messages of one group may be held."""
+        with self._lock:
+            return max(1, self._ahead(1))
+
+    def limit(self, most: int | None) -> None:
+        """Limit how many may be held because of received messages: see :meth:`Caution.limit`."""
+        with self._lock:
+            self._caution.limit(most)
+
+    def ran(self, count: int, seconds: float) -> None:
+        """Learn how long messages take that have been run."""
+        with self._lock:
+            self._ended += count
+            self._seconds += (seconds / count - self._seconds) / 8
+
+    def _ahead(self, threads: int) -> int:
+        """Return how many messages this number of threads runs in half a second, as far as is known."""
+        return min(MOST_AHEAD, int(AHEAD_SECONDS * threads / max(self._seconds, 0.0001)))
+
+    @property
+    def _free(self) -> int:
+        if self._caution.most is not None:
+            return max(0, self._caution.most - self.held)
+        if self._batch is not None:
+            return self._batch if self._units < self._threads else 0
+        capacity = self._threads + self._ahead(self._threads)
+        free = capacity - self.held
+        if (idle := self._threads - self._units) > 0:
+            return max(free, idle * max(1, self._ahead(1)))
+        return free if 2 * free >= capacity else 0

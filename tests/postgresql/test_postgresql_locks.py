@@ -1,0 +1,100 @@
+"""Who settles beside others that keep a lock waits for no longer than needed, and keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+import shardq
+from shardq.base.shard import Shard
+from shardq.storage.abilities import Locked
+from shardq.storage.postgresql import settling
+from shardq.storage.postgresql.store import PostgresStore
+from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import Append, Claim, Release, Span
+from shardq.testing import BundleFactory
+from tests.postgresql.blocked import until_blocked
+from tests.steps import MINUTE
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def client(schema_url: str) -> Iterator[shardq.Client]:
+    with shardq.connect(schema_url, retry_seconds=1) as client:
+        yield client
+
+
+def test_acks_beside_that_of_a_locked_message_succeed(client: shardq.Client, schema_url: str) -> None:
+    queue = client.create_queue(f"l{os.urandom(5).hex()}", shards=1, time_shards=1)
+    for number in range(8):
+        queue.producer().send(b"%d" % number)
+    receipts = [message.receipt for message in queue.consumer().receive(8)]
+    told: dict[int, Exception | None] = {}
+
+    def ack(number: int) -> None:
+        told[number] = None
+        try:
+            queue.ack([receipts[number]])
+        except shardq.StoreUnavailable as error:
+            told[number] = error
+
+    with psycopg.connect(parse(schema_url)[0].conninfo) as app:
+        with client.transaction(connection=app) as within:
+            within.queue(queue.name).ack(receipts[:2])
+        threads = [threading.Thread(target=ack, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(number for number, error in told.items() if error is not None) == [0, 1]
+        app.rollback()
+    assert queue.counts().in_flight == 2
+    client.delete_queue(queue.name)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_settlements_of_several_shards_take_their_locks_in_one_order(
+    store: PostgresStore, shard: Shard, schema_url: str, in_order: bool
+) -> None:
+    make, token = BundleFactory(store.now), os.urandom(16)
+    requests: list[Release] = []
+    for number in (0, 1):
+        own = Shard(shard.queue, 0, number)
+        store.append(Append(own, (make(1),)))
+        (held,) = store.claim(Claim(own, token, 1, MINUTE)).slices
+        requests.append(Release(own, (Span(held.bundle.id, 0, 1, token),)))
+    address, _ = parse(schema_url)
+    lock = f"SELECT 1 FROM {address.schema}.slice WHERE bundle_id = %s::uuid FOR UPDATE NOWAIT"
+    given = requests if in_order else requests[::-1]
+
+    def settle() -> None:
+        with suppress(Locked):
+            store.session.write(settling.settle, given)
+
+    with psycopg.connect(address.conninfo) as other:
+        other.execute(lock, (requests[0].spans[0].bundle_id.hex(),))
+        settling_ = threading.Thread(target=settle)
+        settling_.start()
+        until_blocked(other)
+        with psycopg.connect(address.conninfo) as third:
+            third.execute(lock, (requests[1].spans[0].bundle_id.hex(),))
+    settling_.join()
+
+
+def test_answers_of_sorted_settlements_belong_to_their_requests(store: PostgresStore, shard: Shard) -> None:
+    make, token = BundleFactory(store.now), os.urandom(16)
+    store.append(Append(shard, (make(1),)))
+    (held,) = store.claim(Claim(shard, token, 1, MINUTE)).slices
+    gone = Span(make(1).id, 0, 1, token)
+    first, second = (
+        Release(Shard(shard.queue, 0, 1), (gone,)),
+        Release(shard, (Span(held.bundle.id, 0, 1, token),)),
+    )
+    told = store.settle([first, second])
+    assert [each.gone for each in told] == [(gone,), ()]
