@@ -16,6 +16,8 @@ from shardq.core.consumer_states import ConsumerState
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.logs.event_log import Event, EventKind
+from shardq.core.selecting import MessageFilter
+from shardq.core.settling.editing import EditArguments
 from shardq.errors import (
     BodyNotFound,
     Closed,
@@ -27,6 +29,7 @@ from shardq.errors import (
     InvalidReceipt,
     InvalidSetting,
     LeaseLost,
+    MessageNotPending,
     MessageTooLarge,
     OutcomeUnknown,
     PartialSend,
@@ -49,6 +52,7 @@ from shardq.errors import (
 from shardq.hooks import Hooks, Observer
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.patterns import QueuePattern
 from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
@@ -74,6 +78,7 @@ __all__ = [
     "Counts",
     "DeadLetter",
     "Discard",
+    "EditArguments",
     "EntryState",
     "Event",
     "EventKind",
@@ -90,7 +95,9 @@ __all__ = [
     "Layout",
     "LeaseLost",
     "Message",
+    "MessageFilter",
     "MessageId",
+    "MessageNotPending",
     "MessageTooLarge",
     "Observer",
     "OnConflict",
@@ -109,6 +116,7 @@ __all__ = [
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
+    "QueuePattern",
     "QueuePaused",
     "QueueSettings",
     "QueueSettingsArguments",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.clock import Clock, SystemClock, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.patterns import is_pattern
 from shardq.base.shard import INTERNAL, listed
 from shardq.base.texts import kind_of, shown
 from shardq.codec import BYTES, Codec
@@ -25,6 +26,7 @@ from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.hooks import Hooks, Observer, check_hooks, check_observer
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of
 from shardq.semaphore import (
@@ -129,6 +131,10 @@ class Client(Closing):
         """Open an existing queue. Raises InvalidName or QueueNotFound."""
         return Queue(self._contexts.of(name))
 
+    def pattern(self, pattern: str) -> QueuePattern:
+        """Return the queues whose names match a pattern such as ``mail/*``, now and later. Raises InvalidName."""
+        return QueuePattern(self._contexts, pattern)
+
     def consumer(
         self,
         queues: Sequence[str],
@@ -141,7 +147,10 @@ class Client(Closing):
         keep_leases: bool = False,
         prefetch: int = 0,
     ) -> Consumer:
-        """Return a consumer that receives from several queues. It waits for all of them at once.
+        """Return a consumer that receives from several queues, by names and patterns. It waits for all of them at once.
+
+        A pattern such as ``mail/*`` stands for all queues that match, see :class:`shardq.QueuePattern`. New and deleted
+        ones are noticed within five seconds. A weight that is given for a pattern is that of each of its queues.
 
         Each batch is of one queue: :attr:`shardq.Batch.queue`. With ``order="fair"`` the queues that have messages
         share the receiving by their ``weights``, counted in messages; without one a queue has 1. With
@@ -164,7 +173,7 @@ class Client(Closing):
         usual [b'to do']
         """
         return consumer_of(
-            [self.queue(queue) for queue in check_queues(queues)],
+            [self.pattern(each) if is_pattern(each) else self.queue(each) for each in check_queues(queues)],
             weights=weights,
             order=order,
             codec=codec,

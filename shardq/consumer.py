@@ -11,9 +11,11 @@ from shardq.base.clock import microseconds
 from shardq.base.closing import Closing
 from shardq.batch import Batch
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.core.context.catalogue import CATALOGUE
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.bodies import keep_body
+from shardq.core.receiving.following import Following
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
@@ -32,6 +34,18 @@ __all__ = ["Consumer"]
 MAX_BATCH = 100_000
 LONGEST_WAIT = 10 * MAX_LEASE_SECONDS
 _IS_FINISHED = attrgetter("finished")
+
+
+class _Engines(dict[str, SettleEngine]):
+    """What settles messages of each queue; made when the first of them is received."""
+
+    def __init__(self, make: Callable[[str], SettleEngine]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, queue: str) -> SettleEngine:
+        self[queue] = engine = self._make(queue)
+        return engine
 
 
 class Consumer(Closing):
@@ -58,6 +72,7 @@ class Consumer(Closing):
         contexts: Sequence[QueueContext],
         *,
         scheduler: Callable[[], QueueScheduler] | None = None,
+        follow: Callable[[ConsumerIdentity], Following] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -71,7 +86,8 @@ class Consumer(Closing):
         lease = None if visibility_timeout is None else microseconds(visibility_timeout)
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
-        self._context = first = contexts[0]
+        following = None if follow is None else follow(identity)
+        self._context = first = contexts[0] if following is None else following.catalogue
         scheduler = scheduler or partial(StrictOrder, [first.name])
         self._receiving = Receiving(
             contexts,
@@ -79,10 +95,12 @@ class Consumer(Closing):
             visibility_timeout=visibility_timeout,
             ahead=prefetch > 0,
             scheduler=scheduler(),
+            following=following,
         )
-        self._codec, self._contexts = codec, {context.name: context for context in contexts}
-        self._engines = {context.name: self._engine(context) for context in contexts}
-        self._names = ", ".join(map(repr, self._receiving.names))
+        self._codec = codec
+        self._engines = _Engines(self._engine_of)
+        self._receiving.on_change.append(self._engines.clear)
+        self._names = ", ".join(map(repr, self._receiving.names if following is None else following.texts))
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = forks.count
@@ -90,7 +108,7 @@ class Consumer(Closing):
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
             Prefetcher(
-                contexts, self._receiving, self._engine, prefetch, scheduler(), leaves=lambda: self._stopped
+                first, self._receiving, self._engine_of, prefetch, scheduler(), leaves=lambda: self._stopped
             )
             if prefetch
             else None
@@ -228,11 +246,15 @@ class Consumer(Closing):
         queue = held[0].shard.queue if held else self._context.name
         return Batch(held, self._engines[queue], acking)
 
-    def _engine(self, context: QueueContext) -> SettleEngine:
-        return SettleEngine(context, self._codec, self._receiving.queues[context.name].reader.changed)
+    def _engine_of(self, queue: str) -> SettleEngine:
+        if queue == CATALOGUE:  # of an empty batch
+            return SettleEngine(self._context, self._codec)
+        claims = self._receiving.claims(queue)
+        return SettleEngine(claims.context, self._codec, claims.reader.changed)
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
-        engine, claims = SettleEngine(self._contexts[queue], self._codec), self._receiving.queues[queue]
+        claims = self._receiving.claims(queue)
+        engine = SettleEngine(claims.context, self._codec)
         return LeaseKeeper(engine, self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
@@ -284,7 +306,7 @@ class Consumer(Closing):
         """Keep large bodies for who pops their messages: the ack does not remove them."""
         for piece in held:
             if piece.large is not None:
-                keep_body(self._contexts[piece.shard.queue], piece.large)
+                keep_body(self._receiving.claims(piece.shard.queue).context, piece.large)
                 piece.large = None
 
     def _first(self, held: Sequence[HeldSlice], limit: int) -> list[HeldSlice]:

@@ -27,6 +27,7 @@
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
     ├── LeaseLost              the caller no longer holds some of the messages
+    ├── MessageNotPending      a message is to be edited that is in flight, processed or gone
     ├── ScheduleNotFound       there is no schedule of this id
     ├── ScheduleExists         there is a schedule of this id already
     ├── ConsumerNotFound       the queue knows no consumer of this name or id
@@ -83,6 +84,7 @@ __all__ = [
     "InvalidReceipt",
     "InvalidSetting",
     "LeaseLost",
+    "MessageNotPending",
     "MessageTooLarge",
     "OutcomeUnknown",
     "PartialSend",
@@ -204,6 +206,13 @@ class LeaseLost(ShardqError):
     def __init__(self, text: str, messages: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.messages = tuple(messages)
+
+
+class MessageNotPending(ShardqError):
+    """Raised when a message is to be edited that does not wait: it is in flight, processed, or not stored any more.
+
+    Nothing was changed.
+    """
 
 
 class ScheduleNotFound(ShardqError):

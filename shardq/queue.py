@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -15,32 +15,25 @@ from shardq.consumer import Consumer
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.core.consumer_states import ConsumerState, consumer_states, evict
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.context.unique_keys import UniqueKeys, sweep_keys
-from shardq.core.counts import QueueCounts, ShardState, counts_of, total
+from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.counts import QueueCounts, ShardState, shard_states, total
 from shardq.core.large.bodies import open_body
-from shardq.core.large.collecting import collect_bodies
-from shardq.core.limits.queue_limits import check_limits
-from shardq.core.logs.event_log import Event, tell_purged, trace
-from shardq.core.logs.log_queues import drop_logs, drop_old_logs
+from shardq.core.logs.event_log import Event, trace
 from shardq.core.logs.results import with_results
+from shardq.core.queue_lifecycle import alter_queue
 from shardq.core.receiving.redrive import redrive
-from shardq.core.receiving.removing import expire, sweep_steps
+from shardq.core.receiving.removing import purge
+from shardq.core.receiving.upkeep import sweep
+from shardq.core.selecting import MessageFilter, check_filter, remove_selected, select
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
-from shardq.core.settling.dead_letters import (
-    REFUSED,
-    check_dead_letter_chain,
-    check_dead_letter_queue,
-    create_dead_letter_queue,
-    drop_dead_letter_queue,
-)
+from shardq.core.settling.editing import EditArguments, edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
-from shardq.storage.writing import telling_done
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 
 __all__ = ["MANY", "Queue"]
 
@@ -123,11 +116,7 @@ class Queue:
 
     def shard_states(self) -> tuple[ShardState, ...]:
         """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
-        context = self._context
-        sizes = context.live.current().max_bytes is not None
-        shards = context.retry(context.store.shards, self.name)
-        counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
-        return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))
+        return shard_states(self._context)
 
     def consumers(self) -> tuple[ConsumerState, ...]:
         """List the consumers of the queue, with the number of messages that each has in flight.
@@ -146,6 +135,14 @@ class Queue:
         check_number("limit", limit, 1, MANY, whole=True)
         look = browse_blocked if blocked else browse
         return list(look(self._context, check_codec(codec), limit))
+
+    def select(self, where: MessageFilter, *, codec: Codec = BYTES) -> Iterator[StoredMessage]:
+        """Iterate over the messages that a filter means, as :meth:`peek` shows them, without changing them.
+
+        It reads all of the queue, page by page. For a filter of messages in flight, or of those that block their
+        groups, it reads only these.
+        """
+        return select(self._context, check_codec(codec), check_filter(where))
 
     def get(
         self, message_id: str | None = None, *, unique_key: str | None = None, codec: Codec = BYTES
@@ -181,6 +178,19 @@ class Queue:
             raise no_large_body(message_id)
         return open_body(self._context, found.large, message_id)
 
+    def edit(self, message_id: str, *, codec: Codec = BYTES, **changes: Unpack[EditArguments]) -> str:
+        """Change a message that waits, now or for later, in one atomic step; returns its new id.
+
+        The changes are ``body``, ``headers`` (all of them), ``priority``, ``due``, and ``delay`` in seconds from now.
+        What is None or left out stays, also its keys and the time at which it expires. The new id takes the place of
+        the old one, and its deliveries count from 0.
+
+        Raises MessageNotPending, with nothing changed, when the message is in flight, processed or not stored, also
+        when a consumer receives it at the same moment. Raises InvalidReceipt, InvalidMessage or MessageTooLarge. Raises
+        UnsupportedByStore for a message of a group on Cassandra, and for all on a standalone MongoDB server.
+        """
+        return str(edit(self._context, MessageId.parse(message_id, self.name), changes, check_codec(codec)))
+
     def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
 
@@ -192,25 +202,20 @@ class Queue:
                 return removed
         return False
 
+    def remove_where(self, where: MessageFilter, *, progress: Callable[[int], None] | None = None) -> int:
+        """Remove the messages that a filter means, as :meth:`remove` does each; returns how many.
+
+        ``progress`` is called with the number so far. Raises OutcomeUnknown when the store fails after some of them: to
+        repeat it removes the rest.
+        """
+        return remove_selected(self._context, (message.id for message in self.select(where)), progress)
+
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.
 
         Messages that an unanswered attempt removed are not counted. Raises OutcomeUnknown if it fails midway.
         """
-        context, purged, unanswered = self._context, 0, False
-
-        def done() -> str:
-            if not purged and not unanswered:
-                return ""
-            return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
-
-        with telling_done(done):
-            for shard in context.retry(context.store.shards, self.name):
-                answer = context.retry.ask(context.store.purge, shard)
-                purged += answer.value
-                unanswered = unanswered or answer.after_unknown
-        tell_purged(context)
-        return purged
+        return purge(self._context)
 
     def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
@@ -242,23 +247,7 @@ class Queue:
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed, and
         OutcomeUnknown when the store fails after the settings were changed.
         """
-        wanted = self.settings.change(changes)
-        check_dead_letter_queue(self.name, wanted)
-        check_limits(self.name, wanted)
-        store, retry = self._context.store, self._context.retry
-        check_store(wanted, store.capabilities)
-        check_dead_letter_chain(store, retry, self.name, wanted)
-        created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, self.name, wanted)
-        try:
-            with telling_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
-                settings = self._context.live.alter(changes)
-        except REFUSED:
-            if created:
-                drop_dead_letter_queue(store, retry, self.name, wanted)
-            raise
-        with telling_done(lambda: "the settings are changed: repeat the call"):
-            drop_logs(store, retry, self.name)
-        return settings
+        return alter_queue(self._context, changes)
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:
         """Stop deliveries, so that consumers see an empty queue. With ``sends``, sending raises QueuePaused.
@@ -276,8 +265,17 @@ class Queue:
         """Allow deliveries and sends again."""
         self._context.live.alter({"delivery_paused": False, "sends_paused": False})
 
-    def redrive(self, limit: int | None = None) -> int:
+    def redrive(
+        self,
+        limit: int | None = None,
+        *,
+        where: MessageFilter | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
+
+        With ``where`` only those that the filter means. A group that is blocked goes on only if all messages that block
+        it are meant. ``progress`` is called with the number so far.
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
@@ -286,7 +284,8 @@ class Queue:
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
-        return redrive(self._context, limit if limit is not None else MANY)
+        wanted = None if where is None else check_filter(where, held=False)
+        return redrive(self._context, limit if limit is not None else MANY, wanted, progress)
 
     def sweep(self) -> int:
         """Remove leftovers, and messages whose ``ttl`` or ``retention`` has ended.
@@ -296,9 +295,7 @@ class Queue:
         messages until they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
         Parts of large bodies that no message of the store has go too, when they are two hours old.
         """
-        removed = sum(sweep_steps(self._context)) + expire(self._context)
-        removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
-        return removed + collect_bodies(self._context)
+        return sweep(self._context)
 
     def evict(self, consumer: str, *, force: bool = False) -> int:
         """Release at once the messages that a dead consumer holds, by its name or id.

@@ -18,6 +18,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.core.browsing import browse, find_many, slices
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
@@ -27,6 +28,7 @@ from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
 from shardq.hooks import Observer
 from shardq.message import Message, StoredMessage
+from shardq.patterns import QueuePattern
 from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
@@ -41,6 +43,7 @@ __all__ = [
     "observer_of",
     "one_by_one",
     "placed",
+    "queue_of",
     "receive_uncounted",
     "replace_body",
     "sent_ahead",
@@ -60,7 +63,7 @@ _deliveries = attrgetter("deliveries")
 
 
 def consumer_of(
-    queues: Sequence[Queue],
+    queues: Sequence[Queue | QueuePattern],
     *,
     weights: Mapping[str, float] | None,
     order: Literal["fair", "strict"],
@@ -71,23 +74,30 @@ def consumer_of(
     prefetch: int = 0,
 ) -> Consumer:
     """Make a consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
-    contexts = [queue._context for queue in queues]
-    scheduler = partial(scheduler_of, check_queues([context.name for context in contexts]), weights, order)
+    scheduler = partial(scheduler_of, check_queues([queue.name for queue in queues]), weights, order)
     scheduler()  # which checks them
-    for context in contexts:
-        if context.store is not contexts[0].store:
+    for queue in queues:
+        if queue._context.store is not queues[0]._context.store:
             raise InvalidSetting(
-                f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
+                f"queues {queues[0].name!r} and {queue.name!r} are of two clients: open both with one"
             )
+    patterns = [queue for queue in queues if isinstance(queue, QueuePattern)]
+    wanted = [queue.pattern if isinstance(queue, QueuePattern) else queue.name for queue in queues]
     return Consumer(
-        contexts,
+        [queue._context for queue in queues if isinstance(queue, Queue)],
         scheduler=scheduler,
+        follow=partial(Following, patterns[0]._context, wanted) if patterns else None,
         codec=codec,
         name=name,
         visibility_timeout=visibility_timeout,
         keep_leases=keep_leases,
         prefetch=prefetch,
     )
+
+
+def queue_of(consumer: Consumer, name: str) -> Queue:
+    """Return one of the queues that a consumer receives or received from, without a request."""
+    return Queue(consumer._receiving.claims(name).context)
 
 
 def replace_body(message: Message, body: bytes) -> None:
@@ -220,9 +230,9 @@ def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
     return lambda seconds: retry(waiter.wait, names, seconds)
 
 
-def observer_of(queue: Queue) -> Observer | None:
-    """Return the observer of the queue's client."""
-    return queue._context.observer
+def observer_of(queue: Queue | QueuePattern) -> Observer | None:
+    """Return the observer of the client of a queue, or of a pattern, which asks the store nothing."""
+    return queue._contexts.observer if isinstance(queue, QueuePattern) else queue._context.observer
 
 
 def live_consumers(queue: Queue) -> int:

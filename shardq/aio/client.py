@@ -50,8 +50,8 @@ class Client(Wraps[shardq.client.Client]):
     """A connection to one store, for the tasks of one event loop, as :class:`shardq.Client`.
 
     Used in another loop, in a forked child or after :meth:`close` it raises Closed. A call that is cancelled before it
-    was begun does nothing. One that was begun is carried out, and CancelledError is raised when it has ended; its cause
-    is the error of the call if it had one. A second cancellation does not wait.
+    was begun does nothing. One that was begun is carried out, and CancelledError is raised when it has ended. Its
+    cause is the error of the call if it had one. A second cancellation does not wait.
 
     >>> import asyncio
     >>> async def main():

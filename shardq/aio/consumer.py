@@ -76,8 +76,8 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
     async def messages(self, *, wait: float | None = None, limit: int = 1) -> AsyncGenerator[Message, None]:
         """Receive message after message; up to ``limit`` of them are claimed in one step.
 
-        Ends as :meth:`batches` does. What was claimed and not handed out is released uncounted when the iterator is
-        closed: use :func:`contextlib.aclosing` where you leave it early and the limit is above 1.
+        Ends as :meth:`batches` does. Messages that were claimed and not handed out are released uncounted when the
+        iterator is closed. Use :func:`contextlib.aclosing` where you leave it early and the limit is above 1.
         """
         async for batch in self.batches(limit, wait=wait):
             left = list(batch)
@@ -195,7 +195,7 @@ def _patience(wait: float | None) -> float:
 
 
 class _Settled(Wraps[S]):
-    """What is settled; LeaseLost names messages of the asyncio client."""
+    """Settled messages; LeaseLost names those of the asyncio client."""
 
     def __init__(self, sync: S, threads: Threads, acks: Acks) -> None:
         super().__init__(sync, threads)
@@ -299,11 +299,11 @@ class Message(_Settled[shardq.message.Message]):
     released = passed[bool]()
 
     async def last_delivery(self) -> bool:
-        """True when the message becomes a dead letter if it is released: see :attr:`shardq.Message.last_delivery`."""
+        """Return whether a release makes the message a dead letter: see :attr:`shardq.Message.last_delivery`."""
         return await self._threads.run(lambda: self._sync.last_delivery)
 
     async def lost(self) -> bool:
-        """True when somebody else may have the message: see :attr:`shardq.Message.lost`."""
+        """Return whether another consumer may have the message: see :attr:`shardq.Message.lost`."""
         return await self._threads.run(lambda: self._sync.lost)
 
     async def ack(self, *, result: Any = None) -> None:

@@ -18,6 +18,7 @@ from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
+from shardq.core.selecting import MessageFilter
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.settings import QueueSettings
@@ -50,8 +51,8 @@ class Queue(Wraps[shardq.queue.Queue]):
     ) -> Producer:
         """Return a producer, which sends messages.
 
-        With ``linger`` a ``send`` waits for so many seconds for sends of other tasks. The other options are those of
-        :meth:`shardq.Queue.producer`. Raises InvalidSetting.
+        With ``linger`` a ``send`` waits for that number of seconds for sends of other tasks. The other options are
+        those of :meth:`shardq.Queue.producer`. Raises InvalidSetting.
         """
         sync = self._sync.producer(
             codec=codec, linger=linger, bundle_messages=bundle_messages, bundle_bytes=bundle_bytes
@@ -86,7 +87,9 @@ class Queue(Wraps[shardq.queue.Queue]):
     peek = awaited(shardq.queue.Queue.peek)
     get = awaited(shardq.queue.Queue.get)
     trace = awaited(shardq.queue.Queue.trace)
+    edit = awaited(shardq.queue.Queue.edit)
     remove = awaited(shardq.queue.Queue.remove)
+    remove_where = awaited(shardq.queue.Queue.remove_where)
     purge = awaited(shardq.queue.Queue.purge)
     replay = awaited(shardq.queue.Queue.replay)
     alter = awaited(shardq.queue.Queue.alter)
@@ -102,6 +105,11 @@ class Queue(Wraps[shardq.queue.Queue]):
     async def open(self, message_id: str) -> BodyReader:
         """Open the large body of a message, in any state. Errors are those of :meth:`shardq.Queue.open`."""
         return BodyReader(await self._threads.run(self._sync.open, message_id), self._threads)
+
+    async def select(self, where: MessageFilter, *, codec: Codec = BYTES) -> AsyncIterator[StoredMessage]:
+        """Iterate over the messages that a filter means, as :meth:`shardq.Queue.select` does."""
+        async for message in self._threads.iterate(partial(self._sync.select, where, codec=codec)):
+            yield message
 
     async def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
@@ -167,8 +175,8 @@ class Producer(Wraps[shardq.producer.Producer]):
         """Store many messages, and return their ids in order. Options and errors are those of the sync ``send_many``.
 
         A plain iterable is read in another thread, an async iterable in the loop, one bundle at a time. If the call is
-        cancelled, an async iterable is read no further: CancelledError is raised when what was read is stored, and its
-        cause tells what is not.
+        cancelled, an async iterable is read no further. CancelledError is raised when the messages that were read are
+        stored, and its cause names those that are not.
         """
         send = partial(
             self._sync.send_many,

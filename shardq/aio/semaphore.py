@@ -1,4 +1,4 @@
-"""Semaphores with asyncio: at most so many holders at a time, in all processes that use a store."""
+"""Semaphores with asyncio: a limited number of holders at a time, in all processes that use a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Permit", "Semaphore"]
 
 
 class Semaphore(Wraps[shardq.semaphore.Semaphore]):
-    """At most so many holders at a time, as :class:`shardq.Semaphore`. Made by :meth:`shardq.aio.Client.semaphore`.
+    """A limited number of holders at a time, as :class:`shardq.Semaphore`. Made by :meth:`shardq.aio.Client.semaphore`.
 
     The tasks that wait for one object take turns, and need no threads. As an ``async with`` block it takes a permit
     however long that takes.
@@ -101,7 +101,7 @@ class Permit(Wraps[shardq.semaphore.Permit]):
     """The name of the semaphore."""
 
     async def lost(self) -> bool:
-        """Return whether the lease of the permit is over, so that somebody else may have it."""
+        """Return whether the lease of the permit has expired, so that another holder may have it."""
         return await self._threads.run(lambda: self._sync.lost)
 
     check = awaited(shardq.semaphore.Permit.check)

@@ -1,4 +1,4 @@
-"""What the asyncio client asks of the sync one beyond its public methods.
+"""Operations of the sync client for the asyncio one, beyond its public methods.
 
 Here a receive waits in no thread, and calls of several coroutines are one call.
 """
@@ -142,17 +142,17 @@ def _selections(acked: Batch | Message) -> Sequence[Selection]:
 
 
 def _has(acked: Batch | Message, *states: SettleState) -> bool:
-    """True when some of its messages have one of these states."""
+    """Return whether some of its messages have one of these states."""
     return any(selection.positions for selection in in_states(_selections(acked), *states))
 
 
 def is_finished(message: Message) -> bool:
-    """True for a message that was acked or moved elsewhere."""
+    """Return True for a message that was acked or moved elsewhere."""
     return _has(message, SettleState.FINISHED)
 
 
 def _apart(acked: Sequence[Batch | Message]) -> tuple[list[int], list[int]]:
-    """The places of what can be acked with the first one, and of the others."""
+    """Return the places of messages that can be acked with the first one, and of the others."""
     seen: set[tuple[int, int]] = set()
     together: list[int] = []
     others: list[int] = []

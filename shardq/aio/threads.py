@@ -22,7 +22,7 @@ __all__ = ["MOST_THREADS", "Gathering", "Threads", "Wraps", "awaited", "carried_
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
-_TURN = 50  # coroutines that are let go on in one turn of the loop
+_TURN = 50  # coroutines that continue in one turn of the loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,7 +76,7 @@ class Threads:
         return event
 
     def submit(self, call: Callable[[], R], *, apart: bool = False) -> Future[R]:
-        """Make a call in a thread; ``apart`` in one of its own, for what may wait for other calls."""
+        """Make a call in a thread; ``apart`` in a separate one, for a call that may wait for others."""
         if not apart:
             return self._pool.submit(call)
         future: Future[R] = Future()
@@ -147,7 +147,7 @@ class Threads:
             try:
                 if future.exception() is None:
                     undo(future.result())
-            except Exception:  # the lease that was to be given back ends
+            except Exception:  # the lease that was to be released expires
                 pass
             finally:
                 undone.set_result(None)
@@ -155,7 +155,7 @@ class Threads:
         def start(_: Future[R]) -> None:
             try:
                 self._pool.submit(run)
-            except RuntimeError:  # the client was closed meanwhile: the lease ends by itself
+            except RuntimeError:  # the client was closed meanwhile: the lease expires automatically
                 undone.set_result(None)
 
         future.add_done_callback(start)  # done already, it is called in the loop
@@ -237,7 +237,7 @@ class passed(Generic[T]):  # noqa: N801 - it is used as a decorator is
 
 
 class _Entry(Generic[T, R]):
-    """What one coroutine asks for that is gathered."""
+    """The request of one coroutine that is gathered."""
 
     __slots__ = ("begun", "future", "item", "outcome")
 
@@ -333,7 +333,7 @@ class Gathering(Generic[T, R]):
     ) -> None:
         for entry, outcome in zip(entries[:_TURN], outcomes, strict=False):
             entry.end(*outcome)
-        # After the coroutines that these let go on, so that what they ask for next goes together.
+        # After the coroutines that these wake, so that their next requests go together.
         loop = asyncio.get_running_loop()
         if len(entries) > _TURN:
             loop.call_soon(self._end, entries[_TURN:], outcomes[_TURN:])

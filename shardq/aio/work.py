@@ -47,15 +47,15 @@ async def work(
 ) -> int:
     """Run ``handler`` for each message of a queue, up to ``concurrency`` at a time; returns how many it has finished.
 
-    A message is acked when its handler returns. When the handler raises, the message is released, to be delivered again
-    after the queue's ``retry_delay``, which doubles with each delivery; at its last delivery it becomes a dead letter.
-    The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`, :class:`shardq.Discard`
-    or :class:`shardq.DeadLetter`. A thread extends the leases. The messages of a group are worked one after the other.
-    Up to ``prefetch`` messages are claimed ahead, a quarter of the concurrency without it.
+    A message is acked when its handler returns. When the handler raises, the message is released, to be delivered
+    again after the queue's ``retry_delay``, which doubles with each delivery. At its last delivery it becomes a dead
+    letter. The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`,
+    :class:`shardq.Discard` or :class:`shardq.DeadLetter`. A thread extends the leases. The messages of a group are
+    worked one after the other. Up to ``prefetch`` messages are claimed ahead, a quarter of the concurrency without it.
 
-    It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; handlers that run come to
-    their end first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are
-    released, and the deliveries are not counted. Retryable errors of the store are logged, and it goes on. Raises
+    It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; running handlers end
+    first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are released,
+    and the deliveries are not counted. Retryable errors of the store are logged, and it continues. Raises
     QueueNotFound, Closed and InvalidSetting.
 
     >>> import asyncio, shardq.aio
@@ -136,7 +136,7 @@ class _Work:
                 yield batch
             elif wait is not None and not at_work:
                 return
-            elif wait is not None and self._tasks:  # they may let go of what is behind them in their groups
+            elif wait is not None and self._tasks:  # they may release messages behind them in their groups
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -260,7 +260,7 @@ class _Work:
 
 
 def _chains(batch: Batch) -> list[list[Message]]:
-    """The messages of a batch: those of a group in their order, and each of the others alone."""
+    """Divide the messages of a batch: those of a group in their order, and each of the others alone."""
     groups: dict[str, list[Message]] = {}
     alone: list[list[Message]] = []
     for message in batch:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeGuard
 
-__all__ = ["Clock", "SystemClock", "from_datetime", "is_aware", "microseconds", "seconds", "to_datetime"]
+__all__ = [
+    "Clock",
+    "SystemClock",
+    "from_datetime",
+    "is_aware",
+    "microseconds",
+    "read_duration",
+    "seconds",
+    "to_datetime",
+]
 
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+_WHOLE = re.compile(rf"(?:{_PART})+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -51,3 +64,16 @@ def is_aware(moment: object) -> TypeGuard[datetime]:
 def from_datetime(moment: datetime) -> int:
     """Convert an aware ``datetime`` to microseconds since 1970-01-01 UTC."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def read_duration(text: str) -> float:
+    """Return the seconds of a duration: a number, or one with units such as ``1h30m``. Raises ValueError."""
+    text = text.strip()
+    if _WHOLE.fullmatch(text):
+        return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no duration: give seconds, or a number with ms, s, m, h or d"
+        ) from None

@@ -31,6 +31,8 @@ __all__ = [
     "headers_option",
     "json_option",
     "look_at_each",
+    "pattern_argument",
+    "pattern_yes_option",
     "processes_option",
     "queue_argument",
     "worked_queues",
@@ -240,6 +242,8 @@ def complete_queues(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 queue_argument = click.argument("queue", metavar="QUEUE", shell_complete=complete_queues)
 
+pattern_argument = click.argument("queue", metavar="QUEUE|PATTERN", shell_complete=complete_queues)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -284,6 +288,8 @@ headers_option = click.option(
 )
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+pattern_yes_option = click.option("--yes", "-y", is_flag=True, help="With a pattern: do not ask.")
 
 codec_option = click.option(
     "--codec",

@@ -29,6 +29,7 @@ SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
 COMMANDS = {
     "create": _entry(_QUEUES, "settings", "create", "Create a queue and its dead-letter queue."),
     "alter": _entry(_QUEUES, "settings", "alter", "Change settings of a queue in use."),
+    "apply": _entry(_QUEUES, "settings", "apply", "Create and alter queues as a TOML file declares them."),
     "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
     "describe": _entry(_QUEUES, "stats", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
@@ -61,7 +62,10 @@ COMMANDS = {
     "ack": _entry(_MESSAGES, "receive", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receive", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receive", "extend", "Extend the leases of messages by their receipts."),
-    "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
+    "remove": _entry(
+        _MESSAGES, "messages", "remove", "Remove messages by their ids, or those that are selected."
+    ),
+    "edit": _entry(_MESSAGES, "edit", "edit", "Change a message that waits, and print its new id."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Show messages without receiving them."),

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import click
 
+from shardq.base.clock import read_duration
+
 __all__ = ["coming_moment", "duration", "in_words", "past_moment", "since_option", "until_option"]
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
-_WHOLE = re.compile(rf"(?:{_PART})+")
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 
 def duration(text: str) -> float:
     """Parse the seconds of a duration, a number or with units. A type for options: a wrong value is a usage error."""
-    text = str(text).strip()
-    if _WHOLE.fullmatch(text):
-        return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
     try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no duration: give seconds, or a number with ms, s, m, h or d."
-        ) from None
+        return read_duration(str(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 def in_words(seconds: float) -> str:

@@ -25,6 +25,7 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, Span, StoredSlice
 
 __all__ = [
+    "Holders",
     "blocked_slices",
     "browse",
     "browse_blocked",
@@ -35,6 +36,7 @@ __all__ = [
     "find_slice",
     "find_slices",
     "history_slices",
+    "messages_in",
     "period_of",
     "remove",
     "slices",
@@ -52,10 +54,10 @@ def browse(
     context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
 ) -> Iterator[StoredMessage]:
     """Yield pending messages and messages in flight: shard by shard, each in delivery order."""
-    holders = _Holders(context)
+    holders = Holders(context)
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, min(limit, page))):
-            for message in _messages(shard, piece, codec):
+            for message in messages_in(shard, piece, codec):
                 yield holders.shown(message, piece)
                 limit -= 1
                 if limit <= 0:
@@ -64,11 +66,11 @@ def browse(
 
 def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
     """Yield messages that hold up their groups until they are redriven or removed."""
-    holders = _Holders(context)
+    holders = Holders(context)
     found = (
         holders.shown(message, piece)
         for shard, piece in blocked_slices(context)
-        for message in _messages(shard, piece, codec)
+        for message in messages_in(shard, piece, codec)
     )
     return islice(found, limit)
 
@@ -84,7 +86,7 @@ def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
     """Yield processed messages, in the order in which they were acked."""
     for shard, piece in history_slices(context, since, until):
-        yield from _messages(shard, piece, codec)
+        yield from messages_in(shard, piece, codec)
 
 
 def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
@@ -105,7 +107,7 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     if piece is None:
         return None
     data = decode_bundle(piece.bundle.data, identity)
-    return _Holders(context).shown(_message(identity, piece, data, codec), piece)
+    return Holders(context).shown(_message(identity, piece, data, codec), piece)
 
 
 def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
@@ -113,7 +115,7 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
     by_shard: dict[Shard, list[MessageId]] = {}
     for identity in map(MessageId.parse, dict.fromkeys(ids)):
         by_shard.setdefault(identity.shard, []).append(identity)
-    holders, found = _Holders(context), dict[str, StoredMessage]()
+    holders, found = Holders(context), dict[str, StoredMessage]()
     for shard, some in by_shard.items():
         pieces = find_slices(context, shard, [(each.bundle_id, each.position) for each in some])
         for identity, piece in zip(some, pieces, strict=True):
@@ -194,7 +196,7 @@ def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Ite
         request = msgspec.structs.replace(request, after=page.after, limit=limit)
 
 
-class _Holders:
+class Holders:
     """The holders of messages: consumers by their names, which are read once, or the reason of a block."""
 
     def __init__(self, context: QueueContext) -> None:
@@ -219,7 +221,8 @@ class _Holders:
         return self._names.get(identity, identity)
 
 
-def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+def messages_in(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+    """Yield the messages of a slice."""
     data = decode_bundle(piece.bundle.data, MessageId(shard, piece.bundle.id, piece.first))
     for position in range(piece.first, piece.first + piece.count):
         yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)

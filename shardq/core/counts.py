@@ -8,9 +8,10 @@ import msgspec
 
 from shardq.base.clock import to_datetime
 from shardq.base.shard import Shard
+from shardq.core.context.queue_context import QueueContext
 from shardq.storage.requests import ShardCounts
 
-__all__ = ["QueueCounts", "ShardState", "counts_of", "total"]
+__all__ = ["QueueCounts", "ShardState", "counts_of", "shard_states", "total"]
 
 
 class QueueCounts(msgspec.Struct, frozen=True):
@@ -65,3 +66,11 @@ def total(parts: list[QueueCounts]) -> QueueCounts:
         min((part.ready_since for part in parts if part.ready_since is not None), default=None),
         sum(sizes) if (sizes := [part.bytes for part in parts if part.bytes is not None]) else None,
     )
+
+
+def shard_states(context: QueueContext) -> tuple[ShardState, ...]:
+    """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
+    sizes = context.live.current().max_bytes is not None
+    shards = context.retry(context.store.shards, context.name)
+    counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
+    return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))

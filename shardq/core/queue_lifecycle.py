@@ -1,10 +1,11 @@
-"""Creating and deleting queues, with what belongs to them."""
+"""Creating, altering and deleting queues, with what belongs to them."""
 
 from __future__ import annotations
 
 import msgspec
 
 from shardq.base.shard import check_queue_name
+from shardq.core.context.catalogue import note_change, note_deleted
 from shardq.core.context.queue_context import (
     QueueContext,
     QueueContexts,
@@ -13,12 +14,14 @@ from shardq.core.context.queue_context import (
 )
 from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import check_limits
+from shardq.core.logs.log_queues import drop_logs
 from shardq.core.receiving.unused import drop_belongings
 from shardq.core.settling.dead_letters import (
     REFUSED,
     check_dead_letter_chain,
     check_dead_letter_queue,
     create_dead_letter_queue,
+    drop_dead_letter_queue,
 )
 from shardq.errors import QueueExists, QueueNotFound
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, warn_of_differences
@@ -26,7 +29,7 @@ from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
-__all__ = ["create_queue", "delete_queue"]
+__all__ = ["alter_queue", "create_queue", "delete_queue"]
 
 
 def create_queue(
@@ -64,7 +67,32 @@ def create_queue(
                 retry(store.drop_queue, name, record)
                 contexts.forget(name)
             raise
+    if (created.value or unanswered) and contexts.outside is None:
+        note_change(store, retry, name, dead_letters=chosen.dead_letter_queue is not None)
     return context
+
+
+def alter_queue(context: QueueContext, changes: QueueSettingsArguments) -> QueueSettings:
+    """Change settings of a queue, and what belongs to it. See :meth:`shardq.Queue.alter`."""
+    store, retry, name = context.store, context.retry, context.name
+    wanted = context.settings.change(changes)
+    check_dead_letter_queue(name, wanted)
+    check_limits(name, wanted)
+    check_store(wanted, store.capabilities)
+    check_dead_letter_chain(store, retry, name, wanted)
+    created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, name, wanted)
+    try:
+        with telling_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
+            settings = context.live.alter(changes)
+    except REFUSED:
+        if created:
+            drop_dead_letter_queue(store, retry, name, wanted)
+        raise
+    with telling_done(lambda: "the settings are changed: repeat the call"):
+        drop_logs(store, retry, name)
+    if "dead_letter_queue" in changes and not context.joined:
+        note_change(store, retry, name, dead_letters=True)
+    return settings
 
 
 def delete_queue(contexts: QueueContexts, name: str) -> None:
@@ -77,6 +105,8 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
         seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
     finally:  # it may be deleted, whatever was answered
         contexts.forget(name)
+    if deleted and contexts.outside is None:
+        note_deleted(store, retry, seen)
     rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
     with telling_done(lambda: rest if deleted else ""):
         for other in drop_belongings(store, retry, seen, contexts.dismiss):

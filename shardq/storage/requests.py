@@ -20,6 +20,7 @@ from shardq.storage.records import QueueRecord
 __all__ = [
     "BLOCKED",
     "BLOCKED_AFTER",
+    "PENDING",
     "Acknowledge",
     "Append",
     "Bundle",
@@ -49,6 +50,9 @@ __all__ = [
 
 BLOCKED = b"shardq: blocked!"
 """The token under which messages are held that block their groups, whichever claim held them before."""
+
+PENDING = b"shardq: pending!"
+"""The token by which a forward names a message that nobody holds: see `Store.forward`."""
 
 BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
 """A store MAY keep the claim's token with a lease that ends later than this, as no other does, and show `BLOCKED`."""
@@ -150,6 +154,11 @@ class Acknowledge(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
     keep: bool = False  # keep them as processed, for the queue's history
     moved: bool = False  # they are stored elsewhere now
+
+    @property
+    def pending(self) -> Span | None:
+        """The span under `PENDING`, which is the only one then."""
+        return self.spans[0] if len(self.spans) == 1 and self.spans[0].token == PENDING else None
 
 
 class Extend(msgspec.Struct, frozen=True):

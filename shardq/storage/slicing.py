@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from shardq.storage.requests import Fenced, Span
 
-__all__ = ["Range", "covered", "fenced", "gaps", "joined", "near", "overlap", "uncovered"]
+__all__ = ["Range", "covered", "fenced", "gaps", "joined", "near", "overlap", "renamed", "uncovered"]
 
 Range: TypeAlias = tuple[int, int]
 
@@ -71,6 +73,12 @@ def fenced(missing: Iterable[Span], elsewhere: Callable[[Span], Iterable[Range]]
         lost=tuple(part for span, stored in ranges for part in covered(span, stored)),
         gone=tuple(part for span, stored in ranges for part in uncovered(span, stored)),
     )
+
+
+def renamed(answer: Fenced, token: bytes) -> Fenced:
+    """Return the answer with its spans under another token: that of the request."""
+    lost, gone = (tuple(replace(span, token=token) for span in each) for each in (answer.lost, answer.gone))
+    return Fenced(lost, gone)
 
 
 def _part(span: Span, piece: Range) -> Span:

@@ -27,7 +27,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two looks at whether a task was cancelled
+LOOK_SECONDS = 1.0  # between two reads of whether a task was cancelled
 LONGEST_LOOK_SECONDS = 30.0  # of an async function that runs for long
 OTHERS_CANCELLED = "something that the task awaited was cancelled"
 _PAUSE = 0.001  # seconds

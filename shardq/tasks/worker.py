@@ -20,6 +20,7 @@ from shardq.tasks.threads import Loop
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import Caution
+from shardq.worker.matched import opened
 from shardq.worker.options import MAX_THREADS, LoopKeywords
 from shardq.worker.report import WorkerReport
 from shardq.worker.threaded import WAIT_SECONDS
@@ -79,15 +80,15 @@ class TaskWorker(Worker):
             )
         tasks.bind(client)
         binding = tasks.binding
-        opened = (
-            [client.queue(name) for name in queues]
+        chosen = (
+            [opened(client, name) for name in queues]
             if queues
             else [binding.queue(name) for name in tasks.queues]
         )
         options.setdefault("batch", BATCH)
-        super().__init__(opened, print, **options)
+        super().__init__(chosen, print, **options)
         self._threads, self._receives_beside, self._binding = threads, True, binding
-        self._prefetch = PrefetchLimit(threads, Caution(len(opened) + 2))
+        self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
         self._reserved = ReservedTasks(binding.results)

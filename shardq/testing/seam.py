@@ -65,7 +65,7 @@ def contexts_of(opened: Opened) -> dict[str, QueueContext]:
     if isinstance(opened, Client):
         return dict(opened._contexts._known)
     if isinstance(opened, Consumer):
-        return dict(opened._contexts)
+        return {name: claims.context for name, claims in opened._receiving.queues.items()}
     return {opened._context.name: opened._context}
 
 

@@ -10,17 +10,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 
+from shardq.base.patterns import is_pattern
 from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.message import Message
 from shardq.outcome import Backoff
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import at_last_delivery, consumer_of, observer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import open_gate, permit_gate
+from shardq.worker.matched import WorkedQueues, follows
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
 from shardq.worker.settling import AttemptSettling
@@ -37,8 +40,8 @@ LEAVE_SECONDS = 5.0  # for settling after a stop, and for leaving; leases expire
 class WorkerLoop(ABC):
     """Consumes until it is stopped. A subclass receives the messages and works on them."""
 
-    def __init__(self, queues: Mapping[str, Queue], options: WorkerOptions) -> None:
-        self._queues, self._options = dict(queues), options
+    def __init__(self, queues: Mapping[str, Queue | QueuePattern], options: WorkerOptions) -> None:
+        self._queues, self._options = WorkedQueues(queues), options
         self._tally = Tally(observer_of(next(iter(queues.values()))))
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
@@ -125,11 +128,11 @@ class WorkerLoop(ABC):
 
     def _make_consumer(self) -> Consumer:
         options, (first, *others) = self._options, self._queues.values()
-        if not others:
+        if not others and not follows(self._queues):
             return first.consumer(
                 codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
             )
-        return consumer_of(
+        consumer = consumer_of(
             (first, *others),
             weights=options.weights,
             order=options.order,
@@ -137,11 +140,12 @@ class WorkerLoop(ABC):
             keep_leases=options.keep_leases,
             prefetch=options.prefetch,
         )
+        return self._queues.receive_by(consumer)
 
     def _tell_of_pauses(self) -> None:
         for name, queue in self._queues.items():
             try:
-                if queue.settings.delivery_paused:
+                if not is_pattern(name) and queue.settings.delivery_paused:
                     _log.warning("queue %s is paused: waiting for `shardq resume %s`", name, name)
             except QueueNotFound:
                 if len(self._queues) == 1:
@@ -162,7 +166,7 @@ class WorkerLoop(ABC):
                 with self._leaving():
                     return step()
             except ShardqError as error:
-                if isinstance(error, QueueNotFound) and len(self._queues) > 1:
+                if isinstance(error, QueueNotFound) and (len(self._queues) > 1 or follows(self._queues)):
                     _log.warning("messages were not settled: %s", error)
                     return None
                 if not error.retryable:

@@ -21,6 +21,7 @@ from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
+from shardq.worker.matched import opened
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.shell_command import ShellCommand
@@ -73,7 +74,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
         """Make the worker that the process runs."""
         handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}
         options = msgspec.structs.asdict(self.options)
-        return Worker([client.queue(name) for name in handlers], handlers, **options)
+        return Worker([opened(client, name) for name in handlers], handlers, **options)
 
 
 class Ended(msgspec.Struct, frozen=True):

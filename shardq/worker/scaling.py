@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from shardq.base.patterns import is_pattern
 from shardq.base.waits import Flag
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
@@ -34,7 +35,8 @@ class Backlog:
 
     def __init__(self, url: str, queues: Sequence[str], seconds: float) -> None:
         self._client = connect(url, retry_seconds=0)
-        self._queues, self._seconds = queues, seconds
+        self._seconds = seconds
+        self._queues = {name: self._client.pattern(name) if is_pattern(name) else None for name in queues}
         self._due: int | None = None
         self._over = Flag()
         self._thread = threading.Thread(target=self._run, name="shardq-backlog", daemon=True)
@@ -67,11 +69,12 @@ class Backlog:
         """
         counts: list[int] = []
         missing: QueueNotFound | None = None
-        for queue in self._queues:
-            try:
-                counts.append(_due(self._client, queue))
-            except QueueNotFound as error:
-                missing = error
+        for name, pattern in self._queues.items():
+            for queue in (name,) if pattern is None else pattern.names():
+                try:
+                    counts.append(_due(self._client, queue))
+                except QueueNotFound as error:
+                    missing = error
         if missing is not None and not counts:
             raise missing
         return sum(counts)

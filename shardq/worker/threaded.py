@@ -14,6 +14,7 @@ from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import Closed, ShardqError
 from shardq.message import Message
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.worker.attempt import Attempt
@@ -39,7 +40,11 @@ class ThreadedLoop(WorkerLoop):
     """
 
     def __init__(
-        self, queues: Mapping[str, Queue], options: WorkerOptions, threads: int, batch: int | None = None
+        self,
+        queues: Mapping[str, Queue | QueuePattern],
+        options: WorkerOptions,
+        threads: int,
+        batch: int | None = None,
     ) -> None:
         super().__init__(queues, options)
         self._threads, self._receives_beside = threads, threads != 1
@@ -114,7 +119,7 @@ class ThreadedLoop(WorkerLoop):
         try:
             self._receive(consumer, threads)
         except BaseException:
-            self._interrupted = True  # what waits for a thread is given back
+            self._interrupted = True  # messages that wait for a thread are released
             raise
         finally:
             threads.close()

@@ -5,33 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from shardq.hooks import Observer
 from shardq.outcome import Snooze
-
-if TYPE_CHECKING:
-    from shardq.worker.attempt import Attempt, Handler
 
 __all__ = ["timed"]
 
 TOGETHER_SECONDS = 0.2  # for which calls are kept, so that a quick handler costs one notification for many
 
 
-def timed(handler: Handler, attempt: Attempt, observer: Observer | None) -> AbstractContextManager[Handler]:
+class _Work(Protocol):
+    """What the handler has made of the messages of a batch so far."""
+
+    queue: str
+    finished: list[Any]
+    discarded: int
+    endings: list[Any]
+
+
+_Handler = Callable[[Any], object]
+
+
+def timed(handler: _Handler, work: _Work, observer: Observer | None) -> AbstractContextManager[_Handler]:
     """Return the handler for a block, in which the observer is notified of its calls and their outcomes."""
-    return nullcontext(handler) if observer is None else _timed(handler, attempt, observer)
+    return nullcontext(handler) if observer is None else _timed(handler, work, observer)
 
 
 @contextmanager
-def _timed(handler: Handler, attempt: Attempt, observer: Observer) -> Iterator[Callable[[Any], object]]:
-    before, seconds = _outcomes(attempt), list[float]()
+def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Handler]:
+    before, seconds = _outcomes(work), list[float]()
     due = perf_counter() + TOGETHER_SECONDS
 
     def notify() -> None:
         nonlocal before, seconds
-        now = _outcomes(attempt)
-        observer.handled(attempt.queue, {each: now[each] - before[each] for each in now}, seconds)
+        now = _outcomes(work)
+        observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
         before, seconds = now, []
 
     def call(argument: Any) -> object:
@@ -51,12 +60,12 @@ def _timed(handler: Handler, attempt: Attempt, observer: Observer) -> Iterator[C
         notify()
 
 
-def _outcomes(attempt: Attempt) -> dict[str, int]:
+def _outcomes(work: _Work) -> dict[str, int]:
     """Return how many messages the handler has worked, failed, snoozed and discarded so far."""
-    snoozed = sum(isinstance(each.outcome, Snooze) for each in attempt.endings)
+    snoozed = sum(isinstance(each.outcome, Snooze) for each in work.endings)
     return {
-        "worked": len(attempt.finished) - attempt.discarded,
-        "failed": len(attempt.endings) - snoozed,
+        "worked": len(work.finished) - work.discarded,
+        "failed": len(work.endings) - snoozed,
         "snoozed": snoozed,
-        "discarded": attempt.discarded,
+        "discarded": work.discarded,
     }

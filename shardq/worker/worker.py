@@ -13,6 +13,7 @@ from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
+from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.worker.attempt import (
     Attempt,
@@ -24,6 +25,7 @@ from shardq.worker.attempt import (
     WholeBatch,
 )
 from shardq.worker.gate import Caution, present_gate, set_apart
+from shardq.worker.matched import ByQueue
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import enable_loggers
@@ -67,6 +69,7 @@ class Worker(ThreadedLoop):
     A worker may have several queues of one client, with one handler or a mapping of a handler for each name. They take
     turns by ``weights`` or ``order``, each has its own settings, and ``idle_exit`` means that all are empty. One that
     is deleted or cannot be read is left out, and the others continue; the error is raised when the worker would end.
+    :meth:`shardq.Client.pattern` stands for all queues that match, as they come and go.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> ids = queue.producer().send_many([b"dear", b"sir"])
@@ -79,7 +82,7 @@ class Worker(ThreadedLoop):
     @overload
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: MessageHandler | Mapping[str, MessageHandler],
         *,
         by_batch: Literal[False] = False,
@@ -88,7 +91,7 @@ class Worker(ThreadedLoop):
     @overload
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: BatchHandler | Mapping[str, BatchHandler],
         *,
         by_batch: Literal[True],
@@ -96,19 +99,19 @@ class Worker(ThreadedLoop):
     ) -> None: ...
     def __init__(
         self,
-        queue: Queue | Sequence[Queue],
+        queue: Queue | QueuePattern | Sequence[Queue | QueuePattern],
         handler: Handler | Mapping[str, Handler],
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        queues = _check_opened([queue] if isinstance(queue, Queue) else queue)
+        queues = _check_opened([queue] if isinstance(queue, Queue | QueuePattern) else queue)
         chosen = WorkerOptions(**options)
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, chosen)
         for each in handlers.values():
             check_runs("handler", each)
         policy = error_policy(chosen.on_error)
-        self._calls = {
-            name: _calls(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()
-        }
+        self._calls = ByQueue(
+            {name: _calls(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()}
+        )
         whole = chosen.batch if chosen.by_batch else None
         super().__init__({each.name: each for each in queues}, chosen, chosen.threads, whole)
 
@@ -190,11 +193,11 @@ def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_
     return EachMessage(cast("MessageHandler", handler), policy)
 
 
-def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
+def _check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
     if (
         isinstance(queues, str)
         or not isinstance(queues, Iterable)
-        or not all(isinstance(queue, Queue) for queue in queues)
+        or not all(isinstance(queue, Queue | QueuePattern) for queue in queues)
     ):
         raise InvalidSetting(
             f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"

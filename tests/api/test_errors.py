@@ -44,6 +44,7 @@ CODES = {
     "InvalidSetting": "invalid_setting",
     "JobFailed": "job_failed",
     "LeaseLost": "lease_lost",
+    "MessageNotPending": "message_not_pending",
     "MessageTooLarge": "message_too_large",
     "OutcomeUnknown": "outcome_unknown",
     "PartialSend": "partial_send",

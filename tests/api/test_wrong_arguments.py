@@ -111,6 +111,7 @@ class World:
             "handler": work, "url": "sqlite:///never.db", "queues": ["q"], "parts": [task.signature(1)],
             "callback": task.then(), "command": "true", "rate": 5.0, "size": 5, "store": "sqlite",
             "wanted": shardq.planning.Wanted(5.0, 5), "connection": None, "first": 1.0, "longest": 5.0,
+            "where": shardq.MessageFilter(), "pattern": "q*",
         }  # fmt: skip
         self.needed: dict[str, dict[str, Any]] = {
             "Client.semaphore": {"permits": 2},

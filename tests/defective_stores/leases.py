@@ -183,6 +183,19 @@ class StopsAtALostForward(WrappedStore):
         return tuple(answers)
 
 
+class ExchangesWhatIsHeld(WrappedStore):
+    """Takes a message that is to be exchanged from whoever holds it."""
+
+    def forward(self, request: Forward) -> Fenced:
+        fenced, pending = super().forward(request), request.acknowledge.pending
+        if pending is None or not fenced.lost:
+            return fenced
+        if self.inner.remove(request.acknowledge.shard, pending.bundle_id, pending.first):
+            self.inner.append(request.append)
+            return Fenced()
+        return fenced
+
+
 BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
     DropsAcks,
     IgnoresTheFence,
@@ -199,6 +212,7 @@ BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
     TakesAcksForMoves,
     ReleasesAtOnce,
     ForwardsInTwoSteps,
+    ExchangesWhatIsHeld,
     ShortensUnasked,
     SettlesStepByStep,
     TellsEachOfAll,

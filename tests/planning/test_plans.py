@@ -11,11 +11,12 @@ from shardq.errors import InvalidSetting
 from shardq.planning import Plan, Wanted, plan, unit_costs
 from shardq.settings import QueueSettings
 
-MOST_SHARDS = {"cassandra": 10_000, "mongodb": 1_000, "sqlite": 100_000}  # each store's `max_shards`
+MOST_SHARDS = {"cassandra": 10_000, "mongodb": 1_000, "postgresql": 100_000, "sqlite": 100_000}
+"""Each store's `max_shards`."""
 
 LOADS = st.builds(
     Wanted,
-    store=st.sampled_from(["cassandra", "mongodb", "sqlite"]),
+    store=st.sampled_from(sorted(MOST_SHARDS)),
     rate=st.floats(1, 2e6),
     size=st.integers(1, 100_000),
     latency=st.floats(0.05, 60),
@@ -120,13 +121,14 @@ def test_one_file_has_one_writer() -> None:
     assert plan(Wanted(1_000, 512, store="sqlite")).value("nodes") == 1
 
 
-def test_a_replica_set_has_one_primary() -> None:
-    found = plan(Wanted(10_000, 512, store="mongodb"))
+@pytest.mark.parametrize("store", ["mongodb", "postgresql"])
+def test_one_primary_answers_every_request(store: str) -> None:
+    found = plan(Wanted(10_000, 512, store=store))
     assert found.feasible and found.value("nodes") == found.wanted.copies
     # More copies take none of its work
-    more = plan(Wanted(10_000, 512, store="mongodb", copies=5))
+    more = plan(Wanted(10_000, 512, store=store, copies=5))
     assert share(more, "the primary's processors") == pytest.approx(share(found, "the primary's processors"))
-    assert not plan(Wanted(5e6, 512, store="mongodb")).feasible
+    assert not plan(Wanted(5e6, 512, store=store)).feasible
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,6 @@ def test_a_store_of_which_nothing_was_measured_is_refused_with_those_that_were()
         unit_costs("memory")
 
 
-@pytest.mark.parametrize("store", ["cassandra", "mongodb", "sqlite"])
+@pytest.mark.parametrize("store", sorted(MOST_SHARDS))
 def test_unit_costs_tell_where_they_are_from(store: str) -> None:
     assert "tools/scaling/measure.py" in unit_costs(store).source

@@ -11,7 +11,7 @@ import pytest
 
 from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.storage.postgresql import schema
+from shardq.storage.migrations import migrations
 from shardq.storage.postgresql.connections import Sql
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
@@ -182,18 +182,17 @@ def test_an_interrupt_while_the_schema_is_applied_stays_one_though_the_connectio
     open_store: Callable[..., PostgresStore], schema_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(f"{schema_url}_not&application_name=faulty")
-    read = schema.migrations
     asked: list[str] = []
 
     def interrupted(name: str) -> object:
         asked.append(name)
         if len(asked) == 1:
-            return read(name)
+            return migrations(name)
         with psycopg.connect(parse(schema_url)[0].conninfo, autocommit=True) as connection:
             for pid in backends(schema_url):
                 connection.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(schema, "migrations", interrupted)
+    monkeypatch.setattr("shardq.storage.postgresql.schema.migrations", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.create_schema()

@@ -79,9 +79,10 @@ def test_a_table_that_is_used_again_keeps_nobody_from_it(store: PostgresStore, s
     address, _ = parse(schema_url)
     store.create_schema()
     now = store.now()
-    table = bundles.period_of(now) % 5
+    old = bundles.period_of(now) - 7
+    table = old % 5
     with psycopg.connect(address.conninfo, autocommit=True) as connection:
-        for period in (bundles.period_of(now) - 5, bundles.period_of(now)):
+        for period in (old, old + 5):
             connection.execute(
                 f"INSERT INTO {address.schema}.finished (period, queue_key, bundle_id) "
                 "VALUES (%s, 0, gen_random_uuid())",
@@ -99,7 +100,7 @@ def test_a_table_of_what_finished_long_ago_is_emptied_when_nobody_reads_it(
 ) -> None:
     address, _ = parse(schema_url)
     store.create_schema()
-    old = bundles.period_of(store.now()) - 4
+    old = bundles.period_of(store.now()) - 7
     with psycopg.connect(address.conninfo, autocommit=True) as connection:
         connection.execute(
             f"INSERT INTO {address.schema}.finished (period, queue_key, bundle_id) "

@@ -87,6 +87,7 @@ def test_a_commit_that_stops_waiting_for_its_standby_is_not_told_as_done(
     shard = Shard(f"q{token.hex()}", 0, 0)
     store.create_queue(QueueRecord(shard.queue, b"", 1))
     bundle = BundleFactory(store.now)(2)
+    do: Callable[[], object]
     if step.startswith("send"):
         append = Append(shard, (bundle,), fresh=step == "send")
         do, after = (lambda: store.append(append)), (2, 0)

@@ -141,9 +141,9 @@ def test_what_a_function_does_not_take_is_refused_before_it_is_sent(
     def anything(value: object) -> None: ...
 
     with pytest.raises(ArgumentsRejected, match="task 'add' does not take these arguments: missing"):
-        add.send()  # type: ignore[call-arg]
+        add.send()  # type: ignore[call-overload]
     with pytest.raises(ArgumentsRejected, match=r"Expected `int`, got `str` - at `\$.first`"):
-        add.send("1")  # type: ignore[arg-type]
+        add.send("1")  # type: ignore[call-overload]
     with pytest.raises(
         ArgumentsRejected, match=r"argument value=<object .* cannot be sent: an object has no form"
     ):

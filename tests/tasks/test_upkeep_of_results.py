@@ -15,7 +15,7 @@ from shardq.storage.wrapped_store import WrappedStore
 from shardq.tasks import Result, Tasks, TaskWorker, current_task, result_backend
 from shardq.tasks.entries import Decided, Entry
 from shardq.testing import ManualClock
-from shardq.worker import worker
+from shardq.worker import consuming
 from tests.tasks.sums import Sums
 
 P = ParamSpec("P")
@@ -120,7 +120,7 @@ def test_a_worker_leaves_soon_while_the_store_is_away_for_its_upkeep(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(consuming, "LEAVE_SECONDS", -1.0)
     store = LeftAlone(url, clock)
     with shardq.Client(store, retry_seconds=3_600.0) as client:
         sums = Sums(client)

@@ -49,6 +49,7 @@ CAUGHT_BY = {
     "KeepsKeysOfDroppedQueues": "IncarnationContract",
     "ReleasesAtOnce": "ReleaseContract",
     "ForwardsInTwoSteps": "ForwardContract",
+    "ExchangesWhatIsHeld": "PendingContract",
     "SettlesStepByStep": "CrossShardContract",
     "TellsEachOfAll": "CrossShardContract",
     "StopsAtALostForward": "CrossShardContract",

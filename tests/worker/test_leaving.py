@@ -13,7 +13,7 @@ from shardq.base.clock import SystemClock
 from shardq.errors import StoreUnavailable
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.worker import Worker, worker
+from shardq.worker import Worker, consuming
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def store(url: str, queue: Queue) -> LeavingStore:
 
 @pytest.fixture(autouse=True)
 def no_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(consuming, "LEAVE_SECONDS", -1.0)
 
 
 @pytest.mark.parametrize("prefetch", [0, 10])

@@ -184,6 +184,6 @@ def test_a_semaphore_bounds_the_threads_of_all_workers(client: shardq.Client, qu
 def test_wrong_options_are_refused_with_the_remedy(queue: Queue) -> None:
     for wrong in ({"threads": 0}, {"threads": 1_001}, {"threads": 2.5}):
         with pytest.raises(shardq.InvalidSetting, match="threads"):
-            WorkerOptions(**wrong)  # type: ignore[arg-type]
+            WorkerOptions(**wrong)
     with pytest.raises(shardq.InvalidSetting, match="leave prefetch out"):
         Worker(queue, print, threads=2, prefetch=10)

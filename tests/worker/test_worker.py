@@ -367,7 +367,7 @@ def test_what_is_at_hand_of_a_queue_that_is_deleted_is_not_begun(
     with pytest.raises(shardq.QueueNotFound):
         worker.run()
     assert len(handled) == worker.report.worked == 2
-    assert "what was received and not begun is not worked: queue 'jobs' does not exist" in caplog.text
+    assert "received messages that were not begun are not worked: queue 'jobs' does not exist" in caplog.text
 
 
 def test_a_queue_that_is_deleted_and_created_again_is_taken_up_again(

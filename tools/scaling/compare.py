@@ -2,6 +2,7 @@
 
     python tools/servers/cassandra.py run -- .venv/bin/python tools/scaling/compare.py --store cassandra --url {url}
     python tools/servers/mongodb.py run -- .venv/bin/python tools/scaling/compare.py --store mongodb --url {url}
+    python tools/servers/postgresql.py run -- .venv/bin/python tools/scaling/compare.py --store postgresql --url {url}
     .venv/bin/python tools/scaling/compare.py --store sqlite --url sqlite:///queue.db
 
 The queue has the layout of the plan, and as many producers and consumers as it says. Microseconds of processor time for
@@ -14,9 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 
-from loads import Meter, Paced, Taken, run_paced
+from loads import Meter, Paced, run_served
 from measure import warm_up
 
 import shardq
@@ -85,18 +85,12 @@ def _round(url: str, found: Plan, seconds: float) -> dict[str, float]:
         consumers=consumers,
         layout=layout,
     )
-    (few, *_), short = _served(url, load, 1.0)
-    (sent, received), long = _served(url, load, 1.0 + seconds)
-    # To make and delete the queue, and to begin and end, costs the same in both.
-    idle = Meter().of(lambda: time.sleep(seconds))
-    server = max(0.0, long - short - idle) / max(1, sent.every - few.every)
-    return {"producers": sent.of_message, "consumers": received.of_message, "servers": server}
-
-
-def _served(url: str, load: Paced, seconds: float) -> tuple[list[Taken], float]:
-    """Run a load: what its producers and consumers took, and what the servers took in the whole time."""
-    told: list[Taken] = []
-    return told, Meter().of(lambda: told.extend(run_paced(url, load, seconds)))
+    took = run_served(url, load, seconds)
+    return {
+        "producers": took.producers.of_message,
+        "consumers": took.consumers.of_message,
+        "servers": took.servers,
+    }
 
 
 def _options() -> argparse.Namespace:

@@ -18,11 +18,12 @@ import psutil
 import shardq
 from tools.bench.stores.processes import Job, Ready, run_together
 
-__all__ = ["Meter", "Paced", "Taken", "run_paced", "run_waiting"]
+__all__ = ["Meter", "Paced", "Served", "Taken", "run_paced", "run_served", "run_waiting"]
 
 WARM_UP = 1.0  # seconds
 MOST_WAITED = 2.0  # seconds, by a consumer
 DIFFERENT_BODIES = 2_000
+SERVERS = ("mongod", "postgres")
 
 
 class Paced(msgspec.Struct, frozen=True):
@@ -59,6 +60,14 @@ class Taken(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
+class Served(msgspec.Struct, frozen=True):
+    """What a load took: its producers, its consumers, and the servers in microseconds of a message."""
+
+    producers: Taken
+    consumers: Taken
+    servers: float
+
+
 class Meter:
     """Processor time of the servers: those of the command that runs this, `tools/servers/<name>.py run`."""
 
@@ -74,8 +83,7 @@ class Meter:
         return 1e6 * (self._used() - before)
 
     def _used(self) -> float:
-        times = [process.cpu_times() for process in self._servers]
-        return float(sum(each.user + each.system for each in times))
+        return float(sum(map(_used_by, self._servers)))
 
 
 def run_paced(url: str, load: Paced, seconds: float) -> tuple[Taken, Taken]:
@@ -87,6 +95,20 @@ def run_paced(url: str, load: Paced, seconds: float) -> tuple[Taken, Taken]:
         told = run_together(jobs + [Job(_consume, (url, name, load))] * load.consumers)
         client.delete_queue(name)
     return Taken.total(told[: load.producers]), Taken.total(told[load.producers :])
+
+
+def run_served(url: str, load: Paced, seconds: float) -> Served:
+    """Run a load for a second, and for so many seconds more: to make and delete the queue costs the same in both."""
+
+    def run(several: float) -> tuple[tuple[Taken, Taken], float]:
+        told: list[tuple[Taken, Taken]] = []
+        took = Meter().of(lambda: told.append(run_paced(url, load, several)))
+        return told[0], took
+
+    (few, _), short = run(1.0)
+    (sent, received), long = run(1.0 + seconds)
+    idle = Meter().of(lambda: time.sleep(seconds))
+    return Served(sent, received, max(0.0, long - short - idle) / max(1, sent.every - few.every))
 
 
 def run_waiting(url: str, meter: Meter, layout: dict[str, float], seconds: float) -> tuple[float, float]:
@@ -154,4 +176,14 @@ def _consume(ready: Ready, url: str, name: str, load: Paced) -> Taken:
 
 
 def _is_server(process: psutil.Process) -> bool:
-    return any("CassandraDaemon" in word or Path(word).name == "mongod" for word in process.cmdline())
+    return any("CassandraDaemon" in word or Path(word).name in SERVERS for word in process.cmdline())
+
+
+def _used_by(process: psutil.Process) -> float:
+    """Seconds of a server, of those of its processes that live, and of those that have ended."""
+    try:
+        own = process.cpu_times()
+        beside = sum(map(_used_by, process.children()))
+    except psutil.NoSuchProcess:  # it has just ended: its parent's time has it now
+        return 0.0
+    return own.user + own.system + own.children_user + own.children_system + beside

@@ -2,13 +2,14 @@
 
     python tools/servers/cassandra.py run -- .venv/bin/python tools/scaling/measure.py --store cassandra --url {url}
     python tools/servers/mongodb.py run -- .venv/bin/python tools/scaling/measure.py --store mongodb --url {url}
+    python tools/servers/postgresql.py run -- .venv/bin/python tools/scaling/measure.py --store postgresql --url {url}
     .venv/bin/python tools/scaling/measure.py --store sqlite --url sqlite:///queue.db
 
 Processor time is counted instead of the clock. Producers and consumers at work beside each other (loads.py) give what
-clients take when consumers keep up. Queues that are filled and then emptied give what servers take, and what a claim of
-several bundles takes. Of repetitions the lowest counts: what else the machine does makes them more. Unit costs are the
-non-negative least squares over all sizes. They replace the store's part of shardq/planning/unit_costs.json. compare.py
-says how well they predict.
+they and the servers take when consumers keep up: these wake up for each bundle, with cold caches. Queues that are
+filled and then emptied give what servers take of sends, and what each further bundle of a claim takes. Of repetitions
+the lowest counts: what else the machine does makes them more. Unit costs are the non-negative least squares over all
+sizes. They replace the store's part of shardq/planning/unit_costs.json. compare.py says how well they predict.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from itertools import combinations
+from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from loads import Meter, Paced, run_paced, run_waiting
+from loads import Meter, Paced, run_served, run_waiting
 
 import shardq
 
@@ -53,26 +55,25 @@ class Sample(NamedTuple):
 def main() -> None:
     options = _options()
     meter = Meter()
-    sent: dict[str, list[Sample]] = {"client": [], "server": []}
-    received: dict[str, list[Sample]] = {"client": [], "server": []}
     with shardq.connect(options.url) as client:
         warm_up(client, meter)
         clocked = _clocked(client)
-        for bundle, size in DRAINED:
-            sending, receiving, consuming = _drain(client, meter, bundle, size, options.repeats)
-            sent["server"].append(sending)
-            received["server"].append(receiving)
-            received["client"].append(consuming)
+        drained = [_drain(client, meter, bundle, size, options.repeats) for bundle, size in DRAINED]
     waits = [run_waiting(options.url, meter, LAYOUT, SECONDS) for _ in range(options.repeats)]
     waiting_client, waiting_server = (round(min(each)) for each in zip(*waits, strict=True))
+    paced: list[_Paced] = []
     for bundle, size in SIZES:
-        producing, consuming = _pace(options.url, bundle, size, waiting_client, options.repeats)
-        sent["client"].append(producing)
-        received["client"].append(consuming)
-        print(f"{bundle} messages of {size} bytes", flush=True)
+        paced.append(_pace(options.url, bundle, size, waiting_client, options.repeats))
+        print(paced[-1], flush=True)
+    send_server = _fit(SEND, [each.sending for each in drained])
     found = {
-        "send": {side: _fit(SEND, samples) for side, samples in sent.items()},
-        "receive": {side: _fit(RECEIVE, samples) for side, samples in received.items()},
+        "send": {"client": _fit(SEND, [each.producer for each in paced]), "server": send_server},
+        "receive": {
+            "client": _fit_receive([each.consumer for each in paced], [each.consumer for each in drained]),
+            "server": _fit_receive(
+                [each.receiving(send_server) for each in paced], [each.receiving for each in drained]
+            ),
+        },
         **clocked,
         "waiting_client": waiting_client,
         "waiting_server": waiting_server,
@@ -87,24 +88,45 @@ def warm_up(client: shardq.Client, meter: Meter) -> None:
         _filled_and_emptied(client, meter, bundle, size)
 
 
-def _pace(url: str, bundle: int, size: int, waiting: float, repeats: int) -> tuple[Sample, Sample]:
-    """Measure what a producer and a consumer take beside each other."""
+class _Paced(NamedTuple):
+    """What a producer, a consumer and the servers take of a bundle beside each other."""
+
+    producer: Sample
+    consumer: Sample
+    servers: float
+
+    def receiving(self, sending: dict[str, float]) -> Sample:
+        """What the servers take to have it received, where this is what they take of sends."""
+        send = sum(map(mul, sending.values(), self.producer.units))
+        return Sample(self.consumer.units, max(min(1.0, self.servers), self.servers - send))
+
+
+class _Drained(NamedTuple):
+    """What servers and a consumer take of a bundle of a backlog."""
+
+    sending: Sample
+    receiving: Sample
+    consumer: Sample
+
+
+def _pace(url: str, bundle: int, size: int, waiting: float, repeats: int) -> _Paced:
     load = Paced(bundle * BUNDLES_A_SECOND, size, bundle, PER_CLAIM, layout=LAYOUT)
-    rounds = [run_paced(url, load, SECONDS) for _ in range(repeats)]
-    producer, consumer = (min(each, key=lambda taken: taken.of_message) for each in zip(*rounds, strict=True))
+    rounds = [run_served(url, load, SECONDS) for _ in range(repeats)]
+    producer = min(each.producers.of_message for each in rounds)
+    consumer = min((each.consumers for each in rounds), key=lambda taken: taken.of_message)
     kilobytes = bundle * size / 1000
     claims = consumer.turns * bundle / max(1, consumer.messages)
-    of_bundle = max(1.0, consumer.of_message * bundle - waiting / BUNDLES_A_SECOND)
-    return (
-        Sample((1, bundle, kilobytes), producer.of_message * bundle),
-        Sample((claims, 1, bundle, kilobytes), of_bundle),
+    return _Paced(
+        Sample((1, bundle, kilobytes), producer * bundle),
+        Sample(
+            (claims, 1, bundle, kilobytes),
+            max(1.0, consumer.of_message * bundle - waiting / BUNDLES_A_SECOND),
+        ),
+        min(each.servers for each in rounds) * bundle,
     )
 
 
-def _drain(
-    client: shardq.Client, meter: Meter, bundle: int, size: int, repeats: int
-) -> tuple[Sample, Sample, Sample]:
-    """Measure what servers take of sends and of receiving, and a consumer that finds several bundles at a time."""
+def _drain(client: shardq.Client, meter: Meter, bundle: int, size: int, repeats: int) -> _Drained:
     rounds = [
         _filled_and_emptied(client, meter, bundle, size) for _ in range(repeats + 1)
     ]  # the first warms up
@@ -113,7 +135,9 @@ def _drain(
     )
     kilobytes = bundle * size / 1000
     units = claims, 1, bundle, kilobytes
-    return Sample((1, bundle, kilobytes), sending), Sample(units, receiving), Sample(units, consuming)
+    return _Drained(
+        Sample((1, bundle, kilobytes), sending), Sample(units, receiving), Sample(units, consuming)
+    )
 
 
 def _filled_and_emptied(
@@ -163,6 +187,16 @@ def _milliseconds(do: Callable[[], object]) -> float:
 def _fit(units: Sequence[str], samples: Sequence[Sample]) -> dict[str, float]:
     matrix = np.array([sample.units for sample in samples])
     return dict(zip(units, _non_negative(matrix, np.array([sample.cost for sample in samples])), strict=True))
+
+
+def _fit_receive(paced: Sequence[Sample], drained: Sequence[Sample]) -> dict[str, float]:
+    """Fit what is taken where consumers keep up. Each claim has a bundle there: a backlog tells what one more takes."""
+    bundle = _fit(RECEIVE, drained)["bundle"]
+    rest = [
+        Sample((claims, *others), max(min(1.0, cost), cost - bundle)) for (claims, _, *others), cost in paced
+    ]
+    claim, message, kilobyte = _fit(("claim", "message", "kilobyte"), rest).values()
+    return dict(zip(RECEIVE, (claim, bundle, message, kilobyte), strict=True))
 
 
 def _non_negative(matrix: np.ndarray, values: np.ndarray) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -26,26 +27,41 @@ from shardq.cli.failures import NOT_FOUND
 from shardq.cli.message_view import row_of, view_of
 from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.selection import Progress, held_options, selected_filter, selection_options
 from shardq.cli.times import in_words, since_option, until_option
 from shardq.core.logs.event_log import Event
-from shardq.queue import Queue
+from shardq.core.selecting import MessageFilter
+from shardq.queue import MANY, Queue
+from shardq.settings import check_number
 
 __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all", "trace"]
 
+SHOWN = 5
+"""Messages of a preview."""
 
-@click.command(cls=LookCommand, example="shardq peek orders --limit 3 --json")
+
+@click.command(
+    cls=LookCommand,
+    example="shardq peek orders --limit 3 --json\nshardq peek orders --in-flight --owner worker-7 --until 10m",
+)
 @queue_argument
 @click.option("--limit", "-n", type=int, default=10, show_default=True, help="Show at most this many.")
 @click.option("--blocked", is_flag=True, help="Show messages that were given up and hold up their groups.")
+@held_options
+@selection_options
 @codec_option
 @json_option
 @click.pass_obj
-def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as_json: bool) -> None:
+def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool, **selection: Any) -> None:
     """Show messages without receiving them.
 
     Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    --since and --until are when messages were sent; --until 10m shows those that are older than 10 minutes. To find the
+    selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
     """
-    for message in session.queue(queue).peek(limit, blocked=blocked):
+    check_number("limit", limit, 1, MANY, whole=True)
+    target, where = session.queue(queue), selected_filter(**selection)
+    for message in target.peek(limit) if where is None else islice(target.select(where), limit):
         if as_json:
             print_json(view_of(message, codec))
         else:
@@ -155,19 +171,41 @@ class Removal(msgspec.Struct, frozen=True):
     missing: Sequence[str]
 
 
-@click.command(cls=ExampleCommand, example="shardq peek orders --json | jq -r .id | shardq remove -")
+@click.command(
+    cls=ExampleCommand,
+    example="shardq peek orders --json | jq -r .id | shardq remove -\n"
+    "shardq remove orders --header tenant=acme --until 7d",
+)
 @click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--unique-key", help="Remove the message with this key; ID is the name of its queue.")
+@held_options
+@selection_options
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before selected messages are removed.")
 @json_option
 @click.pass_context
-def remove(ctx: click.Context, ids: tuple[str, ...], unique_key: str | None, as_json: bool) -> None:
-    """Remove messages by their ids.
+def remove(
+    ctx: click.Context,
+    /,
+    ids: tuple[str, ...],
+    unique_key: str | None,
+    yes: bool,
+    as_json: bool,
+    **selection: Any,
+) -> None:
+    """Remove messages by their ids, or those that are selected.
 
     Removes messages in any state, in flight and processed too. If a consumer holds such a message, its ack has no
     effect. Without an id, or with -, ids are read from stdin: the first word of each line. `send` and `peek` print
     ids. Exit code 3 means that a message is not stored.
+
+    With --header, --group, --reason, --owner, --in-flight, --since or --until, ID is the name of a queue. The messages
+    of it that meet all of these are shown first, and removed when that is confirmed. The moments are when messages were
+    sent: --until 7d means those that are older than 7 days.
     """
     session = ctx.ensure_object(Session)
+    if (where := selected_filter(**selection)) is not None:
+        _remove_selected(session, ids, unique_key, where, yes=yes, as_json=as_json)
+        return
     by_key = unique_key is not None
     removal = (
         _remove_by_key(session, ids, str(unique_key)) if by_key else remove_all(session, given_words(ids))
@@ -180,6 +218,39 @@ def remove(ctx: click.Context, ids: tuple[str, ...], unique_key: str | None, as_
         missing = removal.missing
         note(f"shardq: message_not_found: {many(len(missing), 'message')} not stored, first {missing[0]}")
         ctx.exit(NOT_FOUND)
+
+
+def _remove_selected(
+    session: Session,
+    names: Sequence[str],
+    unique_key: str | None,
+    where: MessageFilter,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what is selected, ask, and remove what was shown: not what has come since."""
+    if len(names) != 1 or unique_key is not None:
+        raise click.UsageError(
+            "Selected messages are of one queue: give its name alone, as in shardq remove orders --until 7d."
+        )
+    queue, ids = session.queue(names[0]), list[str]()
+    for message in queue.select(where):
+        ids.append(message.id)
+        if len(ids) <= SHOWN:
+            note(f"  {row_of(message, 'bytes')}")
+    if len(ids) > SHOWN:
+        note(f"  and {many(len(ids) - SHOWN, 'more message')}")
+    if ids and not yes:
+        click.confirm(f"Remove {many(len(ids), 'message')} of queue {queue.name}?", abort=True, err=True)
+    removed, tell = 0, Progress("removed")
+    for each in ids:
+        removed += queue.remove(each)
+        tell(removed)
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        note(f"{many(removed, 'message')} removed from queue {queue.name}")
 
 
 def _remove_by_key(session: Session, ids: Sequence[str], unique_key: str) -> Removal:

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
+from shardq.base.patterns import is_pattern
 from shardq.base.shard import INTERNAL
-from shardq.cli.command import ExampleCommand, Session, queue_argument
-from shardq.cli.printing import note
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    json_option,
+    pattern_argument,
+    pattern_yes_option,
+    queue_argument,
+    yes_option,
+)
+from shardq.cli.many_queues import Operation, changes_of, on_each
+from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
+from shardq.declarations import (
+    apply_difference,
+    change_text,
+    differences,
+    read_declarations,
+)
 from shardq.errors import InvalidName, InvalidSetting, QueueExists
+from shardq.queue import Queue
 from shardq.settings import QueueSettings
 
-__all__ = ["alter", "chosen_settings", "create", "settings_options"]
+__all__ = ["alter", "apply", "chosen_settings", "create", "settings_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # From Python 3.13 on docstrings have no indentation.
@@ -148,18 +167,72 @@ def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
     ]
 
 
-@click.command(cls=ExampleCommand, example="shardq alter orders --shards 40 --max-deliveries none")
-@queue_argument
+@click.command(
+    cls=ExampleCommand,
+    example="shardq alter orders --shards 40 --max-deliveries none\nshardq alter 'mail/*' --retention 14d",
+)
+@pattern_argument
+@pattern_yes_option
 @settings_options(defaults=False)
 @click.pass_context
-def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
+def alter(ctx: click.Context, /, queue: str, yes: bool, **_: object) -> None:
     """Change settings of a queue in use.
 
     Omitted settings are unchanged; `shardq describe` shows all. Every client follows within about a
     second. If the layout changes, new messages go to the new shards. Messages in the old shards are still delivered.
+
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
     """
     changes = chosen_settings(ctx)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one setting.", ctx)
-    ctx.ensure_object(Session).queue(queue).alter(**changes)
-    note(f"queue {queue} has changed: " + ", ".join(changes))
+    session = ctx.ensure_object(Session)
+    if is_pattern(queue):
+        operation = Operation(
+            "Alter", "altered", partial(changes_of, wanted=changes), _altering(changes), _altered
+        )
+        on_each(session, queue, operation, yes=yes, as_json=False)
+        return
+    session.queue(queue).alter(**changes)
+    note(_altered(queue, changes))
+
+
+def _altering(changes: dict[str, Any]) -> Callable[[Queue], Mapping[str, Any]]:
+    def alter_one(queue: Queue) -> Mapping[str, Any]:
+        queue.alter(**changes)
+        return changes
+
+    return alter_one
+
+
+def _altered(queue: str, changes: Mapping[str, Any]) -> str:
+    return f"queue {queue} has changed: " + ", ".join(changes)
+
+
+@click.command(
+    cls=ExampleCommand, example="shardq apply queues.toml --dry-run\nshardq apply queues.toml --yes"
+)
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@yes_option
+@json_option
+@click.pass_obj
+def apply(session: Session, file: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Create and alter queues as a TOML file declares them.
+
+    A table [queues.NAME] declares a queue with its settings, and [defaults] has settings for all of them. Shows what
+    differs, then asks. A setting or a queue that is not declared is left as it is: nothing is deleted.
+    """
+    found = differences(session.client, read_declarations(file))
+    for each in () if as_json else found:
+        sign = "+" if each.action == "create" else "~"
+        print_line(f"{sign} {each.queue}: {change_text(each) or 'default settings'}")
+    if found and not (dry_run or yes):
+        click.confirm(f"Create or alter {many(len(found), 'queue')}?", abort=True, err=True)
+    for each in () if dry_run else found:
+        apply_difference(session.client, each)
+        note(f"queue {each.queue} is {'created' if each.action == 'create' else 'altered'}")
+    if as_json:
+        print_json({"differences": found, "applied": not dry_run})
+    elif not found:
+        note(f"all queues are as {file} declares them")

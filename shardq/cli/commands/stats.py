@@ -10,10 +10,19 @@ from datetime import datetime
 import click
 import msgspec
 
-from shardq.cli.command import LookCommand, Session, json_option, queue_argument
+from shardq.base.patterns import is_pattern
+from shardq.cli.command import (
+    LookCommand,
+    Session,
+    json_option,
+    look_at_each,
+    pattern_argument,
+    queue_argument,
+)
+from shardq.cli.many_queues import matching
 from shardq.cli.printing import print_columns, print_json
-from shardq.cli.stats_view import Snapshot, print_heat_map, rows_of, total_of, watch_live
-from shardq.cli.times import duration
+from shardq.cli.stats_view import Snapshot, Total, print_heat_map, rows_of, total_of, watch_live
+from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.core.counts import QueueCounts
 from shardq.core.settling.dead_letters import dead_letter_name
@@ -25,21 +34,26 @@ __all__ = ["QueueDescription", "describe", "description", "snapshots", "stats"]
 LONGEST_INTERVAL = 604_800.0
 
 
-@click.command(cls=LookCommand, example="shardq stats orders --watch --shards")
-@queue_argument
+@click.command(cls=LookCommand, example="shardq stats orders --watch --shards\nshardq stats 'mail/*'")
+@pattern_argument
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
 @click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
 @json_option
 @click.pass_obj
 def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
-    """Count messages by state; follow them live.
+    """Count messages by state; follow them live. With a pattern, those of each queue that it matches.
 
     Also shows the age of the oldest message, and for how long the first message has been due. --watch --json prints a
     line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
     session.looks = not watch  # which continues when the store was unreachable for a moment
+    if is_pattern(queue):
+        if shards:
+            raise click.UsageError("--shards goes with one queue: name it.")
+        _stats_of_each(session, queue, interval if watch else None, as_json=as_json)
+        return
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
         watch_live(target, snapshots(session.client, target, interval), shards=shards)
@@ -57,6 +71,27 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
         if not watch:
             return
         before = snapshot
+
+
+def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as_json: bool) -> None:
+    """Print the counts of the queues that a pattern matches: once, or again and again."""
+    client = session.client
+    while True:
+        names = matching(session, pattern)
+        totals = list(look_at_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
+        if as_json:
+            print_json({"queues": totals})
+        else:
+            print_columns([("queue", "ready", "delayed", "in flight", "late"), *map(_line_of, totals)])
+        sys.stdout.flush()
+        if interval is None:
+            return
+        time.sleep(max(interval, 0.05))
+
+
+def _line_of(total: Total) -> tuple[str, int, int, int, str]:
+    late = in_words(total.late_seconds) if total.late_seconds else "none"
+    return total.queue, total.ready, total.delayed, total.in_flight, late
 
 
 def snapshots(client: Client, queue: Queue, interval: float) -> Iterator[Snapshot]:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import click
 import msgspec
 
+from shardq.base.patterns import is_pattern
 from shardq.base.shard import INTERNAL
 from shardq.cli.command import (
     ExampleCommand,
     Session,
     complete_queues,
     json_option,
+    pattern_argument,
+    pattern_yes_option,
     queue_argument,
     worked_queues,
     yes_option,
 )
 from shardq.cli.failures import FAILURE, exit_code
+from shardq.cli.many_queues import Operation, changes_of, on_each
 from shardq.cli.printing import many, note, print_json
+from shardq.cli.selection import Progress, selected_filter, selection_options
 from shardq.client import Client
-from shardq.core.settling.dead_letters import dead_letter_name
+from shardq.core.selecting import MessageFilter
+from shardq.core.settling.dead_letters import came_from, dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
+from shardq.queue import Queue
 
 __all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
 
@@ -64,8 +73,8 @@ def expire(session: Session, prefix: str, as_json: bool) -> None:
     note(f"{many(len(deleted), 'queue')} deleted")
 
 
-@click.command(cls=ExampleCommand, example="shardq purge orders --yes")
-@queue_argument
+@click.command(cls=ExampleCommand, example="shardq purge orders --yes\nshardq purge 'mail/*'")
+@pattern_argument
 @yes_option
 @json_option
 @click.pass_obj
@@ -73,7 +82,12 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
     """Remove all messages of a queue.
 
     Messages in flight are removed too. The history stays.
+
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
     """
+    if is_pattern(queue):
+        on_each(session, queue, _PURGE, yes=yes, as_json=as_json)
+        return
     target = session.queue(queue)
     if not yes:
         click.confirm(f"Remove all messages of queue {queue}?", abort=True, err=True)
@@ -173,42 +187,106 @@ def _absence(client: Client) -> ShardqError | None:
     return None
 
 
-@click.command(cls=ExampleCommand, example="shardq pause orders --sends")
-@queue_argument
+def _waiting(queue: Queue) -> str:
+    counts = queue.counts()
+    waiting = counts.ready + counts.delayed + counts.in_flight
+    return many(waiting, "message") if waiting else ""
+
+
+_PURGE = Operation(
+    "Remove all messages of",
+    "purged",
+    _waiting,
+    Queue.purge,
+    lambda name, purged: f"{many(purged, 'message')} removed from queue {name}",
+)
+
+
+@click.command(cls=ExampleCommand, example="shardq pause orders --sends\nshardq pause 'mail/*' --yes")
+@pattern_argument
 @click.option("--sends", is_flag=True, help="Refuse new messages too.")
 @click.option("--only-sends", is_flag=True, help="Refuse new messages, but still deliver.")
+@pattern_yes_option
 @click.pass_obj
-def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
+def pause(session: Session, queue: str, sends: bool, only_sends: bool, yes: bool) -> None:
     """Stop delivering messages, or accepting new ones.
 
     Messages in flight can still be acked. Every client follows within about a second.
+
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
     """
-    session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
+    wanted = {"delivery_paused": not only_sends, "sends_paused": sends or only_sends}
     delivery = "still delivers" if only_sends else "delivers no messages"
     accepting = "accepts no new ones" if sends or only_sends else "still accepts new ones"
-    note(f"queue {queue} {delivery} and {accepting}: `shardq resume {queue}` ends it")
+
+    def told(name: str, _: None = None) -> str:
+        return f"queue {name} {delivery} and {accepting}: `shardq resume {name}` ends it"
+
+    def stop(target: Queue) -> None:
+        target.pause(delivery=not only_sends, sends=sends or only_sends)
+
+    if is_pattern(queue):
+        operation = Operation("Pause", "paused", partial(changes_of, wanted=wanted), stop, told)
+        on_each(session, queue, operation, yes=yes, as_json=False)
+        return
+    stop(session.queue(queue))
+    note(told(queue))
 
 
-@click.command(cls=ExampleCommand, example="shardq resume orders")
-@queue_argument
+@click.command(cls=ExampleCommand, example="shardq resume orders\nshardq resume 'mail/*' --yes")
+@pattern_argument
+@pattern_yes_option
 @click.pass_obj
-def resume(session: Session, queue: str) -> None:
-    """Deliver and accept messages again."""
+def resume(session: Session, queue: str, yes: bool) -> None:
+    """Deliver and accept messages again.
+
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
+    """
+
+    def told(name: str, _: None = None) -> str:
+        return f"queue {name} delivers and accepts messages"
+
+    if is_pattern(queue):
+        wanted = {"delivery_paused": False, "sends_paused": False}
+        operation = Operation("Resume", "resumed", partial(changes_of, wanted=wanted), Queue.resume, told)
+        on_each(session, queue, operation, yes=yes, as_json=False)
+        return
     session.queue(queue).resume()
-    note(f"queue {queue} delivers and accepts messages")
+    note(told(queue))
 
 
-@click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100")
-@queue_argument
+@click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100\nshardq redrive 'mail/*' --yes")
+@pattern_argument
 @click.option("--limit", type=int, help="Move at most this many. Default: all.")
+@selection_options
+@click.option("--yes", "-y", is_flag=True, help="With a pattern or a selection: do not ask.")
 @json_option
 @click.pass_obj
-def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> None:
+def redrive(
+    session: Session, /, queue: str, limit: int | None, yes: bool, as_json: bool, **selection: Any
+) -> None:
     """Move dead letters back to their queue.
 
     QUEUE is the queue that they came from, not the dead-letter queue. They are new messages there: their deliveries
     start at 0. Those that block their groups keep their places.
+
+    A pattern such as 'mail/*' stands for each queue that it matches. What they have is shown first, and confirmed.
+    --limit is for each of them.
+
+    With --header, --group, --reason, --since or --until only dead letters that meet all of these are moved; how many
+    these are is shown first, and confirmed. The moments are when messages became dead letters.
     """
+    where = selected_filter(**selection, by_due=True)
+    if is_pattern(queue) or where is not None:
+        operation = Operation(
+            "Move the dead letters back to",
+            "redriven",
+            partial(_dead_letters, session.client, where=where),
+            lambda each: each.redrive(limit, where=where, progress=Progress("redriven")),
+            _redriven,
+        )
+        on_each(session, queue, operation, yes=yes, as_json=as_json)
+        return
     target = session.queue(queue)
     moved = target.redrive(limit)
     dead = dead_letter_name(queue, target.settings)
@@ -217,7 +295,29 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
     if as_json:
         print_json({"redriven": moved})
     else:
-        note(f"{many(moved, 'dead letter')} back in queue {queue}")
+        note(_redriven(queue, moved))
+
+
+def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
+    """Return in words which messages of a queue can be redriven; "" for none."""
+    dead = dead_letter_name(queue.name, queue.settings)
+    waiting = 0
+    if client.exists(dead) and where is None:  # those of other queues, too
+        counts = client.queue(dead).counts()
+        waiting = counts.ready + counts.delayed + counts.in_flight
+    elif client.exists(dead) and where is not None:
+        letters = client.queue(dead).select(where)
+        waiting = sum(came_from(letter.headers) == queue.name for letter in letters)
+    may_block = queue.settings.on_dead_letter == "block"
+    wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
+    blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0
+    texts = [many(waiting, "message") + f" in {dead}"] * bool(waiting)
+    texts += [many(blocking, "message") + " that block their groups"] * bool(blocking)
+    return ", ".join(texts)
+
+
+def _redriven(name: str, moved: int) -> str:
+    return f"{many(moved, 'dead letter')} back in queue {name}"
 
 
 def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:

@@ -66,7 +66,7 @@ def _weight(given: str) -> tuple[str, float]:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+@click.argument("queues", metavar="[QUEUE|PATTERN]...", nargs=-1, shell_complete=complete_queues)
 @click.option(
     "--handler",
     "handlers",
@@ -85,7 +85,13 @@ def _weight(given: str) -> tuple[str, float]:
     metavar="MODULE[:APP]",
     help="Run the tasks of this app, from the queues that are named, or from all of the app.",
 )
-@click.option("--threads", type=int, help="Messages or tasks that each process works on at a time.  [1]")
+@click.option(
+    "--threads",
+    type=int,
+    default=USUAL.threads,
+    show_default=True,
+    help="Messages or tasks that each process works on at a time.",
+)
 @processes_option
 @click.option(
     "--batch",
@@ -165,7 +171,7 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int | None,
+    threads: int,
     fail_on_error: bool,
     as_json: bool,
     **options: Any,
@@ -178,6 +184,8 @@ def work(
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
+
+    A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
     SHARDQ_DELIVERIES is the number of its deliveries, this one included.
@@ -202,7 +210,7 @@ def work(
                 url,
                 tasks,
                 queues=queues,
-                threads=threads or 1,
+                threads=threads,
                 on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
@@ -218,7 +226,7 @@ def work(
                 session.url,
                 queues,
                 task,
-                threads=threads or 1,
+                threads=threads,
                 on_progress=beating(monitor, progress),
                 **options,
             )

@@ -238,7 +238,7 @@ class QueueContexts:
         """Of queues whose requests are part of the application's transaction: those of the client that was asked."""
         self.background: dict[str, PerProcess[Any]] = {}
         """The work beside the calls of the client, by its name. Each has an ``end()``."""
-        self.counters, self._observer = ClientCounters(), observer
+        self.counters, self.observer = ClientCounters(), observer
         if observer is not None:
             observer.opened(self.counters.by_queue, self)
         self.retry = Retry(retry_seconds, self.counters.own.repeated, store.close)
@@ -285,7 +285,7 @@ class QueueContexts:
             attend=self.attend,
             dismiss=self.dismiss,
             joined=self.outside is not None,
-            observer=self._observer,
+            observer=self.observer,
         )
         with self._lock.plain:
             if len(self._known) >= _MOST:

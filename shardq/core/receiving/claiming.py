@@ -6,7 +6,6 @@ import heapq
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 from shardq.base.clock import microseconds
 from shardq.base.ring import Layout
@@ -15,6 +14,7 @@ from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
+from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, deregister
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.settle import release_uncounted
@@ -34,8 +34,6 @@ __all__ = ["QueueClaims"]
 _log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
-ENLIST_INTERVAL = 5_000_000
-CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
 class QueueClaims:
@@ -51,8 +49,10 @@ class QueueClaims:
         ahead: bool,
         limited: bool,
         polled: int,
+        uses: bool = True,
     ) -> None:
-        self.name = context.name
+        self.name, self.context = context.name, context
+        self._uses = uses  # which keeps a queue that expires
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
         self._registered_as = consumer.text
         self._limited = limited  # by the limits of the queue
@@ -128,7 +128,7 @@ class QueueClaims:
         settings = live.current(at_most)
         if settings is not self._settings:
             self._take_over(settings)
-        if settings.expires is not None:
+        if settings.expires is not None and self._uses:
             live.use()
         self.upkeep.attend()
         self._limits.begin()
@@ -166,9 +166,7 @@ class QueueClaims:
 
     def deregister(self) -> None:
         """Count as a live consumer no longer."""
-        retry, store = self._context.retry, self._context.store
-        with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer automatically
-            retry(store.deregister_consumer, self._context.name, self._registered_as)
+        deregister(self._context, self._registered_as)
 
     def claim_known(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim what the last survey has found, for up to half a second after it, while nothing else is due.

@@ -12,7 +12,7 @@ If that client died, the message stays until its send can no longer be reported 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
@@ -20,13 +20,12 @@ from shardq.base.unreadable import UNREADABLE
 from shardq.codec import BYTES
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys
-from shardq.core.sending.dedupe_keys import place_of
 from shardq.core.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOperation
 from shardq.core.settling.settle import SettleRun, release_uncounted
-from shardq.core.settling.stepwise import entry_of_copy
+from shardq.core.settling.stepwise import entries_of
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
 from shardq.settings import QueueSettings
@@ -129,7 +128,7 @@ class DeliveryFilter:
                 piece.large = keys.large
                 self.seen_large = True
             if keys.move_key is not None or keys.dedupe_keys is not None:
-                entries += _entries(piece, keys)
+                entries += entries_of(piece, keys)
         if entries:
             context.retry(context.store.confirm_keys, context.name, entries)
         if not unique:
@@ -201,16 +200,6 @@ def is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings | 
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
-
-
-def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:
-    """Yield the keys of the messages: dedupe keys, and those of moves."""
-    if keys.move_key is not None:
-        yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
-    if keys.dedupe_keys is not None:
-        for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
-            if key is not None:
-                yield DedupeEntry(key, place_of(piece.message_id(position), piece.bundle).text)
 
 
 def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
+from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.settling.engine import SettleEngine
+from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of, first_of
 
-__all__ = ["PrefetchBuffer"]
+__all__ = ["Ahead", "PrefetchBuffer"]
+
+_log = logging.getLogger(__name__)
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -104,3 +110,29 @@ class PrefetchBuffer:
         self._waiting.clear()
         self._messages = 0
         return held
+
+
+class Ahead:
+    """What is claimed ahead from one queue."""
+
+    def __init__(self, claims: QueueClaims, engine: SettleEngine, size: int) -> None:
+        self.name, self.context, self.engine = claims.name, claims.context, engine
+        self.buffer = PrefetchBuffer(size)
+        self._claims = claims
+
+    @property
+    def lease(self) -> int:
+        """For how long messages are held, in microseconds, as far as is known."""
+        return self._claims.known_lease
+
+    @property
+    def has_candidates(self) -> bool:
+        """True when there is a shard to claim from."""
+        return self._claims.has_candidates
+
+    def give_back(self, held: Sequence[HeldSlice]) -> None:
+        """Give back what nobody has started to work on."""
+        try:
+            self.engine.give_back([piece.select() for piece in held])
+        except ShardqError as error:
+            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)

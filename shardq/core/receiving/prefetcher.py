@@ -11,7 +11,7 @@ from shardq.base.clock import seconds
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.idling import Idling
-from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
+from shardq.core.receiving.prefetch_buffer import Ahead
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
 from shardq.core.receiving.several_queues import QueueScheduler
 from shardq.core.settling.engine import SettleEngine
@@ -26,32 +26,6 @@ _log = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.1
 HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
-
-
-class _Ahead:
-    """The messages that are claimed ahead from one queue."""
-
-    def __init__(self, context: QueueContext, receiving: Receiving, engine: SettleEngine, size: int) -> None:
-        self.name, self.context, self.engine = context.name, context, engine
-        self.buffer = PrefetchBuffer(size)
-        self._claims = receiving.queues[context.name]
-
-    @property
-    def lease(self) -> int:
-        """For how long messages are held, in microseconds, as far as is known."""
-        return self._claims.known_lease
-
-    @property
-    def has_candidates(self) -> bool:
-        """True when there is a shard to claim from."""
-        return self._claims.has_candidates
-
-    def give_back(self, held: Sequence[HeldSlice]) -> None:
-        """Release messages that were not started."""
-        try:
-            self.engine.give_back([piece.select() for piece in held])
-        except ShardqError as error:
-            _log.warning("messages that were claimed ahead come back when their lease expires: %s", error)
 
 
 class Prefetcher:
@@ -72,15 +46,16 @@ class Prefetcher:
 
     def __init__(
         self,
-        contexts: Sequence[QueueContext],
+        first: QueueContext,
         receiving: Receiving,
-        engine: Callable[[QueueContext], SettleEngine],
+        engine: Callable[[str], SettleEngine],
         size: int,
         scheduler: QueueScheduler,
         timer: Callable[[], float] = time.monotonic,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._retry, self._receiving = contexts[0].retry, receiving
+        self._retry, self._receiving = first.retry, receiving
+        self._engine, self._size = engine, size
         self._scheduler, self.timer = scheduler, timer
         self._leaves = leaves  # nobody waits in `take` any more
         self._lock = threading.RLock()
@@ -90,10 +65,10 @@ class Prefetcher:
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
-        self._idling = Idling(
-            contexts[0].store, self._retry, receiving, lambda: self._is_over, self._claiming
-        )
-        self._queues = {each.name: _Ahead(each, receiving, engine(each), size) for each in contexts}
+        self._idling = Idling(first.store, self._retry, receiving, lambda: self._is_over, self._claiming)
+        self._queues: dict[str, Ahead] = {}
+        self._follow()
+        receiving.on_change.append(self._follow)
         self._keepers = LeaseKeepers(self._make_keeper)
         self._thread = BackgroundThread("shardq-prefetcher")
 
@@ -153,8 +128,29 @@ class Prefetcher:
             queue.give_back(held)
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
-        queue = self._queues[name]
-        return LeaseKeeper(queue.engine, self._retry, lambda: queue.lease)
+        claims = self._receiving.claims(name)
+        return LeaseKeeper(self._engine(name), self._retry, lambda: claims.known_lease)
+
+    def _follow(self) -> None:
+        """Claim ahead from the queues that there are now, and give back what was claimed of the others."""
+        claims = self._receiving.queues
+        with self._lock:
+            before = self._queues
+            self._queues = {
+                name: before.get(name) or Ahead(each, self._engine(name), self._size)
+                for name, each in claims.items()
+            }
+            left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
+        for queue, held in left:
+            self._keepers.leave(held)
+            queue.give_back(held)
+        if (following := self._receiving.following) is not None:
+            self._scheduler.follow(following.found)
+
+    def _of(self, held: Sequence[HeldSlice]) -> Ahead:
+        """Return the queue of these messages, which may have been deleted since they were claimed."""
+        name = held[0].shard.queue
+        return self._queues.get(name) or Ahead(self._receiving.claims(name), self._engine(name), self._size)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -186,8 +182,11 @@ class Prefetcher:
 
     def _wait_for_room(self) -> None:
         """Wait until there is something to claim for, or messages may have waited for too long."""
-        shortest = seconds(min(queue.lease for queue in self._queues.values()))
-        self._changes.wait_for(lambda: self._is_over or (self._wanted and bool(self._rooms())), shortest / 4)
+        shortest = seconds(min((queue.lease for queue in self._queues.values()), default=4_000_000))
+        self._changes.wait_for(
+            lambda: self._is_over or (self._wanted and (bool(self._rooms()) or not self._queues)),
+            shortest / 4,
+        )
 
     def fetch(self) -> None:
         """Release messages that have waited for too long, and claim as many as there is room for."""
@@ -202,18 +201,21 @@ class Prefetcher:
             if held:
                 self._keepers.leave(held)
                 queue.give_back(held)
-        if rooms:
+        if rooms or not self._queues:
             self._claim(rooms)
+        else:
+            with self._claiming:
+                self._receiving.follow()
 
     def _claim(self, rooms: Mapping[str, int]) -> None:
         """Claim for queues that have room. While others have none, these are looked at only now and then."""
         some_full = len(rooms) < len(self._queues)
         with self._claiming:
-            known = any(self._queues[name].has_candidates for name in rooms)
+            known = any(queue.has_candidates for name in rooms if (queue := self._queues.get(name)))
         if some_full and not known and not (rooms := self._rooms_later(rooms)):
             return
         with self._claiming:
-            held = self._receiving.fill(max(rooms.values()), thorough=False, rooms=rooms)
+            held = self._receiving.fill(max(rooms.values(), default=1), thorough=False, rooms=rooms)
             self._put(held)
         if held:
             self._idling.reset()
@@ -239,7 +241,7 @@ class Prefetcher:
             return
         self._keepers.keep(held)
         with self._lock:
-            self._queues[held[0].shard.queue].buffer.add(held, self.timer())
+            self._of(held).buffer.add(held, self.timer())
             self._changes.notify_all()
 
     # -- handing out --------------------------------------------------------------------------------------------
@@ -252,17 +254,17 @@ class Prefetcher:
                 try:
                     paused = queue.context.settings.delivery_paused
                 except (QueueNotFound, StoreUnavailable, OutcomeUnknown):
-                    if len(self._queues) == 1:
+                    if len(self._queues) == 1 and self._receiving.following is None:
                         raise
                     paused = True
                 if paused:
                     closed.add(queue.name)
         return closed
 
-    def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
+    def _waiting(self, closed: Collection[str]) -> list[Ahead]:
         """Return the queues that have messages to hand out, the one whose turn it is first."""
-        order = (self._queues[name] for name in self._scheduler.order() if name not in closed)
-        return [queue for queue in order if len(queue.buffer)]
+        order = (self._queues.get(name) for name in self._scheduler.order() if name not in closed)
+        return [queue for queue in order if queue is not None and len(queue.buffer)]
 
     def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
         closed = self._closed()
@@ -283,7 +285,7 @@ class Prefetcher:
         self._changes.notify_all()
         return found[0]
 
-    def _take_first(self, waiting: Sequence[_Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
+    def _take_first(self, waiting: Sequence[Ahead], limit: int, failing: Collection[str]) -> list[HeldSlice]:
         """Take up to ``limit`` messages of the first queue that has some. Raises the thread's error if none has."""
         taken: list[HeldSlice] = []
         empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
@@ -309,7 +311,7 @@ class Prefetcher:
             raise
         left = set(popped).difference(taken) if len(taken) < len(popped) else ()
         if stuck := {piece.bundle.group for piece in left if piece.open} - {""}:
-            queue = self._queues[popped[0].shard.queue]
+            queue = self._of(popped)
             with self._lock:
                 behind = queue.buffer.take_groups(stuck)
             self._keepers.leave(behind)
@@ -327,13 +329,13 @@ class Prefetcher:
         if held:
             self._keepers.keep(held)
             with self._lock:
-                self._queues[held[0].shard.queue].buffer.put_back(list(held), self.timer())
+                self._of(held).buffer.put_back(list(held), self.timer())
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""
         if not taken:
             return None
-        queue = self._queues[taken[0].shard.queue]
+        queue = self._of(taken)
         lease, engine = queue.lease, queue.engine
         half = queue.context.store.now() + lease // 2
         try:

@@ -6,37 +6,30 @@ own settings. One that cannot be read, does not exist any more or is paused is l
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, cast
 
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity
+from shardq.core.context.catalogue import CATALOGUE
+from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
-from shardq.core.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.receiving.counting import count_received
+from shardq.core.receiving.following import Following
+from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
-from shardq.core.sharding.surveying import Probing, Surveyed, in_groups, survey
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.core.sharding.surveying import Probing, Surveyed, survey
+from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
-from shardq.hooks import Observer
-from shardq.storage.records import Registration
 
 __all__ = ["Receiving"]
 
-_log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = (
-    7  # failed requests without a successful one: the whole store is unreachable, not only some queues
-)
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
@@ -54,47 +47,51 @@ class Receiving:
         ahead: bool = False,
         limited: bool = True,
         scheduler: QueueScheduler | None = None,
+        following: Following | None = None,
     ) -> None:
-        first = contexts[0]  # all are of one client
-        self._store, self._retry, self._observer = first.store, first.retry, first.observer
-        self._counters = {context.name: context.counters for context in contexts}
+        first = contexts[0] if following is None else following.catalogue  # all are of one client
+        self._first, self._store, self._retry = first, first.store, first.retry
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
-        self.queues = {
-            context.name: QueueClaims(
-                context,
-                consumer,
-                self._probing,
-                visibility_timeout=visibility_timeout,
-                ahead=ahead,
-                limited=limited,
-                polled=len(contexts) if self._polls else 0,
-            )
-            for context in contexts
-        }
+        self._claims_of = partial(
+            QueueClaims,
+            consumer=consumer,
+            probing=self._probing,
+            visibility_timeout=visibility_timeout,
+            ahead=ahead,
+            limited=limited,
+        )
+        polled = len(contexts) if self._polls else 0
+        self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
+        self.following, self._counts = following, True
+        self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
         self.names, self._consumer, self._registered_as = tuple(self.queues), consumer.name, consumer.text
         self._scheduler = scheduler or StrictOrder(self.names)
-        self._failed = FailedQueues(self.names, self._retry)
+        self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
         self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
-        self._alone = self.queues[first.name] if len(contexts) == 1 else None
+        self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
         self._all_looked_at = -1e9
         self.timer = time.monotonic
         """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """Return for how long these are held, in microseconds, as far as is known; 0 for none."""
-        return self.queues[held[0].shard.queue].known_lease if held else 0
+        return self.claims(held[0].shard.queue).known_lease if held else 0
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Return the messages of one queue that have not expired since they were claimed; drop the others."""
-        return self.queues[held[0].shard.queue].filter.unexpired(held) if held else []
+        return self.claims(held[0].shard.queue).filter.unexpired(held) if held else []
+
+    def claims(self, name: str) -> QueueClaims:
+        """Return the claims of a queue, also of one that was deleted."""
+        return self.queues.get(name) or cast("Following", self.following).left[name]
 
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
 
     @property
     def consumers(self) -> int:
         """How many consumers share the looking, where they are most."""
-        return max(queue.ownership.consumers for queue in self.queues.values())
+        return max((queue.ownership.consumers for queue in self.queues.values()), default=1)
 
     @property
     def paused(self) -> list[str]:
@@ -104,11 +101,14 @@ class Receiving:
     @property
     def waits_for(self) -> dict[str, str]:
         """The queues whose signals end a wait, and the queue of this consumer for which each of them does so."""
-        return {queue.waits_for: queue.name for queue in self.queues.values()}
+        waits_for = {queue.waits_for: queue.name for queue in self.queues.values()}
+        return waits_for or {CATALOGUE: CATALOGUE}  # while no queue matches
 
     def seconds_until_due(self) -> float | None:
         """Return the seconds until a known message can be taken, or a shard must be probed; None: neither."""
-        moments = (queue.seconds_until_due() for queue in self._present())
+        moments = [queue.seconds_until_due() for queue in self._present()]
+        if self.following is not None:
+            moments.append(self.following.seconds_until_due())
         return min((moment for moment in moments if moment is not None), default=None)
 
     # -- claiming -----------------------------------------------------------------------------------------------
@@ -151,7 +151,8 @@ class Receiving:
                 held = patiently(
                     lambda: self._retry(
                         self._fill,
-                        dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                        limit,
+                        rooms,
                         thorough=thorough,
                         finish=finish,
                         names=names,
@@ -161,7 +162,8 @@ class Receiving:
                         thorough and not held and any(queue.contended for queue in self.queues.values())
                     ),
                 )
-        self._count(held)
+        known = self.queues.get(held[0].shard.queue) if held else None  # unless it was deleted meanwhile
+        count_received(self._first if known is None else known.context, held)
         return held
 
     @contextmanager
@@ -174,6 +176,7 @@ class Receiving:
             self._count_claims(counts=True)
 
     def _count_claims(self, *, counts: bool) -> None:
+        self._counts = counts
         for queue in self.queues.values():
             queue.counts = counts
 
@@ -182,10 +185,39 @@ class Receiving:
         self._sweeping.close()
         for queue in self.queues.values():
             queue.deregister()
+        if self.following is not None:
+            self.following.deregister()
+
+    def follow(self) -> bool:
+        """Find out which queues there are now, if it is time to; True if they are others than before."""
+        following = self.following
+        if following is None:
+            return False
+        now = self._store.now()
+        if following.has_to_register(now):
+            due: list[Registered] = [
+                *(each for each in self.queues.values() if each.has_to_register(now)),
+                following,
+            ]
+            register(self._store, self._retry, due, self._registered_as, self._consumer)
+        if not following.update(now, self.queues, self._make_claims):
+            return False
+        self.names = tuple(self.queues)
+        self._failed.forget(following.left)
+        self._scheduler.follow(following.found)
+        for call in self.on_change:
+            call()
+        return True
+
+    def _make_claims(self, context: QueueContext, **options: Any) -> QueueClaims:
+        queue = self._claims_of(context, polled=len(self.queues) + 1 if self._polls else 0, **options)
+        queue.counts = self._counts
+        return queue
 
     def _fill(
         self,
-        limits: Mapping[str, int],
+        limit: int,
+        rooms: Mapping[str, int] | None,
         *,
         thorough: bool,
         finish: bool,
@@ -193,6 +225,8 @@ class Receiving:
         news: Collection[str],
     ) -> list[HeldSlice]:
         began = self.timer()
+        names = None if self.follow() else names
+        limits = dict.fromkeys(self.names, limit) if rooms is None else rooms
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.told()  # with several queues each has a turn
@@ -229,7 +263,7 @@ class Receiving:
                 if queue.has_to_register(now):
                     unlisted.append(queue)
         if unlisted:
-            self._register(unlisted)
+            register(self._store, self._retry, unlisted, self._registered_as, self._consumer)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
         self._sweeping.attend(now)
         return opened
@@ -242,30 +276,6 @@ class Receiving:
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
         return self._failed.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
-
-    def _register(self, queues: Sequence[QueueClaims]) -> None:
-        """Count as a live consumer of each queue, and take over the answers.
-
-        Messages come first: if this fails, the shards are shared as before.
-        """
-        groups = [
-            queues[start : start + ENLISTED_AT_ONCE] for start in range(0, len(queues), ENLISTED_AT_ONCE)
-        ]
-        try:
-            with self._retry.within(CLAIM_PATIENCE):
-                told, failed = in_groups(groups, self._register_in, GIVE_UP_AFTER)
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            _log.warning("consumer %s was not counted: %s", self._consumer, error)
-            return
-        for queue, why in failed:
-            _log.warning("consumer %s was not counted in queue %s: %s", self._consumer, queue.name, why)
-        for queue, known in told:
-            queue.registered(known)
-
-    def _register_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Registration | None]]:
-        names = [queue.name for queue in queues]
-        told = self._retry(self._store.register_consumer, names, self._registered_as, REGISTRATION_LIFETIME)
-        return list(zip(queues, told, strict=True))
 
     def _claim(
         self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool
@@ -326,25 +336,3 @@ class Receiving:
             names = ", ".join(sorted({repr(shard.queue) for shard in errors}))
             which = f"queue {names}" if len(self.queues) == 1 else f"{len(self.queues)} queues"
             raise failures.error(f"{which} gave nothing, and could not be read")
-
-    def _count(self, held: Sequence[HeldSlice]) -> None:
-        if not held:
-            self._counters[self.names[0]].add(empty_reads=1)
-            return
-        received = redelivered = acked = 0
-        for piece in held:
-            received += piece.count
-            if piece.deliveries > 1:
-                redelivered += piece.count
-            if piece.finished:
-                acked += piece.count
-        queue = held[0].shard.queue  # all are of it
-        self._counters[queue].add(received=received, redelivered=redelivered, acked=acked)
-        if self._observer is not None:
-            self._observe(self._observer, queue, [piece for piece in held if piece.deliveries <= 1])
-
-    def _observe(self, observer: Observer, queue: str, firsts: Sequence[HeldSlice]) -> None:
-        with suppress(StoreUnavailable):  # its clock is in doubt
-            now = self._store.now()
-            waits = [(now - max(each.bundle.due, each.bundle.enqueued_at), each.count) for each in firsts]
-            observer.received(queue, waits)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
@@ -15,6 +16,7 @@ from shardq.core.browsing import blocked_slices
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
+from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, existing_dead_letters
@@ -32,16 +34,19 @@ __all__ = ["redrive", "unblock"]
 _log = logging.getLogger(__name__)
 
 
-def unblock(context: QueueContext, limit: int) -> int:
+def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = None) -> int:
     """Let up to ``limit`` blocked messages be delivered again, as new messages in their places; returns how many.
 
     Those of a group go together. Where they are large, the last ones go first, as the first one releases the messages
-    behind it. A group in which something is damaged in the store blocks on, until that is removed.
+    behind it. A group in which something is damaged in the store blocks on, until that is removed. So does a group that
+    is blocked by a message that is not ``wanted``.
     """
     engine = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
+            if wanted is not None and not _takes_all(context, group, wanted):
+                continue
             chosen = _first([(held, list(range(held.count))) for held in group], limit - moved)
             try:
                 with suppress(LeaseLost):  # somebody else was first
@@ -51,6 +56,12 @@ def unblock(context: QueueContext, limit: int) -> int:
             if moved >= limit:
                 break
     return moved
+
+
+def _takes_all(context: QueueContext, group: Iterable[HeldSlice], wanted: MessageFilter) -> bool:
+    return all(
+        takes_blocked(wanted, context, held, position) for held in group for position in range(held.count)
+    )
 
 
 def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
@@ -81,7 +92,12 @@ REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
 
 
-def redrive(target: QueueContext, limit: int) -> int:
+def redrive(
+    target: QueueContext,
+    limit: int,
+    wanted: MessageFilter | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
     """Move up to ``limit`` of a queue's dead letters back to it, as new messages; returns how many.
 
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
@@ -90,8 +106,10 @@ def redrive(target: QueueContext, limit: int) -> int:
     are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
     queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
+    if progress is not None:
+        check_runs("progress", progress)
     admit(target, REDRIVE)
-    moved, largest = unblock(target, limit), 0
+    moved, largest = unblock(target, limit, wanted), 0
 
     def done() -> str:
         return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
@@ -103,7 +121,7 @@ def redrive(target: QueueContext, limit: int) -> int:
         engine = SettleEngine(source, BYTES)
         with _holding(source, engine) as hold:
             while moved < limit and (held := hold()):
-                letters = list(_readable(target, held))
+                letters = list(_readable(target, held, wanted))
                 largest = max([largest, *(each.largest for each in letters)])
                 own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
                 try:
@@ -111,6 +129,8 @@ def redrive(target: QueueContext, limit: int) -> int:
                         engine.move(own, BackToSource(source, target))
                 finally:
                     moved += sum(len(each.in_states(SettleState.FINISHED).positions) for each in own)
+                if progress is not None:
+                    progress(moved)
     if moved < limit and largest > target.settings.max_message_bytes:
         raise too_large(target, largest)
     return moved
@@ -170,10 +190,12 @@ def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Se
     return selections
 
 
-def _readable(target: QueueContext, held: Sequence[HeldSlice]) -> Iterator[_Letters]:
+def _readable(
+    target: QueueContext, held: Sequence[HeldSlice], wanted: MessageFilter | None
+) -> Iterator[_Letters]:
     for piece in held:
         try:
-            yield _Letters(target, piece)
+            yield _Letters(target, piece, wanted)
         except InvalidMessage as error:
             _log.error("dead letter %s cannot be redriven: %s", piece.message_id(0), error)
 
@@ -181,10 +203,15 @@ def _readable(target: QueueContext, held: Sequence[HeldSlice]) -> Iterator[_Lett
 class _Letters:
     """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there."""
 
-    def __init__(self, target: QueueContext, piece: HeldSlice) -> None:
+    def __init__(self, target: QueueContext, piece: HeldSlice, wanted: MessageFilter | None) -> None:
         self.piece = piece
         headers = piece.messages.headers or [None] * piece.count
-        own = [position for position in range(piece.count) if came_from(headers[position]) == target.name]
+        own = [
+            position
+            for position in range(piece.count)
+            if came_from(headers[position]) == target.name
+            and (wanted is None or takes_letter(wanted, piece, position))
+        ]
         size = sizes(unmarked(piece.messages))
         limit = target.settings.max_message_bytes
         self.fitting = [position for position in own if size[position] <= limit]

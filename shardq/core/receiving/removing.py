@@ -18,14 +18,16 @@ from shardq.core.browsing import remove, slices
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
+from shardq.core.logs.event_log import tell_purged
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.operations import OVERFLOW
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
+from shardq.storage.writing import telling_done
 
-__all__ = ["PAGE_MESSAGES", "claim_unseen", "drop_oldest", "due_slices", "expire", "sweep_steps"]
+__all__ = ["PAGE_MESSAGES", "claim_unseen", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
@@ -37,6 +39,24 @@ def sweep_steps(context: QueueContext) -> Iterator[int]:
     history_before = context.store.now() - microseconds(context.settings.history_retention)
     while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
         yield found
+
+
+def purge(context: QueueContext) -> int:
+    """Remove all messages of a queue but its history; returns how many. See :meth:`shardq.Queue.purge`."""
+    purged, unanswered = 0, False
+
+    def done() -> str:
+        if not purged and not unanswered:
+            return ""
+        return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
+
+    with telling_done(done):
+        for shard in context.retry(context.store.shards, context.name):
+            answer = context.retry.ask(context.store.purge, shard)
+            purged += answer.value
+            unanswered = unanswered or answer.after_unknown
+    tell_purged(context)
+    return purged
 
 
 def expire(context: QueueContext) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from shardq.base.patterns import NamePattern, is_pattern
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
 from shardq.base.waits import BackgroundThread
@@ -44,6 +45,10 @@ class QueueScheduler(Protocol):
         """Note that this number of messages of the queue was received."""
         ...
 
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Decide among these queues from now on; each with the name or pattern by which it was given."""
+        ...
+
 
 class StrictOrder:
     """The first queue that has messages, always."""
@@ -57,6 +62,10 @@ class StrictOrder:
 
     def took(self, queue: str, messages: int) -> None:
         """Change nothing."""
+
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Take over the queues in their order."""
+        self._queues = tuple(queues)
 
 
 class WeightedOrder:
@@ -77,7 +86,7 @@ class WeightedOrder:
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self._weights = dict(weights)
+        self._given = self._weights = dict(weights)
         self._until = dict.fromkeys(weights, 0.0)
         self._present = 0.0
 
@@ -87,19 +96,26 @@ class WeightedOrder:
 
     def took(self, queue: str, messages: int) -> None:
         """Move the queue's moment on."""
-        self._present = self._begin(queue)
-        self._until[queue] = self._present + messages / self._weights[queue]
+        if queue in self._until:  # else it has left since
+            self._present = self._begin(queue)
+            self._until[queue] = self._present + messages / self._weights[queue]
+
+    def follow(self, queues: Mapping[str, str]) -> None:
+        """Take over the queues, each with the weight that its name or pattern was given. New ones begin now."""
+        self._weights = {name: self._given[text] for name, text in queues.items()}
+        self._until = {name: self._until.get(name, 0.0) for name in queues}
 
     def _begin(self, queue: str) -> float:
         return max(self._present, self._until[queue])
 
 
 def check_queues(queues: Sequence[str]) -> Sequence[str]:
-    """Return the names of several queues, or raise InvalidSetting or InvalidName."""
+    """Return the names and patterns of several queues, or raise InvalidSetting or InvalidName."""
     if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
         raise InvalidSetting(f"queues={shown(queues)}: give a list of names, such as ['orders', 'letters']")
     for place, queue in enumerate(queues):
-        if check_queue_name(queue) in queues[:place]:
+        name = NamePattern.parse(queue).text if is_pattern(queue) else check_queue_name(queue)
+        if name in queues[:place]:
             raise InvalidSetting(f"queue {queue!r} is named twice: name each once, and give it a weight")
     return queues
 
@@ -140,12 +156,20 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class FailedQueues:
-    """Which queues are left out, and why. Of one queue alone errors are raised."""
+    """Which queues are left out, and why. Of one queue alone errors are raised.
+
+    Where the queues ``follow`` patterns, none is alone, and one that was deleted is no error.
+    """
 
     def __init__(
-        self, queues: Sequence[str], retry: Retry, timer: Callable[[], float] = time.monotonic
+        self,
+        queues: Collection[str],
+        retry: Retry,
+        timer: Callable[[], float] = time.monotonic,
+        *,
+        follow: bool = False,
     ) -> None:
-        self._queues, self._retry, self.timer = queues, retry, timer
+        self._queues, self._retry, self.timer, self._follow = queues, retry, timer, follow
         self._failures: dict[str, _Failure] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -158,7 +182,7 @@ class FailedQueues:
         self, queue: QueueClaims, do: Callable[[], T], *, instead: T, patience: float | None = None
     ) -> T:
         """Do it. If there are other queues, one that fails is left out, unless a message of it may have been acked."""
-        if len(self._queues) == 1:
+        if len(self._queues) == 1 and not self._follow:
             return do()
         try:
             with self._retry.within(patience):
@@ -175,6 +199,11 @@ class FailedQueues:
             _log.warning("queue %s is left out until it can be read: %s", name, error)
         self._failures[name] = _Failure(error, self.timer())
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget queues that the consumer does not receive from any more."""
+        for name in names:
+            self._failures.pop(name, None)
+
     def rests(self, name: str) -> bool:
         """Return True for a moment after a queue has failed."""
         failure = self._failures.get(name)
@@ -190,7 +219,8 @@ class FailedQueues:
 
     def raise_if_any(self, *, thorough: bool) -> None:
         """Raise the error of one that is left out: unless it is thorough, only if all are."""
-        errors = [self._failures[name].error for name in self._queues if name in self._failures]
+        found = [self._failures[name].error for name in self._queues if name in self._failures]
+        errors = [error for error in found if not (self._follow and isinstance(error, QueueNotFound))]
         if errors and (thorough or len(errors) == len(self._queues)):
             raise min(errors, key=lambda error: error.retryable)
 

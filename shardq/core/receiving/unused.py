@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
+from shardq.core.context.catalogue import note_deleted
 from shardq.core.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.core.context.queue_records import jobs_of, marked, unused_since
 from shardq.core.context.retry import Retry
@@ -59,6 +60,7 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
     with telling_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
         deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
+        note_deleted(store, retry, record)
         with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
             for other in drop_belongings(store, retry, record, context.dismiss):
                 forget(other)

@@ -16,11 +16,12 @@ from shardq.base.clock import seconds
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import sweep_keys
 from shardq.core.large.collecting import collect_bodies
-from shardq.core.receiving.removing import sweep_steps
+from shardq.core.logs.log_queues import drop_old_logs
+from shardq.core.receiving.removing import expire, sweep_steps
 from shardq.core.receiving.unused import sweep_beside
 from shardq.errors import QueueNotFound, ShardqError
 
-__all__ = ["Upkeep"]
+__all__ = ["Upkeep", "sweep"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,3 +117,10 @@ class Upkeep:
             collect_bodies(self._context)
         if self._context.settings.expires is not None:
             sweep_beside(self._context)
+
+
+def sweep(context: QueueContext) -> int:
+    """Remove leftovers and messages that have expired; returns how many things. See :meth:`shardq.Queue.sweep`."""
+    removed = sum(sweep_steps(context)) + expire(context)
+    removed += sweep_keys(context, everything=True) + drop_old_logs(context)
+    return removed + collect_bodies(context)

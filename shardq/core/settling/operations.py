@@ -9,8 +9,8 @@ from shardq.core.sending.appending import AppendPolicy
 from shardq.held import SettleState
 
 __all__ = [
-    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW",
-    "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation",
+    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EDIT", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP",
+    "OVERFLOW", "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation",
 ]  # fmt: skip
 
 
@@ -108,3 +108,4 @@ REPLACE = SettleOperation(
     unanswered_explains_gone=True, policy=appending.REPLACE, in_place=True, event="replaced",
 )  # fmt: skip
 UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", policy=appending.UNBLOCK, event="redriven")
+EDIT = msgspec.structs.replace(REPLACE, name="edited", counter="forwarded")

@@ -12,7 +12,7 @@ it is, though a later attempt may have changed it otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import ParamSpec, TypeVar
 
@@ -32,13 +32,13 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import KEEP, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
-from shardq.held import Selection
-from shardq.storage.bundle_data import BundleData
+from shardq.held import HeldSlice, Selection
+from shardq.storage.bundle_data import BundleData, BundleKeys
 from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
 from shardq.storage.writing import telling_done
 
-__all__ = ["Moved", "entry_of_copy", "in_steps", "move_step_by_step"]
+__all__ = ["Moved", "entries_of", "in_steps", "move_step_by_step"]
 
 _log = logging.getLogger(__name__)
 
@@ -141,11 +141,21 @@ def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         raise StoreUnavailable(f"messages are still where they were: {error}") from error
 
 
-def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:
+def _entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:
     """Return the key that a stored copy carries, as it was reserved."""
     key = move_key.removesuffix(_PLACED)
     placed = key != move_key
     return DedupeEntry(key, msgspec.structs.replace(place_of(identity, bundle), placed=placed).text)
+
+
+def entries_of(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:
+    """Yield the dedupe keys and move keys of the messages, which are confirmed before the messages leave their ids."""
+    if keys.move_key is not None:
+        yield _entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
+    if keys.dedupe_keys is not None:
+        for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
+            if key is not None:
+                yield DedupeEntry(key, place_of(piece.message_id(position), piece.bundle).text)
 
 
 class _Copy(msgspec.Struct, frozen=True):

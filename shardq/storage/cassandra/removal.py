@@ -33,7 +33,7 @@ from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import QueueRecord
 from shardq.storage.writing import after_a_write
 
-__all__ = ["around", "drop", "erase", "expire", "finish_drop", "purge", "remove"]
+__all__ = ["around", "drop", "erase", "expire", "finish_drop", "purge", "remove", "take_pending"]
 
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
 _ERASE = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
@@ -137,6 +137,26 @@ def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, pos
                 change.hold(msgspec.structs.replace(lease, slices=cut.rest))
             finishing.finish(change, row, cut.named)
             return change
+    return None
+
+
+def take_pending(change: Change, row: WideRow, bundle_id: bytes, position: int, now: int) -> Slice | None:
+    """Let a change remove a message that nobody holds now; returns it, or None if it is held or not stored."""
+    taken = row.settled_control().taken
+    bundle = row.heads([bundle_id]).get(bundle_id)
+    for ready in row.ready_of(bundle.id, bundle.head) if bundle else row.inline_ready(bundle_id):
+        if ready.key.first <= position < ready.key.first + ready.count:
+            change.take([ready], taken)
+            _remove_ready(change, row, ready, position)
+            return ready.slice.part(position, position + 1)
+    for lease in row.every_lease():
+        cut = None if lease.held and lease.due > now else cut_out(lease, bundle_id, position)
+        if cut is not None and cut.named:
+            change.retire(lease)
+            if cut.rest:
+                change.hold(msgspec.structs.replace(lease, slices=cut.rest))
+            finishing.finish(change, row, cut.named)
+            return cut.named[0]
     return None
 
 

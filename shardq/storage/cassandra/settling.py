@@ -11,7 +11,7 @@ import msgspec
 
 from shardq.base.shard import Shard
 from shardq.errors import UnsupportedByStore
-from shardq.storage.cassandra import bundles, directory, finishing
+from shardq.storage.cassandra import bundles, directory, finishing, removal
 from shardq.storage.cassandra.bodies import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
@@ -87,6 +87,8 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         )
     directory.enter(session, shard)
     row = WideRow(session, str(shard))
+    if request.acknowledge.pending is not None:
+        return _forward_pending(session, row, request, now)
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 
     def step(change: Change, cuts: Sequence[Cut]) -> None:
@@ -101,6 +103,35 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         with after_a_write():
             bundles.announce_late(session, Append(shard, request.append.bundles), now())
     return fenced
+
+
+def _forward_pending(session: Session, row: WideRow, request: Forward, now: Moment) -> Fenced:
+    """Exchange a message that nobody holds for bundles, or do nothing when somebody holds it or it is gone."""
+    shard, spans = request.acknowledge.shard, request.acknowledge.spans
+    with session.turn(str(shard)):
+        for _ in attempts(shard):
+            change, certain = row.undisturbed(lambda: _exchange(session, row, request, now()))
+            if change is None and certain:
+                break
+            if change is not None and change.apply():
+                with after_a_write():
+                    bundles.announce_late(session, Append(shard, request.append.bundles), now())
+                return Fenced()
+    return became(row, spans, lambda: _stored(row, spans))
+
+
+def _exchange(session: Session, row: WideRow, request: Forward, now: int) -> Change | None:
+    (span,) = request.acknowledge.spans
+    change = Change(session, request.acknowledge.shard)
+    pending = removal.take_pending(change, row, span.bundle_id, span.first, now)
+    if pending is None:
+        return None
+    change.move([pending])
+    known = row.heads(bundle.id for bundle in request.append.bundles)
+    for bundle in request.append.bundles:
+        if bundle.id not in known:
+            _add(change, bundle)
+    return change
 
 
 def _end(change: Change, row: WideRow, cuts: Sequence[Cut], request: Acknowledge, now: int) -> None:

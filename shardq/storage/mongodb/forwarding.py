@@ -29,8 +29,10 @@ from shardq.storage.mongodb.groups import Groups
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_held, settle
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
+from shardq.storage.mongodb.slicing import as_stored
 from shardq.storage.mongodb.transactions import transact
-from shardq.storage.requests import Bundle, Fenced, Forward, Span
+from shardq.storage.requests import PENDING, Bundle, Fenced, Forward, Span
+from shardq.storage.slicing import renamed
 from shardq.storage.writing import after_a_write, parts
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
@@ -62,6 +64,11 @@ def _forward(client: Client, request: Forward) -> Fenced:
         raise UnsupportedByStore(
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
             "Make it a replica set of one member, or send first and then ack (atomic=False)"
+        )
+    if request.acknowledge.pending is not None:
+        raise UnsupportedByStore(
+            f"{session.address} is a standalone server: it cannot exchange a message that nobody holds in one step. "
+            "Make it a replica set of one member"
         )
     return _forward_by_intent(session, collections, request, now)
 
@@ -96,7 +103,7 @@ class _Transaction:
         self._groups = []
         fenced = self._finish(transaction)
         if fenced != Fenced():
-            return fenced, False
+            return fenced if self._acknowledge.pending is None else renamed(fenced, PENDING), False
         self._store(transaction)
         for groups in self._groups:
             groups.write()
@@ -108,7 +115,7 @@ class _Transaction:
             groups.tell(self._client)
 
     def _finish(self, transaction: ClientSession) -> Fenced:
-        spans, shard = self._acknowledge.spans, self._acknowledge.shard
+        spans, shard = self._spans(transaction), self._acknowledge.shard
         step = kept(self._now) if self._acknowledge.keep else finished
         if not shard.is_grouped:
             rows = ShardRows(self._client.session, shard, transaction)
@@ -121,6 +128,14 @@ class _Transaction:
         if self._request.in_place and missing == Fenced():
             group_changes.put_back(groups, spans, self._now)
         return missing
+
+    def _spans(self, transaction: ClientSession) -> tuple[Span, ...]:
+        """Return the spans; one under `PENDING` with the token that its message has, if nobody holds that."""
+        pending = self._acknowledge.pending
+        if pending is None:
+            return self._acknowledge.spans
+        rows = ShardRows(self._client.session, self._acknowledge.shard, transaction)
+        return (as_stored(pending, rows.read([pending.bundle_id]), self._now),)
 
     def _store(self, transaction: ClientSession) -> None:
         bundles, shard = self._append.bundles, self._append.shard

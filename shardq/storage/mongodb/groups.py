@@ -231,9 +231,7 @@ def in_transaction(
     application it is decided once, and raises CollectionGone.
     """
     find = client.collections.uuid if opens else client.collections.seen
-    if (
-        client.session.transaction is not None
-    ):  # of the application, which is told of what is due after its end
+    if client.session.transaction is not None:  # of the application, whose end announces due messages
         own = Groups(GroupRows(client.session, shard), find(shard))
         result = do(own)
         own.write()

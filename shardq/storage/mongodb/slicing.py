@@ -13,7 +13,16 @@ from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
 from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "passed_over", "without"]
+__all__ = [
+    "Piece",
+    "by_bundle",
+    "choose",
+    "cut",
+    "fenced",
+    "finds_nothing",
+    "passed_over",
+    "without",
+]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -38,6 +47,18 @@ def cut(row: Row, spans: Iterable[Span]) -> tuple[list[Slice], list[Slice]]:
         held += [each.part(*piece) for piece in inside]
         rest += [each.part(*piece) for piece in gaps(whole, inside)]
     return held, rest
+
+
+def as_stored(span: Span, found: Mapping[bytes, Row], now: int) -> Span:
+    """Return a span under `PENDING` with the token that its message has, if nobody holds that now: one that lapsed.
+
+    A message that was released, or never held, has None.
+    """
+    slices = found[span.bundle_id].slices if span.bundle_id in found else ()
+    stored = next((each for each in slices if each.first <= span.first < each.end), None)
+    if stored is None or (stored.token is not None and stored.due > now):
+        return span
+    return msgspec.structs.replace(span, token=stored.token)
 
 
 def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:

@@ -92,7 +92,7 @@ _APPEND_LONG = _APPEND_ONE.format(
         INSERT INTO @bundle_data (shard_key, bundle_id, data) SELECT shard_key, bundle_id, $10::bytea FROM new
     )""",
 )
-# What another attempt has stored since the statement above began, and maybe somebody finished.
+# Bundles that another attempt has stored since the statement above began, and that may be finished.
 _KNOWN = """
     SELECT f.bundle_id, true FROM @finished f WHERE f.bundle_id = ANY ($3::uuid[]) AND f.queue_key = $2 AND f.first < 0
     UNION ALL
@@ -113,7 +113,9 @@ _REMEMBER_MOVED = """
 """
 _DATA = "SELECT bundle_id, data FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
 _OLDEST = " UNION ALL ".join(f"(SELECT {table}, period FROM @finished_{table} LIMIT 1)" for table in range(5))
-_HOLD = "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN SHARE ROW EXCLUSIVE MODE"  # reads go on
+_HOLD = (
+    "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN SHARE ROW EXCLUSIVE MODE"  # reads continue
+)
 _ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
 _EMPTY = "TRUNCATE @finished_{}"
 
@@ -191,7 +193,7 @@ def _take_back(sql: Sql, home: Home, new: Collection[bytes]) -> None:
 
 
 def delete(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
-    """Delete slices that this transaction has locked, and remember the bundles that are over with them."""
+    """Delete slices that this transaction has locked, and remember the bundles that end with them."""
     if not pieces:
         return
     counts: dict[bytes, int] = {}

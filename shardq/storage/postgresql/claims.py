@@ -1,7 +1,7 @@
 """Taking slices under a claim's token.
 
-A claim is one statement, which takes the next messages if all of them can be had: else it has taken nothing, and is
-tried again. If that does not help it waits for the other claims of the shard, and leaves out what somebody else has
+A claim is one statement, which takes the next messages if all of them can be had. Else it has taken nothing, and is
+tried again. If that does not help it waits for the other claims of the shard, and leaves out rows that others have
 locked, such as an application whose transaction is open.
 """
 
@@ -46,8 +46,8 @@ _SET = """
 """
 _NEXT = "s.due, s.bundle_id, s.first"
 _ROW = f"s.first, s.count, s.deliveries + s.unstarted::int, {BUNDLE}"
-# The next rows that hold the messages that are wanted, if all of them are as they were seen, and nobody has locked one.
-# What the token holds is only prolonged, if anything. A claim need not wait for the disk.
+# The next rows that hold the wanted messages, if all of them are as they were read, and none is locked. Slices that
+# the token holds are only prolonged. A claim need not wait for the disk.
 _CLAIM = f"""
     WITH gate AS MATERIALIZED (
         SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '{BRIEF}', true),
@@ -133,7 +133,7 @@ _PAUSES = (0.0005, 0.001, 0.002, 0.004)  # seconds between attempts
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a claim takes, in the order of delivery; the data of long bundles is still to be read."""
+    """The slices that a claim takes, in the order of delivery; the data of long bundles is still to be read."""
 
     shard_key: int
     rows: tuple[Row, ...]
@@ -146,7 +146,7 @@ class Taken(msgspec.Struct, frozen=True):
         return [row[_COLUMNS] for row in self.rows if row[_COLUMNS + 5] is None]
 
     def claimed(self, data: dict[bytes, bytes]) -> Claimed:
-        """The answer; slices whose data is missing were purged since, and are left out."""
+        """Make the answer; slices whose data is missing were purged since, and are left out."""
         slices = []
         for _, _, _, first, count, deliveries, *columns in self.rows:
             own: Any = columns[5]

@@ -34,7 +34,7 @@ READ_COMMITTED = "read committed"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URL says. Its text names hosts, database and schema, never the login."""
+    """The parts of a URL. Its text names hosts, database and schema, never the login."""
 
     conninfo: str  # for the driver; it may hold a password
     hosts: tuple[str, ...]
@@ -90,7 +90,7 @@ class _IdDumper(Dumper):
 
 
 def quoted(name: str) -> str:
-    """Return an identifier as it stands in a statement."""
+    """Return an identifier as statements have it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -107,7 +107,7 @@ class _Texts(dict[str, str]):
 
 
 class Outside(Protocol):
-    """Makes changes in transactions of its own."""
+    """Makes changes in separate transactions."""
 
     def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
         """Run ``change`` in a transaction and commit it."""
@@ -135,7 +135,7 @@ class Sql:
         """The moment, for what is written after a wait for locks."""
         self._schema = schema
         self.salt = blake2b(schema.encode(), digest_size=16).digest()
-        """What tells the locks of this schema from those of others in the database."""
+        """The part of a lock's number that distinguishes this schema from others in the database."""
         self._cursor: psycopg.RawCursor[Row] = psycopg.RawCursor(connection, row_factory=tuple_row)
         _adapt(self._cursor.adapters)
         self._texts = _Texts(schema)
@@ -182,7 +182,7 @@ class Connection:
     """A connection of the pool."""
 
     unconfirmed = ""
-    """What the server said when it committed without waiting for a standby."""
+    """The server's notice that it committed without waiting for a standby."""
 
     def __init__(self, address: Address, now: Callable[[], int]) -> None:
         """Connect. Raises the driver's errors."""

@@ -67,7 +67,7 @@ class KeyMethods:
         self.session.write(_confirm, queue, entries, durable=False)
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-        """Look at the keys; change them in one transaction where some stand as the caller saw them."""
+        """Read the keys; change them in one transaction where some are as the caller saw them."""
         standing = self.session.read(_look, queue, changes)
         if all(
             found != change.before or found == change.after
@@ -114,12 +114,12 @@ def _confirm(sql: Sql, queue: str, entries: Sequence[DedupeEntry], _now: int) ->
 
 
 def expire(sql: Sql, queue: str, now: int) -> int:
-    """Remove up to a thousand keys whose window is over; returns how many."""
+    """Remove up to a thousand keys whose window has ended; returns how many."""
     return sql.run(_EXPIRE, queue, now)
 
 
 def _look(sql: Sql, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Return what stands under the unique keys."""
+    """Return the values under the unique keys."""
     if not changes:
         return ()
     found: dict[bytes, bytes] = dict(sql.all(_UNIQUE, queue, [_bytes(change.key) for change in changes]))

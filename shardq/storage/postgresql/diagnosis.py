@@ -20,7 +20,7 @@ _SETTINGS = """
         'autovacuum'
     )
 """
-# Of other users' transactions only who may read all statistics is told.
+# Other users' transactions are shown only to a user that may read all statistics.
 _OLDEST_SNAPSHOT = """
     SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint,
         (array_agg(pid ORDER BY xact_start))[1]
@@ -37,7 +37,7 @@ _MOST_DEAD = 1_000_000
 
 
 def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
-    """Look at the server, its settings and the tables; changes nothing."""
+    """Inspect the server, its settings and the tables; changes nothing."""
     try:
         return tuple(session.read(lambda sql: list(_look(sql, address))))
     except ShardqError as error:

@@ -50,7 +50,7 @@ _BUSY = {
 }
 
 
-# What the server says instead of taking a connection comes without a code.
+# The server's reasons for refusing a connection come without a code.
 _SAID = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",

@@ -1,12 +1,12 @@
-"""The order within groups: which slice is the first of its group, and what follows it.
+"""The order within groups: which slice is the first of its group, and the ones after it.
 
 The slices of a group are ordered by their places. Two rules hold at the end of every transaction:
 
 - The first slice of a group has its due time, or the end of its lease. All others are ``BEHIND``, which is added to
   their due times, so that neither claims nor probes find them.
-- What is held of a group is its front part, and one claim holds all of that.
+- The held messages of a group are its front part, and one claim holds all of them.
 
-Whoever changes a group holds its lock.
+A change of a group holds its lock.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ def first_places(pieces: Iterable[Piece]) -> dict[bytes, int]:
 
 
 def put_back(sql: Sql, shard_key: int, given_back: Sequence[Piece], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that are given back."""
+    """Release, without counting the delivery, messages held behind slices that are released."""
     named = {(piece.bundle_id, piece.first) for piece in given_back}
     held = _held_behind(sql, shard_key, given_back)
     _PUT_BACK.run(sql, shard_key, [each for each in held if (each.bundle_id, each.first) not in named], now)
 
 
 def leave_alone(sql: Sql, shard_key: int, kept: Sequence[Piece], now: int) -> None:
-    """Give back, without counting the delivery, what is held behind slices that stay held."""
+    """Release, without counting the delivery, messages held behind slices that stay held."""
     named = {(piece.bundle_id, piece.first) for piece in kept}
     of_groups: dict[bytes, list[Piece]] = {}
     for each in _held_behind(sql, shard_key, kept):

@@ -1,4 +1,4 @@
-"""What of a server's settings weakens a guarantee, or makes it slow in the long run: told by the diagnosis."""
+"""The settings of a server that weaken a guarantee, or make it slow in the long run, as the diagnosis reports them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. What fails or is interrupted later ends the transaction.
+that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class JoinedSignals(Signals):
         self._outside, self._channel, self._session = outside, channel, session
 
     def announce(self, queue: str) -> None:
-        """Tell who waits after the commit."""
+        """Notify waiting clients after the commit."""
         self._channel.tell_within(self._session, queue)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:
@@ -179,7 +179,10 @@ class JoinedSignals(Signals):
 
 
 class JoinedStore(WrappedStore):
-    """A store whose changes are part of a transaction. What would keep others waiting until its end is refused."""
+    """A store whose changes are part of a transaction.
+
+    Requests that would keep others waiting until its end are refused.
+    """
 
     @property
     def capabilities(self) -> Capabilities:

@@ -1,12 +1,12 @@
 """Locks of transactions beside those of rows. They are in the memory of the server, so they write nothing.
 
-- Claims hold that of claims together, if others were in their way alone: then what is still locked is not by a claim,
-  whose cuts SKIP LOCKED would hide.
-- Who removes slices holds those of their bundles, as the last slice takes the data with it; who changes groups holds
-  those of the groups. Beside a few of either, the shard is held together with others; above that, alone.
+- Claims share the lock of claims, and take it alone if others were in their way. Then rows that are still locked are
+  not locked by a claim, whose cuts SKIP LOCKED would hide.
+- A removal of slices holds the locks of their bundles, as the last slice takes the data with it. A change of groups
+  holds those of the groups. Beside a few of either, the shard is held together with others; above that, alone.
 
-They are taken in this order, each kind sorted, and in a statement before the one that reads what they guard: a
-statement sees what was committed when it began.
+They are taken in this order, each kind sorted, and in a statement before the one that reads the rows that they guard.
+A statement sees the commits before its begin.
 """
 
 from __future__ import annotations

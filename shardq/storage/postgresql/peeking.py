@@ -22,7 +22,7 @@ _MORE, _PLACE = 15, 16  # columns of a row before what tells whether others foll
 
 
 class _View(msgspec.Struct, frozen=True):
-    """What waits and is held, or the history: the rows after a place, each with its place at the end."""
+    """The pending and held slices, or the history: the rows after a place, each with its place at the end."""
 
     bodies: str
     heads: str  # the same rows without their data
@@ -151,7 +151,7 @@ _CONTAINING = f"""
     ) AS x ON x.first + x.count > a.position
     ORDER BY a.n
 """
-# Counted from the index alone, but for what is held and the history.
+# Counted from the index alone, but for held messages and the history.
 _COUNT = f"""
     SELECT
         coalesce(sum(s.count) FILTER (WHERE {DUE} <= $2), 0)::bigint,
@@ -181,7 +181,7 @@ _SIZES = f"""
 def peek(sql: Sql, request: Peek, now: int) -> PeekPage:
     """Return a page of the shard's slices in the order of delivery, or of its history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that changes meanwhile shift nothing.
     """
     view = _view_of(request)
     period: tuple[int, ...] = (now,) if request.held else ()
@@ -220,9 +220,9 @@ def find_many(
 
 
 def count(sql: Sql, shard: Shard, now: int, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+    """Count messages by state. The cost grows with the number of slices, not of messages or bytes.
 
-    With ``sizes`` the rows are read too; the length of what is stored beside them is known without reading it.
+    With ``sizes`` the rows are read too; the length of data that is stored beside them is known without reading it.
     """
     home = home_of(sql, shard)
     if home is None:

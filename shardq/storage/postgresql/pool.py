@@ -1,6 +1,6 @@
 """The pool from which threads borrow connections.
 
-A thread that finds none idle connects by itself, so that it is told why that fails.
+A thread that finds none idle makes a connection, so that it gets the error if that fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class _Loan:
-    """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
+    """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
 
     epoch = -1
     connection: Connection | None = None

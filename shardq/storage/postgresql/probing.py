@@ -1,4 +1,4 @@
-"""What shards have to offer, without a body being read."""
+"""The offers of shards, without a body being read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PROBE = f"""
 
 
 def probe(sql: Sql, shards: Sequence[Shard], now: int, glance: bool) -> tuple[Probe, ...]:
-    """Return what each of the shards has to offer, in their order; at a glance nothing of what is due later.
+    """Return the offer of each of the shards, in their order; at a glance without messages that are due later.
 
     The second seek crosses the ends of old leases for as long as the server keeps their dead entries.
     """

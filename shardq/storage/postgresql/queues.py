@@ -1,4 +1,4 @@
-"""The records of the queues. Each incarnation of a queue has a key of its own."""
+"""The records of the queues. Each incarnation of a queue has a different key."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Low watermarks: by priority, a moment before which nothing is due in a shard, so that reads begin there.
 
-What was consumed leaves dead entries in the index, which stay for as long as any transaction on the server may see
-them. Who has consumed raises the watermarks, once a second at most; who writes something that was due before, lowers
-them in the same transaction. They are hints: a deep look goes by none of them, and lowers those that hide something.
-Shards of groups have none, as a message of a group may be due long before those before it are gone.
+Consumed messages leave dead entries in the index, which stay for as long as any transaction on the server may see
+them. A client that consumes raises the watermarks, once a second at most. A write of a message that was due before
+lowers them in the same transaction. They are hints: a deep look uses none of them, and lowers those that hide
+messages. Shards of groups have none, as a message of a group may be due long before those before it are gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LATE = OVERLAP // 2
 """Microseconds after it is due in which a bundle is stored, or whoever stores it lowers them."""
 
 TOO_LATE = 2_000_000
-"""Who has stored it as if it were not late lowers them after so many."""
+"""A client that has stored it as if it were not late lowers them after this time."""
 
 _GUARD = TOO_LATE + LATE  # microseconds that the watermarks stay behind
 _RAISE = 1_000_000  # they are raised in such steps
@@ -78,7 +78,7 @@ _HIDDEN = """
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """What a claim saw of a shard: its watermarks, and which transactions had ended."""
+    """A claim's read of a shard: its watermarks, and which transactions had ended."""
 
     shard_key: int
     low: Sequence[int] | None
@@ -99,7 +99,7 @@ class _Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class LowWatermarks:
-    """What this client knows of the shards in which it claims."""
+    """The knowledge of this client about the shards in which it claims."""
 
     def __init__(self) -> None:
         self._seen = CursorMap[Shard, _Seen]()
@@ -107,12 +107,16 @@ class LowWatermarks:
     def raised(self, shard: Shard, read: Read) -> list[int] | None:
         """Return watermarks that spare others something; None if that is not known, or not worth it.
 
-        What was written before a moment is seen by whoever reads when all transactions of that moment have ended. So
-        what such a read does not find, and was due before the moment, is not there, and will not be: what is stored
-        later is due later, or late.
+        A read sees all writes before a moment when all transactions of that moment have ended. So a message that such
+        a read does not find, and that was due before the moment, does not exist. Messages that are stored later are
+        due later, or late.
         """
         seen = self._seen.get(shard)
-        if seen is None or (seen.shard_key, seen.late) != (read.shard_key, read.late):
+        if (
+            seen is None
+            or seen.moment > read.now
+            or (seen.shard_key, seen.late) != (read.shard_key, read.late)
+        ):
             self._note(shard, read)
             return None
         if read.oldest < seen.newest or read.now < seen.moment + _GUARD + _RAISE:
@@ -150,9 +154,9 @@ def late_of(bundles: Iterable[Bundle], now: int, late_by: int = LATE) -> dict[in
 
 
 def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
-    """Let everybody read from these moments on, by priority.
+    """Let all clients read from these moments on, by priority.
 
-    In a transaction of the application they are lowered before its end: nobody raises them as long as it goes on.
+    In a transaction of the application they are lowered before its end: they are not raised until then.
     """
     if moments and sql.outside is not None:
         sql.outside.write(_lower, shard_key, moments, durable=False)
@@ -165,7 +169,7 @@ def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> N
 
 
 def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) -> None:
-    """Let everybody read slices that are about to be given back to their old places."""
+    """Let all clients read slices that are about to be released to their old places."""
     if pieces:
         lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - LATE)))
 

@@ -90,7 +90,7 @@ def remove(sql: Sql, shard: Shard, bundle_id: bytes, position: int, now: int) ->
 def purge(sql: Sql, shard: Shard, now: int) -> int:
     """Remove slices of the shard but the history, up to a thousand; returns how many messages they held.
 
-    None is the last to go of a bundle before the others, so the rest of a group goes on in its order if it stops here.
+    The last slice of a bundle never goes before the others, so the rest of a group keeps its order if it stops here.
     """
     home = home_of(sql, shard)
     if home is None:

@@ -1,6 +1,6 @@
 """Slices as they are stored: what their columns mean, and changes of some of them.
 
-In every statement ``s`` is a slice, the first value is the key of its shard, and the arrays of the second and third
+In every statement ``s`` is a slice, and the first value is the key of its shard. The arrays of the second and third
 name slices by bundle and first position.
 """
 
@@ -32,10 +32,11 @@ __all__ = [
 ]
 
 BEHIND = 1 << 61
-"""What a due time has more while others of the group are before the slice: it lies beyond all moments then."""
+"""The part of a due time that is added while others of the group are before the slice: it lies beyond all moments
+then."""
 
 STILL_BEHIND = f"CASE WHEN s.due >= {BEHIND} THEN {BEHIND} ELSE 0 END"
-"""What is added to a slice's new due time, so that it stays where it is in its group."""
+"""The part that is added to a slice's new due time, so that it stays where it is in its group."""
 
 _BLOCKS = f"(s.token IS NOT NULL AND s.due % {BEHIND} > {BLOCKED_AFTER})"
 NOT_BLOCKED = f"NOT {_BLOCKS}"
@@ -60,9 +61,9 @@ CHOSEN = "s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first = 
 
 
 def named(arrays: str, columns: str) -> str:
-    """Return what names slices as ``a``, out of arrays of columns.
+    """Return a query that names slices as ``a``, out of arrays of columns.
 
-    The server is kept from seeing that all are of one shard: it would read that whole shard where it takes it for
+    The server is kept from seeing that all are of one shard. It would read that whole shard where it takes it for
     small, as it does when the shard was empty at the last vacuum.
     """
     return f"(SELECT $1::bigint AS shard_key, u.* FROM unnest({arrays}) AS u ({columns}) OFFSET 0) AS a"
@@ -78,7 +79,7 @@ PIECE = f"""
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A slice as it is stored, or a part of it that is a slice of its own now."""
+    """A slice as it is stored, or a part of it that is a separate slice now."""
 
     bundle_id: bytes
     first: int

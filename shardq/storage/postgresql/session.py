@@ -56,7 +56,7 @@ class Session:
         return self._use(self._look_at_once, look, args)
 
     def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
-        """Make a change of one statement, which commits by itself. It is given the arguments and the moment."""
+        """Make a change of one statement, which commits automatically. It is given the arguments and the moment."""
         return self._use(self._state, change, args)
 
     def write(
@@ -89,7 +89,7 @@ class Session:
             pool.clear()
 
     def _use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        self.now()  # which may need a connection by itself
+        self.now()  # which may need another connection
         for pause in (*_PAUSES, 0.0):
             pool = self._pool.get()
             try:

@@ -1,6 +1,7 @@
-"""What the holder of a claim does with its slices: finish, extend, release, forward.
+"""The operations of the holder of a claim on its slices: finish, extend, release, forward.
 
-What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+Messages that were moved elsewhere are remembered for a quarter of an hour, so that they are lost to their holder, not
+gone.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
-from shardq.storage.postgresql.slicing import Held, cut, hold
-from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.postgresql.slicing import Held, as_stored, cut, hold
+from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import renamed
 
 __all__ = [
     "acknowledge",
@@ -43,7 +45,7 @@ _GIVE_BACK = Change(f"""
 """)
 _UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false"
 _GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
-# What this delivery was the first of takes its place in the order again.
+# A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
     due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO}
 """)
@@ -134,19 +136,19 @@ def _settle(sql: Sql, request: Settle, now: int) -> Fenced:
 
 
 def is_news(request: Settle) -> bool:
-    """Tell whether it may make a message deliverable: one that it gives back or sends, or the next of a group."""
+    """Return whether it may make a message deliverable: one that it releases or sends, or the next of a group."""
     if isinstance(request, Acknowledge):
         return request.shard.is_grouped
     return isinstance(request, Forward | Release)
 
 
 def is_durable(request: Settle) -> bool:
-    """Tell whether it has to be on the disk when it returns: what it takes back would be worked again."""
+    """Return whether it has to be on the disk when it returns: messages that it takes back would be worked again."""
     return request.blocks if isinstance(request, Extend) else isinstance(request, Acknowledge | Forward)
 
 
 def is_plain(request: Acknowledge) -> bool:
-    """Tell whether the request only deletes, and no group goes on with that."""
+    """Return whether the request only deletes, and no group continues by that."""
     return not (request.keep or request.moved or request.shard.is_grouped)
 
 
@@ -210,9 +212,9 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span]) -> tuple[Home | None, H
 
 
 def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+    """Move the end of the slices' lease; with ``starts`` count deliveries that are not counted yet.
 
-    With ``blocks`` there is none, and what is held behind them in their groups is given back.
+    With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
     home, held = _hold(sql, request.shard, request.spans)
     if home:
@@ -248,9 +250,11 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
+    if (pending := finished.pending) is not None:
+        finished = replace(finished, spans=(as_stored(sql, finished.shard, pending, now),))
     home, held = _hold(sql, finished.shard, finished.spans)
     if home is None or held.fenced != Fenced():
-        return held.fenced
+        return held.fenced if pending is None else renamed(held.fenced, PENDING)
     pieces = cut(sql, home, held.slices)
     if request.in_place and finished.shard.is_grouped:
         _replace(sql, home, finished, request.append, pieces, now)
@@ -264,7 +268,7 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
 def _replace(
     sql: Sql, home: Home, request: Acknowledge, append: Append, pieces: Sequence[Piece], now: int
 ) -> None:
-    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    """Finish messages of groups, and let bundles take their places; messages held behind them are released."""
     places = [groups.place_of(span, pieces) for span in request.spans]
     groups.put_back(sql, home.shard_key, pieces, now)
     _finish(sql, home, request, pieces, now)

@@ -1,9 +1,9 @@
 """Signals by NOTIFY, on one connection of each client that waits.
 
-A notification takes a lock of the whole server when it is committed, so it has a transaction of its own, after that of
-the change, and is sent only when somebody waits. Who waits holds a lock that can be shared; who cannot have it alone
-knows that. Behind a pooler nobody listens, and consumers poll: the server's connections, which others use later, would
-keep the lock and the listening.
+A notification takes a lock of the whole server when it is committed. So it has a separate transaction, after that of
+the change, and is sent only when a client waits. A waiting client holds a lock that can be shared; another one that
+cannot have it alone knows of waiting clients. Behind a pooler nobody listens, and consumers poll: the server's
+connections, which others use later, would keep the lock and the listening.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Channel:
         self.name = f"the notifications of {address}"
 
     def tell(self, queues: Collection[str]) -> bool:
-        """Send the names; never again, as consumers look by themselves now and then."""
+        """Send the names once, as consumers also read now and then."""
         with suppress(ShardqError):
             self._session.statement(self._tell, _payloads(queues))
         return True

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import Home
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece, named
+from shardq.storage.postgresql.directory import HOME, Home
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, DUE, PIECE, Piece, named
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncovered
 
-__all__ = ["Held", "cut", "cut_out", "hold", "split"]
+__all__ = ["Held", "as_stored", "cut", "cut_out", "hold", "split"]
 
-# What begins within a span, and the last that begins before it, which may end before it too.
+# Slices that begin within a span, and the last that begins before it, which may end before it too.
 _COVERING = f"""
     SELECT x.* FROM unnest($2::uuid[], $3::int[], $4::int[]) AS a (bundle_id, start, stop) CROSS JOIN LATERAL (
         SELECT {PIECE} FROM @slice s
@@ -49,6 +50,10 @@ _SPLIT = f"""
     )
     UPDATE @slice s SET count = a.count FROM {_HEADS}
     WHERE {CHOSEN}
+"""
+_TOKEN = f"""
+    SELECT s.token, {DUE} FROM ({HOME}) AS home JOIN @slice s ON s.shard_key = home.shard_key
+    WHERE s.bundle_id = $4 AND s.first <= $5 AND s.processed_at IS NULL ORDER BY s.first DESC LIMIT 1
 """
 _MOVED = """
     SELECT f.bundle_id, f.first, f.first + f.count FROM @finished f
@@ -136,6 +141,16 @@ def _moved(sql: Sql, queue_key: int | None, spans: Iterable[Span]) -> dict[bytes
         for bundle_id, first, end in sql.all(_MOVED, queue_key, [Id(each) for each in ids]):
             moved.setdefault(bundle_id, []).append((first, end))
     return moved
+
+
+def as_stored(sql: Sql, shard: Shard, span: Span, now: int) -> Span:
+    """Return a span under `PENDING` with the token that its message has, if nobody holds that now: one that lapsed.
+
+    A message that was released, or never held, has None.
+    """
+    place = (shard.queue, shard.time_shard, shard.number)
+    token, due = sql.one(_TOKEN, *place, Id(span.bundle_id), span.first) or (None, 0)
+    return span if token is not None and due > now else replace(span, token=token)
 
 
 def cut(sql: Sql, home: Home, slices: Iterable[tuple[Piece, Sequence[Range]]]) -> list[Piece]:

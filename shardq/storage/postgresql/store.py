@@ -61,9 +61,9 @@ __all__ = ["PostgresStore"]
 class PostgresStore(KeyMethods):
     """Queues in one schema of a database.
 
-    Appends, acks and removals are as durable as the server's ``synchronous_commit`` makes them when they return; a
-    power failure may undo the last claims, extensions and releases, which at most redelivers. Moments are the server's;
-    stores with one ``clock`` agree on all of them. A closed store connects anew when used.
+    Appends, acks and removals are as durable as the server's ``synchronous_commit`` makes them when they return. A
+    power failure may undo the last claims, extensions and releases, which at most redelivers. Moments are the
+    server's; stores with one ``clock`` agree on all of them. A closed store connects anew when used.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -81,7 +81,7 @@ class PostgresStore(KeyMethods):
     )
 
     def __init__(self, address: Address, *, clock: Clock | None = None, pool_size: int = POOL_SIZE) -> None:
-        # The clock asks by a session of its own, as each request asks the clock.
+        # The clock asks by a separate session, as each request asks the clock.
         self._asking = Session(address, lambda: 0, pool_size=2)
         self._clock = clock or ServerClock(partial(clock_leads, self._asking))
         self.session = Session(address, self._clock.now, pool_size)
@@ -119,7 +119,7 @@ class PostgresStore(KeyMethods):
         self.session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the server, its settings and the tables."""
+        """Return facts about the server, its settings and the tables."""
         return diagnosis.diagnose(self.session, self._address)
 
     def create_queue(self, record: QueueRecord) -> bool:
@@ -200,7 +200,7 @@ class PostgresStore(KeyMethods):
             return self.session.read(claims.read, taken)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held."""
+        """Finish messages that are still held."""
         fenced = Fenced()
         if not (settling.is_plain(request) and self.session.statement(settling.delete_whole, request)):
             fenced = self.session.write(settling.acknowledge, request, briefly=True)
@@ -208,12 +208,12 @@ class PostgresStore(KeyMethods):
         return fenced
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease."""
+        """Hide messages that are still held until now + lease."""
         durable = settling.is_durable(request)
         return self.session.write(settling.extend, request, durable=durable, briefly=True)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held."""
+        """Release messages that are still held."""
         fenced = self.session.write(settling.release, request, durable=False, briefly=True)
         self._settled(request)
         return fenced
@@ -232,7 +232,7 @@ class PostgresStore(KeyMethods):
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
-        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        """Read one page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self.session.read(peeking.peek, request, self.now())
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
@@ -259,7 +259,10 @@ class PostgresStore(KeyMethods):
         return messages
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
+        """Count messages by state.
+
+        The cost grows with the number of slices, with ``sizes`` with the bytes of short ones.
+        """
         return self.session.snapshot(peeking.count, shard, self.now(), sizes)
 
     def sweep(self, request: Sweep) -> int:
@@ -279,15 +282,15 @@ class PostgresStore(KeyMethods):
         self.session.write(consumers.deregister, queue, consumer, durable=False)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
-        """Tell of the live consumers, and of those that were live not long ago."""
+        """Return the live consumers, and those that were live not long ago."""
         return self.session.read(consumers.seen, queue, self.now())
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Tell of what is appended or released: here at once, by other processes within milliseconds."""
+        """Listen to appends and releases: here at once, by other processes within milliseconds."""
         return self.signals.listen(wake)
 
     def _settled(self, *requests: Settle) -> None:
-        """Tell who waits of what may be news; and once in a while empty a table of finished ids."""
+        """Notify waiting clients of possible news; and once in a while empty a table of finished ids."""
         for queue in {_queue_of(each) for each in requests if settling.is_news(each)}:
             self.signals.announce(queue)
         with suppress(ShardqError):  # what was asked for is done

@@ -27,7 +27,7 @@ def sweep(session: Session, request: Sweep) -> int:
 def tidy(session: Session) -> int:
     """Empty the tables of finished ids that were remembered for long enough; returns how many.
 
-    What another transaction reads just then is left for the next time.
+    Tables that another transaction reads just then are left for the next time.
     """
     emptied = 0
     for table in session.read(bundles.old_tables, session.now()):

@@ -26,7 +26,7 @@ __all__ = ["open_postgresql", "parse"]
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._%-]+)(:[0-9]{1,5})?")
 _LONGEST_NAME = 63  # bytes of an identifier
 _OWN = ("schema", "prepare", "pool_size", "timeout")
-# What libpq does unless the URL says otherwise: give up a server that does not acknowledge what it was sent.
+# The default of libpq unless the URL sets another: give up a server that does not acknowledge sent data.
 _DEFAULTS = {
     "application_name": "shardq",
     "keepalives_idle": "10",
@@ -44,13 +44,13 @@ def open_postgresql(
     *,
     connect_seconds: float | None = None,
 ) -> Store:
-    """The store in the schema that the URL names; raises InvalidSetting for a URL that names none."""
+    """Open the store in the schema that the URL names; raises InvalidSetting for a URL that names none."""
     address, pool_size = parse(url, connect_seconds or _CONNECT_SECONDS)
     return PostgresStore(address, pool_size=pool_size)
 
 
 def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address, int]:
-    """What the URL says, and the size of the pool. Errors do not repeat it: it may hold a password."""
+    """Parse the URL; return its parts and the size of the pool. Errors do not repeat it: it may hold a password."""
     parts = read_url(url, "PostgreSQL URL")
     options = _options(parts.query)
     own = {name: options.pop(name) for name in _OWN if name in options}

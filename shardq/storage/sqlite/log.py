@@ -110,7 +110,7 @@ def tell(path: str, ending: str = LOG) -> None:
             FileIO(path + ending).close()
         except (
             FileNotFoundError
-        ):  # the path is a link, beside which there is none; or it is told of for the first time
+        ):  # the path is a link, beside which there is none; or this is its first notice
             (open_signal(path) if ending == SIGNAL else FileIO(os.path.realpath(path) + ending)).close()
     except OSError:
         return

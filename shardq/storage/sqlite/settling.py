@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.requests import PENDING, Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import renamed
 from shardq.storage.sqlite import bundles, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
-from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, cut
+from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, as_stored, cut
 
 __all__ = ["acknowledge", "extend", "forward", "is_durable", "is_news", "prune_moves", "release", "settle"]
 
@@ -138,6 +139,8 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     queues.require(sql, request.append.shard.queue)
     sql.execute(_SAVE)
     finished = replace(request.acknowledge, moved=True)
+    if (pending := finished.pending) is not None:
+        finished = replace(finished, spans=(as_stored(sql, pending, now),))
     if request.in_place and finished.shard.is_grouped:
         fenced = _replace(sql, finished, request.append, now)
     else:
@@ -147,7 +150,7 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     if fenced != Fenced():
         sql.execute(_RESTORE)
     sql.execute(_KEEP_CHANGES)
-    return fenced
+    return fenced if pending is None else renamed(fenced, PENDING)
 
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:

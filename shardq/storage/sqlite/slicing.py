@@ -17,7 +17,7 @@ from shardq.storage.slicing import covered, fenced, uncovered
 from shardq.storage.sqlite import directory, queues
 from shardq.storage.sqlite.bundles import BEHIND, HOLDER
 
-__all__ = ["FEW", "MOVES_KNOWN", "Cut", "cut", "cut_out", "skip", "split", "split_off"]
+__all__ = ["FEW", "MOVES_KNOWN", "Cut", "as_stored", "cut", "cut_out", "skip", "split", "split_off"]
 
 # Slices that begin within a span, and the last that begins before it, which may end before it too.
 SQL_COVERING = f"""
@@ -51,6 +51,10 @@ SQL_HELD = f"""
 """
 _MOVED = """
     SELECT first, first + count FROM [moved] WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
+"""
+_TOKEN = f"""
+    SELECT token, due % {BEHIND} FROM slice WHERE bundle_id = ?1 AND first <= ?2 AND processed_at IS NULL
+    ORDER BY first DESC LIMIT 1
 """
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""
@@ -106,6 +110,16 @@ def cut(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], now: int) 
         told = fenced(gone, lambda span: sql.execute(_MOVED, (span.bundle_id, *seen)).fetchall())
         return Cut(shard_key, tuple(keys), Fenced((*lost, *told.lost), told.gone))
     return Cut(shard_key, tuple(keys), Fenced(tuple(lost)))
+
+
+def as_stored(sql: sqlite3.Connection, span: Span, now: int) -> Span:
+    """Return a span under `PENDING` with the token that its message has, if nobody holds that now: one that lapsed.
+
+    A message that was released, or never held, has None.
+    """
+    row = sql.execute(_TOKEN, (span.bundle_id, span.first)).fetchone()
+    token, due = row or (None, 0)
+    return span if token is not None and due > now else msgspec.structs.replace(span, token=token)
 
 
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:

@@ -50,6 +50,8 @@ _MODULES = (
     "model",
     "moves",
     "order",
+    "patterns",
+    "pending",
     "places",
     "queues",
     "release",
@@ -98,6 +100,8 @@ from shardq.testing.conformance.model import ModelContract  # noqa: E402
 from shardq.testing.conformance.moves import MoveContract  # noqa: E402
 from shardq.testing.conformance.names import NameContract  # noqa: E402
 from shardq.testing.conformance.order import OrderContract  # noqa: E402
+from shardq.testing.conformance.patterns import PatternContract  # noqa: E402
+from shardq.testing.conformance.pending import PendingContract  # noqa: E402
 from shardq.testing.conformance.places import PlaceContract  # noqa: E402
 from shardq.testing.conformance.queues import QueueContract  # noqa: E402
 from shardq.testing.conformance.release import ReleaseContract  # noqa: E402
@@ -142,6 +146,8 @@ __all__ = [
     "MoveContract",
     "NameContract",
     "OrderContract",
+    "PatternContract",
+    "PendingContract",
     "PlaceContract",
     "QueueContract",
     "ReleaseContract",
@@ -177,6 +183,7 @@ class StoreConformance(
     RetryContract,
     ForwardContract,
     MoveContract,
+    PendingContract,
     CrossShardContract,
     GroupContract,
     GroupStayContract,
@@ -197,6 +204,7 @@ class StoreConformance(
     TopicContract,
     ScheduleContract,
     LargeBodyContract,
+    PatternContract,
     ModelContract,
 ):
     """Every contract. The subclass provides the ``harness`` fixture and has a name with ``Test``."""

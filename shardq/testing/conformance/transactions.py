@@ -253,7 +253,7 @@ class TransactionContract(ApplicationContract, Contract):
     def test_tasks_and_workflows_are_sent_in_a_transaction(
         self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
-        """Also to a queue that is not there yet; each call joins the transaction anew."""
+        """Send also to a queue that is not there yet; each call joins the transaction anew."""
         tasks = Tasks()
         tasks.bind(apps.client)
 

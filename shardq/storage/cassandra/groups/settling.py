@@ -114,6 +114,11 @@ def forward(session: Session, known: KnownGroups, request: Forward, now: Moment)
         raise UnsupportedByStore(
             f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
         )
+    if request.acknowledge.pending is not None:
+        raise UnsupportedByStore(
+            f"Cassandra cannot exchange a message of a group in shard {shard} that nobody holds: receive it, and "
+            "release it with another body"
+        )
     directory.enter(session, shard)
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 

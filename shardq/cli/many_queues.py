@@ -1,0 +1,83 @@
+"""What commands do to the queues that a pattern matches: a preview, a question, and one queue after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import click
+
+from shardq.base.patterns import is_pattern
+from shardq.cli.command import Session, look_at_each
+from shardq.cli.failures import FAILURE, exit_code
+from shardq.cli.printing import many, note, print_json
+from shardq.declarations import change_text, settings_difference
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.queue import Queue
+
+__all__ = ["Operation", "changes_of", "matching", "on_each"]
+
+T = TypeVar("T")
+
+
+class Operation(NamedTuple, Generic[T]):
+    """What a command does to each queue, and its texts."""
+
+    question: str  # before the number of queues, as "Purge"
+    past: str  # as "purged": what was done, in JSON too
+    preview: Callable[[Queue], str]  # what it would change in a queue; "": nothing, so the queue is left out
+    do: Callable[[Queue], T]
+    line: Callable[[str, T], str]  # of the queue's name and the result, for people
+
+
+def matching(session: Session, pattern: str) -> tuple[str, ...]:
+    """Return the queues that a pattern matches. Raises QueueNotFound when there are none."""
+    names = session.client.pattern(pattern).names()
+    if not names:
+        session.check_file()
+        raise QueueNotFound(
+            f"no queue matches {pattern!r}: `shardq list` shows the queues; no pattern matches one for dead letters"
+        )
+    return names
+
+
+def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: bool, as_json: bool) -> None:
+    """Do it to a queue, or each that a pattern matches, once the changes were shown on stderr and confirmed.
+
+    A queue that fails keeps no other one from being done. The exit code is that of its error, or 1 if several differ.
+    A queue that was deleted meanwhile is left out.
+    """
+    names = matching(session, pattern) if is_pattern(pattern) else (session.queue(pattern).name,)
+    queue_of = session.client.queue
+    previews = look_at_each(names, lambda name: (name, operation.preview(queue_of(name))))
+    chosen = [(name, text) for name, text in previews if text]
+    for name, text in chosen:
+        note(f"  {name}: {text}")
+    if chosen and not yes:
+        click.confirm(f"{operation.question} {many(len(chosen), 'queue')}?", abort=True, err=True)
+    done: dict[str, T] = {}
+    failed: dict[str, ShardqError] = {}
+    for name, _ in chosen:
+        try:
+            done[name] = operation.do(queue_of(name))
+        except QueueNotFound:
+            continue
+        except ShardqError as error:
+            failed[name] = error
+            note(f"queue {name} was not {operation.past}: {error}")
+    if as_json:
+        errors = {name: {"code": error.code, "error": str(error)} for name, error in failed.items()}
+        print_json({operation.past: done, "failed": errors})
+    else:
+        for name, result in done.items():
+            note(operation.line(name, result))
+        if not chosen:
+            note(f"nothing to change in {many(len(names), 'queue')}")
+    if codes := {exit_code(error) for error in failed.values()}:
+        click.get_current_context().exit(codes.pop() if len(codes) == 1 else FAILURE)
+
+
+def changes_of(queue: Queue, *, wanted: Mapping[str, Any]) -> str:
+    """Return in words what these settings would change in a queue; "" for nothing."""
+    difference = settings_difference(queue.name, queue.settings, wanted)
+    return "" if difference is None else change_text(difference)

@@ -1,0 +1,70 @@
+"""Counting a consumer among the live ones of its queues, which also tells it what is new of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from shardq.core.context.identity import REGISTRATION_LIFETIME
+from shardq.core.context.queue_context import QueueContext
+from shardq.core.context.retry import Retry
+from shardq.core.sharding.surveying import in_groups
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.storage.records import Registration
+from shardq.storage.store import Store
+
+__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "deregister", "register"]
+
+_log = logging.getLogger(__name__)
+
+ENLIST_INTERVAL = 5_000_000  # microseconds
+CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
+ENLISTED_AT_ONCE = 100  # queues in one request
+GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
+
+
+class Registered(Protocol):
+    """A queue in which a consumer registers."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+
+    def registered(self, told: Registration | None) -> None:
+        """Take over what was told; None: there is no such queue."""
+
+
+def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer: str, name: str) -> None:
+    """Count the consumer as a live one of each queue, and let each take over what is told of it.
+
+    Messages come first: if this fails, the shards are shared as before. ``name`` is the consumer's in logs.
+    """
+    starts = range(0, len(queues), ENLISTED_AT_ONCE)
+    groups = [queues[start : start + ENLISTED_AT_ONCE] for start in starts]
+    try:
+        with retry.within(CLAIM_PATIENCE):
+            told, failed = in_groups(groups, partial(_register, store, retry, consumer), GIVE_UP_AFTER)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        _log.warning("consumer %s was not counted: %s", name, error)
+        return
+    for queue, why in failed:
+        _log.warning("consumer %s was not counted in queue %s: %s", name, queue.name, why)
+    for queue, known in told:
+        queue.registered(known)
+
+
+def _register(
+    store: Store, retry: Retry, consumer: str, queues: Sequence[Registered]
+) -> list[tuple[Registered, Registration | None]]:
+    names = [queue.name for queue in queues]
+    told = retry(store.register_consumer, names, consumer, REGISTRATION_LIFETIME)
+    return list(zip(queues, told, strict=True))
+
+
+def deregister(context: QueueContext, consumer: str) -> None:
+    """Count the consumer as a live one no longer."""
+    with suppress(ShardqError), context.retry.within(0):  # the store forgets a silent consumer by itself
+        context.retry(context.store.deregister_consumer, context.name, consumer)
