@@ -21,7 +21,9 @@ else:
     _PACKAGES = {
         "aio",
         "broadcast",
+        "django",
         "metrics",
+        "otel",
         "pipelines",
         "planning",
         "schedules",

@@ -49,7 +49,7 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import Hooks, Observer
+from shardq.hooks import AllHooks, HookCall, Hooks, Observer
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.patterns import QueuePattern
@@ -64,6 +64,7 @@ __all__ = [
     "JSON",
     "MSGPACK",
     "TEXT",
+    "AllHooks",
     "Backoff",
     "Batch",
     "BodyNotFound",
@@ -85,6 +86,7 @@ __all__ = [
     "Finding",
     "HeaderValue",
     "Headers",
+    "HookCall",
     "Hooks",
     "InvalidCursor",
     "InvalidMessage",

@@ -37,7 +37,7 @@ _IS_FINISHED = attrgetter("finished")
 
 
 class _Engines(dict[str, SettleEngine]):
-    """What settles messages of each queue; made when the first of them is received."""
+    """The settle engine of each queue, made when its first message is received."""
 
     def __init__(self, make: Callable[[str], SettleEngine]) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ _HINTS = get_type_hints(QueueSettings)
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What is to be done to a queue so that it is as declared."""
+    """The change that a queue needs to be as declared."""
 
     queue: str
     action: Literal["create", "alter"]

@@ -308,13 +308,6 @@ def held_unseen(shard: Shard, span: Span) -> HeldSlice:
     return HeldSlice(shard, claimed, span.token, 0)
 
 
-def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
-
-
 def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
     """Count the messages in slices."""
     return sum(map(COUNT, slices))

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.callables import check_has_run
 from shardq.core.settling.dead_letters import check_reason
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 
-__all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze"]
+__all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze", "check_returned", "outcome_name"]
 
 LONGEST_DELAY = 7 * 86_400.0
 _MAX_DOUBLINGS = 60
@@ -115,3 +116,23 @@ class DeadLetter(Outcome):
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(reason, reason=reason)
+
+
+def check_returned(handler: object, result: object) -> None:
+    """Raise InvalidSetting if a handler returned what has not run yet, or the class of an outcome."""
+    check_has_run("handler", handler, result)
+    if isinstance(result, type) and issubclass(result, Outcome):
+        raise InvalidSetting(
+            f"the handler returned the class {result.__name__}: return an outcome, such as {result.__name__}(...)"
+        )
+
+
+def outcome_name(ended: object) -> str:
+    """Return what came of a message whose handler returned or raised this: "worked", "failed", or its outcome.
+
+    >>> outcome_name(DeadLetter()), outcome_name(ValueError()), outcome_name(b"a result")
+    ('dead_letter', 'failed', 'worked')
+    """
+    if isinstance(ended, Outcome):
+        return "dead_letter" if isinstance(ended, DeadLetter) else type(ended).__name__.lower()
+    return "failed" if isinstance(ended, BaseException) else "worked"

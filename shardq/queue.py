@@ -31,6 +31,7 @@ from shardq.core.settling.editing import EditArguments, edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.message import StoredMessage
+from shardq.observed import consumer_class, producer_class
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
@@ -70,7 +71,7 @@ class Queue:
         bundle with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it
         holds ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
-        return Producer(
+        return producer_class(self._context.hooks)(
             self._context,
             codec=codec,
             linger=linger,
@@ -92,10 +93,9 @@ class Queue:
         ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
         extends the lease of each received message until the message is settled. The thread also stops extending when
         nothing refers to the message or its batch any more, when settling failed and you received again, and when the
-        consumer is closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
-        InvalidSetting.
+        consumer is closed. Up to ``prefetch`` messages are claimed ahead of a receive. Raises InvalidSetting.
         """
-        return Consumer(
+        return consumer_class(self._context.hooks)(
             [self._context],
             codec=codec,
             name=name,
@@ -182,8 +182,8 @@ class Queue:
         """Change a message that waits, now or for later, in one atomic step; returns its new id.
 
         The changes are ``body``, ``headers`` (all of them), ``priority``, ``due``, and ``delay`` in seconds from now.
-        What is None or left out stays, also its keys and the time at which it expires. The new id takes the place of
-        the old one, and its deliveries count from 0.
+        Properties that are None or left out stay, also its keys and the time at which it expires. The new id takes the
+        place of the old one, and its deliveries count from 0.
 
         Raises MessageNotPending, with nothing changed, when the message is in flight, processed or not stored, also
         when a consumer receives it at the same moment. Raises InvalidReceipt, InvalidMessage or MessageTooLarge. Raises
@@ -274,8 +274,8 @@ class Queue:
     ) -> int:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
 
-        With ``where`` only those that the filter means. A group that is blocked goes on only if all messages that block
-        it are meant. ``progress`` is called with the number so far.
+        With ``where`` only those that the filter means. A group that is blocked continues only if all messages that
+        block it are meant. ``progress`` is called with the number so far.
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises

@@ -26,8 +26,9 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
-from shardq.hooks import Observer
+from shardq.hooks import Hooks, Observer
 from shardq.message import Message, StoredMessage
+from shardq.observed import consumer_class
 from shardq.patterns import QueuePattern
 from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
@@ -39,6 +40,7 @@ __all__ = [
     "count_deliveries",
     "found_in",
     "holders_of",
+    "hooks_of",
     "live_consumers",
     "observer_of",
     "one_by_one",
@@ -83,7 +85,7 @@ def consumer_of(
             )
     patterns = [queue for queue in queues if isinstance(queue, QueuePattern)]
     wanted = [queue.pattern if isinstance(queue, QueuePattern) else queue.name for queue in queues]
-    return Consumer(
+    return consumer_class(hooks_of(queues[0]))(
         [queue._context for queue in queues if isinstance(queue, Queue)],
         scheduler=scheduler,
         follow=partial(Following, patterns[0]._context, wanted) if patterns else None,
@@ -106,6 +108,11 @@ def replace_body(message: Message, body: bytes) -> None:
     Raises LeaseLost, with nothing changed, when another client has it.
     """
     message._settler.replace(message._selection, body, 0.0, keeps_due=True)
+
+
+def hooks_of(queue: Queue | QueuePattern) -> Hooks | None:
+    """Return the hooks of the client of a queue, or of the queues that a pattern matches."""
+    return queue._contexts.hooks if isinstance(queue, QueuePattern) else queue._context.hooks
 
 
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:

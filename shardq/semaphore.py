@@ -95,12 +95,15 @@ class Semaphore:
         while not (taken := self._take()):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise PermitTimeout(
-                    f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
-                )
+                raise self._timed_out()
             left = min(left, pace.until_next_look(self._permits))
             retry(waiter.wait, (self._permits.queue,), left)
         return self._granted(taken)
+
+    def _timed_out(self) -> PermitTimeout:
+        return PermitTimeout(
+            f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
+        )
 
     def __enter__(self) -> Permit:
         """Take a permit for a ``with`` block of this thread; wait for it as long as it takes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardq.aio.client import Client, connect
-from shardq.aio.consumer import Batch, BodyReader, Consumer, Message
+from shardq.aio.consumer import Consumer
+from shardq.aio.message import Batch, BodyReader, Message
 from shardq.aio.queue import Producer, Queue
 from shardq.aio.semaphore import Permit, Semaphore
 from shardq.aio.work import work

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import shardq.client
 from shardq.aio.consumer import Consumer
 from shardq.aio.queue import Queue
 from shardq.aio.semaphore import Semaphore
-from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out
+from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out, in_loop
 from shardq.base.clock import Clock
 from shardq.codec import BYTES, Codec
 from shardq.core.context.counters import Counts
 from shardq.core.context.retry import RETRY_SECONDS
 from shardq.hooks import Hooks, Observer
 from shardq.settings import QueueSettingsArguments, check_number
+from shardq.storage.abilities import OnLoop
 
 if TYPE_CHECKING:
     from shardq.aio.topics import Schedules, Topic
@@ -36,8 +41,8 @@ def connect(
     """Open the store that a URL names, for the event loop that uses the client first.
 
     Nothing is connected, and no thread is started, before it is needed. Blocking calls are made in up to ``threads``
-    threads, 1 to 64. Hooks are called in them. The other options are those of :func:`shardq.connect`. Raises
-    InvalidSetting.
+    threads, 1 to 64. Hooks are called in them, and around sends and handlers in the loop. The other options are those
+    of :func:`shardq.connect`. Raises InvalidSetting.
     """
     check_number("threads", threads, 1, MOST_THREADS, whole=True)
     sync = shardq.client.connect(
@@ -67,8 +72,8 @@ class Client(Wraps[shardq.client.Client]):
     b'dear'
     """
 
-    def __init__(self, sync: shardq.client.Client, *, threads: int = MOST_THREADS) -> None:
-        super().__init__(sync, Threads(threads))
+    def __init__(self, sync: shardq.client.Client, *, threads: int | Threads = MOST_THREADS) -> None:
+        super().__init__(sync, threads if isinstance(threads, Threads) else Threads(threads))
 
     async def create_queue(
         self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
@@ -140,6 +145,26 @@ class Client(Wraps[shardq.client.Client]):
 
         return Topic(await self._threads.run(self._sync.topic, name, codec=codec), self._threads)
 
+    @asynccontextmanager
+    async def transaction(self, *, connection: object) -> AsyncIterator[Client]:
+        """Return a client whose sends and acks are part of a transaction of the application, for an ``async with``.
+
+        ``connection`` is a psycopg ``AsyncConnection``; an ``AsyncConnection`` or ``AsyncSession`` of SQLAlchemy on
+        that driver; or PyMongo's ``AsyncClientSession``. Statements run on this event loop, one at a time, also when
+        several tasks send. After the block, and after the end of the transaction, the client raises Closed. The end of
+        the block waits for the answer to what was begun, however often it is cancelled, so that nothing follows a
+        rollback. An async iterable given to ``send_many`` is read before anything is sent. All else is as in
+        :meth:`shardq.Client.transaction`.
+        """
+        on_loop = OnLoop(await _driver_connection(connection), partial(in_loop, self._threads.loop()))
+        threads = Threads(1)  # that joins the transaction, and is the only one that may use it
+        try:
+            sync = await threads.run(self._sync.transaction, connection=on_loop)
+            yield Client(sync, threads=threads)
+        finally:
+            on_loop.left = True
+            await _surely(_closed(threads))
+
     @property
     def schedules(self) -> Schedules:
         """The schedules of all queues."""
@@ -167,3 +192,30 @@ class Client(Wraps[shardq.client.Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _closed(threads: Threads) -> None:
+    await threads.run(lambda: None)  # behind all that was begun
+    await threads.close(lambda: None)
+
+
+async def _surely(ends: Coroutine[Any, Any, None]) -> None:
+    """Await the end of something, however often this is cancelled."""
+    task, cancelled = asyncio.ensure_future(ends), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+async def _driver_connection(connection: Any) -> object:
+    """Return the driver's connection below one of SQLAlchemy's, which are awaited for."""
+    if iscoroutinefunction(getattr(type(connection), "connection", None)):  # an AsyncSession
+        connection = await connection.connection()
+    if iscoroutinefunction(getattr(type(connection), "get_raw_connection", None)):  # an AsyncConnection
+        connection = (await connection.get_raw_connection()).driver_connection
+    return connection

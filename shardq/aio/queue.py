@@ -11,14 +11,17 @@ from typing import Any, Self, TypeVar, Unpack
 
 import shardq.producer
 import shardq.queue
-from shardq.aio.consumer import BodyReader, Consumer
+from shardq.aio.consumer import Consumer
+from shardq.aio.gathering import Gathering, Outcome
+from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
-from shardq.aio.sync_core import send_each
-from shardq.aio.threads import Gathering, Threads, Wraps, awaited, passed
+from shardq.aio.sync_core import hooks_of, send_each
+from shardq.aio.threads import Threads, Wraps, awaited, in_loop, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.codec import BYTES, Codec
 from shardq.core.selecting import MessageFilter
+from shardq.hooks import HookCall, stamped
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.settings import QueueSettings
@@ -151,12 +154,17 @@ class Producer(Wraps[shardq.producer.Producer]):
             message = OutgoingMessage(body=body, **options)
         if message.unique_key is not None or isinstance(message.body, LargeBody):
             return await self._threads.run(self._sync.send, message)  # alone, so that others need not wait
-        return await self._sends.submit(message)
+        hooks, name = hooks_of(self._sync)
+        if hooks is None:
+            return await self._sends.submit(message)
+        call = HookCall(operation="send", queue=name)
+        with hooks.around(call):
+            sent = await self._sends.submit(stamped(hooks, name, message))
+            call.ids = [sent]
+        return sent
 
-    def _send_each(
-        self, messages: Sequence[OutgoingMessage]
-    ) -> list[tuple[str | None, BaseException | None]]:
-        return [(each.result, each.error) for each in send_each(self._sync, messages)]
+    def _send_each(self, messages: Sequence[OutgoingMessage], since: float) -> list[Outcome[str]]:
+        return [(each.result, each.error) for each in send_each(self._sync, messages, since)]
 
     send_file = awaited(shardq.producer.Producer.send_file)
     send_stream = awaited(shardq.producer.Producer.send_stream)
@@ -187,6 +195,8 @@ class Producer(Wraps[shardq.producer.Producer]):
             ttl=ttl,
             group=group,
         )
+        if self._threads.alone and isinstance(bodies, AsyncIterable):
+            bodies = [body async for body in bodies]  # which may ask for something in that thread, too
         if not isinstance(bodies, AsyncIterable):
             return await self._threads.run(send, bodies)
         loop, feed = self._threads.loop(), _Feed(bodies)
@@ -217,7 +227,7 @@ class _Feed:
     def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
         """Yield what there is, in a thread."""
         while True:
-            block = asyncio.run_coroutine_threadsafe(self._block(), loop).result()
+            block = in_loop(loop, self._block())
             yield from block
             if self._error is not None:  # after what was read before it, of which PartialSend tells
                 raise self._error

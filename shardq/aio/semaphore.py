@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import shardq.semaphore
-from shardq.aio.sync_core import PermitAttempts
+from shardq.aio.sync_core import PermitAttempts, timed_out
 from shardq.aio.threads import Threads, Wraps, awaited, carried_out, passed
+from shardq.aio.turns import Turns
 from shardq.errors import PermitLost
 
 __all__ = ["Permit", "Semaphore"]
@@ -26,10 +26,10 @@ class Semaphore(Wraps[shardq.semaphore.Semaphore]):
 
     def __init__(self, sync: shardq.semaphore.Semaphore, threads: Threads) -> None:
         super().__init__(sync, threads)
-        self._first = asyncio.Lock()
-        self._entered: WeakKeyDictionary[asyncio.Task[Any], list[Permit]] = WeakKeyDictionary()
-        self._wakened = threads.sleeper()
-        self._attempts = PermitAttempts(sync, lambda: threads.wake(self._wakened.set))
+        self._entered: dict[asyncio.Task[Any] | None, list[Permit]] = {}
+        self._turns = Turns(threads)
+        self._attempts = PermitAttempts(sync, self._turns.wake)
+        self._turns.rest = self._attempts.rest
 
     name = passed[str]()
     """The semaphore's name."""
@@ -52,46 +52,38 @@ class Semaphore(Wraps[shardq.semaphore.Semaphore]):
         are those of :meth:`shardq.Semaphore.acquire`.
         """
         if timeout is not None and not timeout > 0:
-            return await self._taken_now(timeout)
-        until = None if timeout is None else time.monotonic() + timeout
-        try:
-            async with asyncio.timeout(timeout):
-                await self._first.acquire()
-        except TimeoutError:
-            return await self._taken_now(0.0)
-        try:
-            while True:
-                self._wakened.clear()
-                taken = await self._threads.undoable(self._attempts.take, _returned)
-                if not isinstance(taken, float):
-                    return Permit(taken, self._threads)
-                left = taken if until is None else min(taken, until - time.monotonic())
-                if left <= 0:
-                    return await self._taken_now(0.0)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await self._wakened.wait()
-        finally:
-            self._first.release()
-
-    async def _taken_now(self, timeout: float) -> Permit:
-        taken = await self._threads.undoable(lambda: self._sync.acquire(timeout), _returned)
+            return Permit(
+                await self._threads.undoable(lambda: self._sync.acquire(timeout), _returned), self._threads
+            )
+        take = partial(self._attempts.take, None if timeout is None else time.monotonic() + timeout)
+        taken = await self._turns.wait(
+            lambda _: take(), timeout, look=self._attempts.take_now, nothing=lambda: None, undo=_returned
+        )
+        if taken is None:
+            raise await self._threads.run(timed_out, self._sync)
         return Permit(taken, self._threads)
 
     async def __aenter__(self) -> Permit:
         """Take a permit for a block of this task; wait for it as long as it takes."""
         permit = await self.acquire()
-        task = asyncio.current_task()
-        assert task is not None
-        self._entered.setdefault(task, []).append(permit)
+        self._entered.setdefault(asyncio.current_task(), []).append(permit)
         return permit
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task = asyncio.current_task()
-        assert task is not None
-        await self._entered[task].pop().__aexit__(kind, error, trace)
+        if (
+            task not in self._entered
+        ):  # the block is left in another task than it was entered in, as by a fixture
+            ended: list[asyncio.Task[Any] | None] = [
+                each for each in self._entered if each is not None and each.done()
+            ]
+            task = (ended or list(self._entered))[-1]
+        permit = self._entered[task].pop()
+        if not self._entered[task]:
+            del self._entered[task]
+        await permit.__aexit__(kind, error, trace)
 
 
 class Permit(Wraps[shardq.semaphore.Permit]):
@@ -123,6 +115,6 @@ class Permit(Wraps[shardq.semaphore.Permit]):
                 raise
 
 
-def _returned(taken: shardq.semaphore.Permit | float) -> None:
-    if not isinstance(taken, float):
+def _returned(taken: shardq.semaphore.Permit | None) -> None:
+    if taken is not None:
         taken.release()

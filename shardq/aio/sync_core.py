@@ -5,19 +5,25 @@ Here a receive waits in no thread, and calls of several coroutines are one call.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar, cast
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.core.context.group_commit import Pending, for_another_thread
+from shardq.core.context.settle_group_commit import MOST_SPANS
 from shardq.core.limits.queue_limits import PermitPace
 from shardq.core.receiving.idling import Dozing, NothingYet
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import Send, prepare_options
-from shardq.errors import ShardqError
+from shardq.core.settling.engine import SettleEngine
+from shardq.core.settling.settle import spans_of
+from shardq.errors import PermitTimeout, ShardqError
 from shardq.held import Selection, SettleState, in_states
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.producer import Producer
 from shardq.semaphore import Permit, Semaphore
@@ -29,10 +35,13 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "hooks_of",
     "is_finished",
+    "nothing_in",
     "receive_or_pause",
     "rest",
     "send_each",
+    "timed_out",
 ]
 
 # ruff: noqa: SLF001 - it is of the same house
@@ -61,6 +70,11 @@ def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: boo
         idling.news = None
 
 
+def nothing_in(consumer: Consumer) -> Batch:
+    """Return the empty batch of a receive that found nothing."""
+    return consumer._batch(())
+
+
 def rest(consumer: Consumer) -> None:
     """Let such a consumer listen no longer, until the next receive."""
     cast("Dozing", consumer._idling).rest()
@@ -74,27 +88,62 @@ class PermitAttempts:
         self._retry = semaphore._context.retry
         self._waiter = Waiter(semaphore._context.store, wake=wake)
 
-    def take(self) -> Permit | float:
-        """Return a permit, or the seconds to wait, unless ``wake`` is called first. Errors as in ``acquire``."""
+    def take(self, until: float | None) -> Permit | NothingYet | None:
+        """Return a permit, or None after a moment of ``time.monotonic()``, or for how long to wait for ``wake``.
+
+        Errors are as in ``acquire``.
+        """
         semaphore = self._semaphore
         while not (taken := semaphore._take()):
+            left = inf if until is None else until - time.monotonic()
+            if left <= 0:
+                return None
             if not self._retry(self._waiter.look, (semaphore._permits.queue,)):
-                return self._pace.until_next_look(semaphore._permits)
-        self._waiter.rest()
+                return NothingYet(min(left, self._pace.until_next_look(semaphore._permits)))
+        self.rest()
         return semaphore._granted(taken)
 
+    def take_now(self) -> Permit | None:
+        """Return a permit if there is one."""
+        taken = self._semaphore._take()
+        return self._semaphore._granted(taken) if taken else None
 
-def send_each(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[Pending[Send, str]]:
-    """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error."""
+    def rest(self) -> None:
+        """Listen no longer, until the next attempt."""
+        self._waiter.rest()
+
+
+def hooks_of(user: Producer | Consumer) -> tuple[Hooks | None, str]:
+    """Return the hooks of the client that has made a producer or consumer, and the name of its queue."""
+    return user._context.hooks, user._context.name
+
+
+def timed_out(semaphore: Semaphore) -> PermitTimeout:
+    """Return the error of a caller who got no permit in time."""
+    return semaphore._timed_out()
+
+
+def send_each(
+    producer: Producer, messages: Sequence[OutgoingMessage], since: float
+) -> Sequence[Pending[Send, str]]:
+    """Store single messages together, as :meth:`Producer.send` does in several threads; each has its id or error.
+
+    Only the first of them, as many as fill a bundle. The store is asked again for ``retry_seconds`` after ``since``, a
+    moment of ``time.monotonic()``.
+    """
     producer._check_open()
-    context, prepared = producer._context, list[Send | Exception]()
+    context, prepared, size = producer._context, list[Send | Exception](), 0
     for message in messages:
         try:
             options = prepare_options(message, context.name)
-            prepared.append(prepare(context, message.body, message.body, options, producer._codec))
+            prepared.append(send := prepare(context, message.body, message.body, options, producer._codec))
+            size += len(send.bodies[0])
         except Exception as error:  # that of a codec, too
             prepared.append(error)
-    sent = iter(producer._joining.run([each for each in prepared if not isinstance(each, Exception)]))
+        if size >= producer._limits.size:
+            break
+    with context.retry.within(since=since):
+        sent = iter(producer._joining.run([each for each in prepared if not isinstance(each, Exception)]))
     return [_failed(each) if isinstance(each, Exception) else next(sent) for each in prepared]
 
 
@@ -104,11 +153,37 @@ def _failed(error: Exception) -> Pending[Send, str]:
     return pending
 
 
-def ack_each(acked: Sequence[Batch | Message]) -> Sequence[Exception | None]:
-    """Ack batches and messages together, as their ``ack`` does in several threads; returns the error of each.
+def ack_each(
+    acked: Sequence[Batch | Message], since: float, *, repeats: bool
+) -> Sequence[tuple[None, Exception | None] | None]:
+    """Ack batches and messages together, as their ``ack`` does in several threads; returns the outcome of each.
 
-    One that is lost, that is named twice, or that another consumer or queue than the first settles is acked alone.
+    Only the first of them, as many as go into one request. One that is lost, that is named twice, or that another
+    consumer or queue than the first settles is acked alone. Unless this ``repeats`` them, None stands for acks that
+    another attempt may do, for ``retry_seconds`` after ``since``, a moment of ``time.monotonic()``.
     """
+    acked = acked[: _few(acked)]
+    retry = cast("SettleEngine", acked[0]._settler)._context.retry
+    repeats = repeats or time.monotonic() - since >= retry.seconds
+    with retry.within(since=since) if repeats else retry.within(0.0):
+        errors = _ack_together(acked)
+    return [None if not repeats and _is_retryable(error) else (None, error) for error in errors]
+
+
+def _few(acked: Sequence[Batch | Message]) -> int:
+    spans = 0
+    for number, each in enumerate(acked):
+        spans += len(spans_of(each._open)) if isinstance(each, Batch) else 1
+        if number and spans > MOST_SPANS:
+            return number
+    return len(acked)
+
+
+def _is_retryable(error: Exception | None) -> bool:
+    return isinstance(error, ShardqError) and error.retryable
+
+
+def _ack_together(acked: Sequence[Batch | Message]) -> Sequence[Exception | None]:
     together, alone = _apart(acked)
     errors: list[Exception | None] = [None] * len(acked)
     if len(together) == 1:
@@ -118,7 +193,7 @@ def ack_each(acked: Sequence[Batch | Message]) -> Sequence[Exception | None]:
             acked[together[0]]._settler.ack([each for at in together for each in _selections(acked[at])])
     except Exception as error:
         left = [place for place in together if _has(acked[place], *_UNSETTLED)]
-        if isinstance(error, ShardqError) and error.retryable:  # another attempt would meet it too
+        if _is_retryable(error):  # another attempt now would meet it too
             for place in left:
                 if _has(acked[place], SettleState.OPEN):
                     errors[place] = cast("Exception", for_another_thread(error))

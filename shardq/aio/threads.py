@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from shardq.aio.sync_core import for_another_thread
 from shardq.base.texts import shown
-from shardq.errors import Closed
+from shardq.errors import Closed, ShardqError, StoreUnavailable
 from shardq.storage.per_process import forks
 
-__all__ = ["MOST_THREADS", "Gathering", "Threads", "Wraps", "awaited", "carried_out", "passed"]
+__all__ = ["MOST_THREADS", "Threads", "Wraps", "awaited", "carried_out", "in_loop", "passed"]
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
-_TURN = 50  # coroutines that continue in one turn of the loop
+_LOOK = 1.0  # seconds between looks whether a loop was closed
+
+_CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,10 +41,13 @@ class Threads:
     """
 
     def __init__(self, most: int = MOST_THREADS) -> None:
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="shardq-aio")
+        self._begun = threading.Event()  # a thread of the pool runs, and goes on until the pool is shut down
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="shardq-aio", initializer=self._begun.set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count
         self._undoing: set[Future[None]] = set()
+        self.alone = most == 1
+        """True if all calls are made in one thread: none may wait for another one."""
         self._sleepers: WeakSet[asyncio.Event] = WeakSet()
         self.closed = False
         """True after :meth:`close`."""
@@ -61,7 +66,7 @@ class Threads:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed("this asyncio client is closed: open another one with shardq.aio.connect()")
+            raise Closed(_CLOSED)
         if self._loop is not None:
             ended = "has been closed" if self._loop.is_closed() else "is another one"
             raise Closed(
@@ -76,9 +81,10 @@ class Threads:
         return event
 
     def submit(self, call: Callable[[], R], *, apart: bool = False) -> Future[R]:
-        """Make a call in a thread; ``apart`` in a separate one, for a call that may wait for others."""
-        if not apart:
-            return self._pool.submit(call)
+        """Make a call in a thread; ``apart`` in a separate one, for a call that may wait for others.
+
+        Raises Closed after a close, and StoreUnavailable when no thread can be started. The call is not made then.
+        """
         future: Future[R] = Future()
 
         def run() -> None:
@@ -88,7 +94,17 @@ class Threads:
                 except BaseException as error:
                     future.set_exception(error)
 
-        threading.Thread(target=run, name="shardq-aio-apart", daemon=True).start()
+        try:
+            if apart:
+                threading.Thread(target=run, name="shardq-aio-apart", daemon=True).start()
+            else:
+                self._pool.submit(run)
+        except RuntimeError as error:
+            if self.closed:
+                raise Closed(_CLOSED) from error
+            # The pool has taken the call by then. If it has threads, they make it; without one, nothing does.
+            if (apart or not self._begun.is_set()) and future.cancel():
+                raise StoreUnavailable(f"the store was not asked: {error}; free memory or threads") from error
         return future
 
     def wake(self, callback: Callable[[], object]) -> None:
@@ -109,13 +125,25 @@ class Threads:
         *,
         interrupt: Callable[[], None] = lambda: None,
         apart: bool = False,
+        lock: asyncio.Lock | None = None,
     ) -> R:
         """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
 
-        When it is cancelled, ``interrupt`` is called first, so that the call ends soon.
+        The call runs in a copy of the task's context, as with ``asyncio.to_thread``. When it is cancelled,
+        ``interrupt`` is called first, so that the call ends soon. The ``lock`` is held until the call has ended,
+        however often this is cancelled.
         """
         self.loop()
-        future = self.submit(call, apart=apart)
+        if lock is not None:
+            await lock.acquire()
+        try:
+            future = self.submit(partial(copy_context().run, call), apart=apart)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        if lock is not None:
+            future.add_done_callback(lambda _: self.wake(lock.release))
         try:
             await self._end_of(future)
             return future.result()
@@ -154,8 +182,10 @@ class Threads:
 
         def start(_: Future[R]) -> None:
             try:
-                self._pool.submit(run)
-            except RuntimeError:  # the client was closed meanwhile: the lease expires automatically
+                self.submit(run)
+            except (
+                ShardqError
+            ):  # the client was closed meanwhile, or no thread begins: the lease expires automatically
                 undone.set_result(None)
 
         future.add_done_callback(start)  # done already, it is called in the loop
@@ -169,9 +199,14 @@ class Threads:
                 yield each
 
     async def close(self, close: Callable[[], None]) -> None:
-        """Make the last call, when the results that nobody took are undone, and end the threads."""
+        """Make the last call, when the results that nobody took are undone, and end the threads.
+
+        It may be made in another loop if that of the client is closed.
+        """
         if self.closed or self._generation != forks.count:
             return
+        if self._loop is not None and self._loop.is_closed():
+            self._loop = None
         self.loop()
         if self._undoing:
             await asyncio.gather(*map(self._end_of, tuple(self._undoing)))
@@ -199,6 +234,22 @@ async def carried_out(call: Coroutine[Any, Any, R]) -> R:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise cancelled from error
         raise
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine in a loop and return its result, in another thread. Raises Closed if the loop is closed."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError as error:
+        coroutine.close()
+        raise Closed("the event loop was closed while a thread worked for it") from error
+    while not wait([future], _LOOK).done:
+        if loop.is_closed():  # without cancelling its tasks
+            raise Closed("the event loop was closed while a thread worked for it")
+    try:
+        return future.result()
+    except CancelledError:
+        raise Closed("the event loop has cancelled what a thread waited for") from None
 
 
 class Wraps(Generic[S]):
@@ -234,108 +285,3 @@ class passed(Generic[T]):  # noqa: N801 - it is used as a decorator is
 
     def __get__(self, instance: Wraps[Any], owner: type[object]) -> T:
         return self._read(instance)  # type: ignore[no-any-return]
-
-
-class _Entry(Generic[T, R]):
-    """The request of one coroutine that is gathered."""
-
-    __slots__ = ("begun", "future", "item", "outcome")
-
-    def __init__(self, item: T, future: asyncio.Future[R]) -> None:
-        self.item, self.future, self.begun = item, future, False
-        self.outcome: tuple[R | None, BaseException | None] | None = None
-
-    def end(self, result: R | None, error: BaseException | None) -> None:
-        self.outcome = result, error
-        if not self.future.done():
-            if error is None:
-                self.future.set_result(result)  # type: ignore[arg-type]
-            else:
-                self.future.set_exception(error)
-                self.future.exception()  # who was cancelled twice does not ask for it
-
-
-class Gathering(Generic[T, R]):
-    """Joins what the coroutines of a loop ask for in the same turn of it, and meanwhile, into one call in a thread.
-
-    ``do`` makes the call, for up to ``most`` items, and returns the result and the error of each. One call is under way
-    at a time, so the items of one coroutine after the other keep their order. Cancellation is as in :class:`Threads`.
-    """
-
-    def __init__(
-        self,
-        threads: Threads,
-        do: Callable[[Sequence[T]], Sequence[tuple[R | None, BaseException | None]]],
-        *,
-        most: int,
-        linger: float = 0.0,
-    ) -> None:
-        self._threads, self._do, self._most, self._linger = threads, do, most, linger
-        self._waiting: list[_Entry[T, R]] = []
-        self._busy = False
-
-    async def submit(self, item: T) -> R:
-        """Do it together with others; return its own result, or raise its own error."""
-        loop = self._threads.loop()
-        entry: _Entry[T, R] = _Entry(item, loop.create_future())
-        self._waiting.append(entry)
-        if not self._busy:
-            self._busy = True
-            if self._linger:
-                loop.call_later(self._linger, self._begin)
-            else:
-                loop.call_soon(self._begin)
-        try:
-            return await entry.future
-        except asyncio.CancelledError as cancelled:
-            if not entry.begun:
-                self._waiting.remove(entry)
-                raise
-            if entry.outcome is None:
-                entry.future = loop.create_future()
-                await asyncio.wait([entry.future])
-            assert entry.outcome is not None
-            result, error = entry.outcome
-            if error is not None:
-                raise cancelled from error
-            cancelled.add_note(f"carried out: {shown(result)}")
-            raise
-
-    def _begin(self) -> None:
-        if not self._waiting:
-            self._busy = False
-            return
-        entries, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-        for entry in entries:
-            entry.begun = True
-        items = [entry.item for entry in entries]
-        try:
-            future = self._threads.submit(lambda: self._do(items))
-        except RuntimeError:  # the client was closed meanwhile
-            self._fail(entries, Closed("this asyncio client is closed: open another one"))
-            return
-        future.add_done_callback(lambda done: self._threads.wake(lambda: self._ended(entries, done)))
-
-    def _ended(
-        self, entries: Sequence[_Entry[T, R]], done: Future[Sequence[tuple[R | None, BaseException | None]]]
-    ) -> None:
-        error = done.exception()
-        if error is not None:
-            self._fail(entries, error)
-        else:
-            self._end(entries, done.result())
-
-    def _fail(self, entries: Sequence[_Entry[T, R]], error: BaseException) -> None:
-        self._end(entries, [(None, for_another_thread(error)) for _ in entries])
-
-    def _end(
-        self, entries: Sequence[_Entry[T, R]], outcomes: Sequence[tuple[R | None, BaseException | None]]
-    ) -> None:
-        for entry, outcome in zip(entries[:_TURN], outcomes, strict=False):
-            entry.end(*outcome)
-        # After the coroutines that these wake, so that their next requests go together.
-        loop = asyncio.get_running_loop()
-        if len(entries) > _TURN:
-            loop.call_soon(self._end, entries[_TURN:], outcomes[_TURN:])
-        else:
-            loop.call_soon(self._begin)

@@ -6,16 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
-from shardq.aio.consumer import Batch, Consumer, Message
+from shardq.aio.consumer import Consumer
+from shardq.aio.message import Batch, Message
 from shardq.aio.queue import Queue
-from shardq.aio.sync_core import is_finished
+from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.hooks import HookCall
+from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.queue_internals import observer_of
 from shardq.settings import check_number
 
@@ -55,8 +57,9 @@ async def work(
 
     It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; running handlers end
     first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are released,
-    and the deliveries are not counted. Retryable errors of the store are logged, and it continues. Raises
-    QueueNotFound, Closed and InvalidSetting.
+    and the deliveries are not counted. Retryable errors of the store are logged, and it continues. SystemExit in a
+    handler is a failure like any other. Raises QueueNotFound, Closed, and InvalidSetting, also when a handler returns
+    something that has not run yet, such as a coroutine.
 
     >>> import asyncio, shardq.aio
     >>> async def main():
@@ -87,18 +90,21 @@ class _Work:
         self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
         self._queue, self._consumer, self._handler = queue, consumer, handler
+        self._hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
         self._changed = asyncio.Event()
         self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cancelled = False
+        self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
+        self._cancelled = self._stopping = False
+        self._error: InvalidSetting | None = None
 
     async def run(self, wait: float | None, stop: asyncio.Event | None) -> int:
         stopping = None if stop is None else asyncio.ensure_future(self._stop_with(stop))
         try:
-            async with aclosing(self._batches(wait, stop)) as batches:
+            async with aclosing(self._batches(wait)) as batches:
                 async for batch in batches:
                     self._begin(batch)
             await self._ended()
@@ -111,17 +117,26 @@ class _Work:
             if stopping is not None:
                 stopping.cancel()
             await self._ended()
+        if self._error is not None:
+            raise self._error
         return self._finished
 
     async def _stop_with(self, stop: asyncio.Event) -> None:
         await stop.wait()
+        self._stop()
+
+    def _stop(self) -> None:
+        """Begin no handler any more: what was claimed ahead is released at once."""
+        self._stopping = True
         self._consumer.stop()
         self._changed.set()
+        for task in self._unbegun:
+            task.cancel()
 
-    async def _batches(self, wait: float | None, stop: asyncio.Event | None) -> AsyncGenerator[Batch, None]:
+    async def _batches(self, wait: float | None) -> AsyncGenerator[Batch, None]:
         while True:
-            room = await self._room(stop)
-            if stop is not None and stop.is_set():
+            room = await self._room()
+            if self._stopping:
                 return
             at_work = bool(self._tasks)
             try:
@@ -136,15 +151,17 @@ class _Work:
                 yield batch
             elif wait is not None and not at_work:
                 return
-            elif wait is not None and self._tasks:  # they may release messages behind them in their groups
+            elif wait is not None and not all(task.done() for task in self._tasks):
+                # They may release messages behind them in their groups. One that has just ended is still in the set.
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _room(self, stop: asyncio.Event | None) -> int:
+    async def _room(self) -> int:
         """Wait until some messages can be claimed; returns how many."""
+        await asyncio.sleep(0)  # a stop that was set before is seen
         while True:
             room = min(self._most - self._claimed, 2 * self._most - self._unsettled)
-            if room >= self._enough or (stop is not None and stop.is_set()):
+            if room >= self._enough or self._stopping:
                 return room
             self._changed.clear()
             await self._changed.wait()
@@ -165,9 +182,9 @@ class _Work:
         """Work messages one after the other, until one is not finished."""
         left = list(chain)
         try:
-            while left and not self._cancelled:
+            while left and not (self._cancelled or self._stopping):
                 message = left[0]
-                async with self._slots:
+                async with self._slot():
                     ending = await self._outcome(message)
                 left.pop(0)
                 self._claimed -= 1
@@ -181,6 +198,9 @@ class _Work:
                     break
         except asyncio.CancelledError:
             pass  # before the handler, or in it: its message goes back with the others
+        except InvalidSetting as error:  # of what the handler returned: its message goes back, too
+            self._error = error
+            self._stop()
         finally:
             try:
                 await carried_out(self._release(left))
@@ -188,6 +208,20 @@ class _Work:
                 self._claimed -= len(left)
                 self._unsettled -= len(left)
                 self._changed.set()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncGenerator[None, None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._unbegun.add(task)
+        try:
+            await self._slots.acquire()
+        finally:
+            self._unbegun.discard(task)
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
         """Settle a message; returns whether it is finished. If not, what follows it in its group is released first."""
@@ -201,15 +235,15 @@ class _Work:
     async def _outcome(self, message: Message) -> Outcome | None:
         """Run the handler; returns what is to become of the message, None if it is finished. Notifies the observer."""
         began = time.perf_counter()
-        outcome = await self._handled(message)
+        outcome = await self._ending(message)
         if self._observer is not None:
             kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
             self._observer.handled(self._queue.name, {kind: 1}, [time.perf_counter() - began])
         return outcome
 
-    async def _handled(self, message: Message) -> Outcome | None:
+    async def _ending(self, message: Message) -> Outcome | None:
         try:
-            returned = await self._handler(message)
+            returned = await self._handled(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
@@ -217,10 +251,22 @@ class _Work:
             if self._cancelled or (task is not None and task.cancelling()):
                 raise
             return Retry(reason="something that the handler awaited was cancelled")
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             _log.exception("message %s failed", message.id)
             return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+        check_returned(self._handler, returned)
         return returned if isinstance(returned, Outcome) else None
+
+    async def _handled(self, message: Message) -> object:
+        hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
+        if hooks is None:
+            return await self._handler(message)
+        call = HookCall(operation="process", queue=sync.queue, messages=[sync])
+        with hooks.around(call):
+            call.result = await self._handler(message)
+        return call.result
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:

@@ -1,7 +1,7 @@
 """The functions that an application passes to shardq: found by name, and checked. A call must run them to their end.
 
 Calling a coroutine function or a generator function does not run it. The call only makes an object, which has to be
-awaited or iterated. Shardq does neither, so the message of such a handler would be acked before any work on it.
+awaited or iterated. Shardq awaits handlers and tasks only: the message of another one would be acked before any work.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting
 
-__all__ = ["check_has_run", "check_runs", "function_named", "loading"]
+__all__ = ["check_has_run", "check_runs", "function_named", "is_async", "loading"]
 
+_ASYNC = "async"
 _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
 """Where the files are that an import passes through, beside those of the application."""
 
@@ -56,16 +57,24 @@ def loading(what: str, name: str) -> Iterator[None]:
         ) from error
 
 
-def check_runs(name: str, function: object) -> None:
-    """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator."""
+def check_runs(name: str, function: object, *, awaits: bool = False) -> None:
+    """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator.
+
+    An async function may be given to who ``awaits`` what it returns.
+    """
     if not callable(function):
         raise InvalidSetting(f"{name}={shown(function)} is {kind_of(function)}: give a function")
     kind = _kind_of_function(function)
-    if kind is not None:
+    if kind is not None and not (awaits and kind == _ASYNC):
         raise InvalidSetting(
             f"{name} {_name(function)} is {kind}: calling it does not run it; give a plain function, "
             "which may call asyncio.run()"
         )
+
+
+def is_async(function: object) -> bool:
+    """Return True for a function whose call makes a coroutine."""
+    return _kind_of_function(function) == _ASYNC
 
 
 def check_has_run(name: str, function: object, result: object) -> None:
@@ -84,7 +93,7 @@ def _kind_of_function(function: object) -> str | None:
         function = function.func
     for called in (function, getattr(type(function), "__call__", None)):  # noqa: B004 -- as Python looks it up
         if inspect.iscoroutinefunction(called):
-            return "async"
+            return _ASYNC
         if inspect.isasyncgenfunction(called):
             return "an async generator"
         if inspect.isgeneratorfunction(called):

@@ -1,4 +1,4 @@
-"""What commands do to the queues that a pattern matches: a preview, a question, and one queue after the other."""
+"""Commands on all queues that a pattern matches: a preview, a question, and one queue after the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Operation(NamedTuple, Generic[T]):
-    """What a command does to each queue, and its texts."""
+    """The change that a command makes to each queue, and its texts."""
 
     question: str  # before the number of queues, as "Purge"
     past: str  # as "purged": what was done, in JSON too

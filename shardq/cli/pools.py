@@ -1,4 +1,4 @@
-"""What the commands that run a pool share: its health and metrics, and its report in one line."""
+"""Parts of the commands that run a pool: its health and metrics, and its report in one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from shardq.cli.printing import many, note
+from shardq.cli.printing import many, tell
 from shardq.cli.times import in_words
 from shardq.errors import ShardqError
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
-from shardq.worker import PoolReport, WorkerPool
+from shardq.worker import JsonLog, PoolReport, WorkerPool
 
 __all__ = ["beating", "monitor_options", "run_pool", "summary", "taken_from"]
 
@@ -65,14 +65,14 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
     return turned
 
 
-def run_pool(pool: WorkerPool, monitor: Monitor) -> PoolReport:
+def run_pool(pool: WorkerPool, monitor: Monitor, log: JsonLog | None) -> PoolReport:
     """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
     monitor.measures = pool.measures
     try:
         return pool.run()
     except ShardqError:
         if pool.report.total.batches:
-            note(summary(pool.report))
+            tell(summary(pool.report), log)
         raise
 
 

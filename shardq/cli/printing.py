@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-__all__ = ["columns", "many", "note", "print_columns", "print_json", "print_line", "screen_width"]
+if TYPE_CHECKING:
+    from shardq.worker import JsonLog
+
+__all__ = [
+    "columns",
+    "log_option",
+    "many",
+    "note",
+    "print_columns",
+    "print_json",
+    "print_line",
+    "screen_width",
+    "tell",
+]
 
 _GAP = "  "
 _LEAST = 12  # characters for which the last of some columns has room
@@ -80,6 +93,38 @@ def many(count: int, noun: str) -> str:
 def note(text: str) -> None:
     """Print a line for people, on stderr."""
     click.echo(text, err=True)
+
+
+def _log(_context: click.Context, _parameter: click.Parameter, form: str) -> JsonLog | None:
+    """Begin to log in a format; None: as Python does without any setup."""
+    if form == "text":
+        return None
+    from shardq.worker import JsonLog  # noqa: PLC0415 - the help needs none of these
+
+    log = JsonLog(bodies=form == "json-with-bodies")
+    log.begin()
+    return log
+
+
+log_option = click.option(
+    "--log-format",
+    "log",
+    type=click.Choice(["text", "json", "json-with-bodies"]),
+    default="text",
+    show_default=True,
+    callback=_log,
+    help="How to log on stderr: with json a line of JSON for each event, also for each message.",
+)
+
+
+def tell(text: str, log: JsonLog | None) -> None:
+    """Write a line for people to stderr, or an event of the log that is written there."""
+    if log is None:
+        note(text)
+    else:
+        import logging  # noqa: PLC0415 - most commands do not log
+
+        logging.getLogger("shardq.work").info(text)
 
 
 def _text(cell: object) -> str:

@@ -83,7 +83,7 @@ class Progress:
         self._past, self._told = past, 0
 
     def __call__(self, number: int) -> None:
-        """Tell of a number that has grown enough."""
+        """Print the number if it has grown enough."""
         if number >= self._told + _STEP:
             self._told = number
             note(f"{many(number, 'message')} {self._past} so far")

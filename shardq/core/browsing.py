@@ -20,9 +20,10 @@ from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
+from shardq.held import HeldSlice
 from shardq.message import StoredMessage
 from shardq.storage.bundle_data import BundleData, decode_bundle
-from shardq.storage.requests import Peek, Span, StoredSlice
+from shardq.storage.requests import ClaimedSlice, Peek, Span, StoredSlice
 
 __all__ = [
     "Holders",
@@ -35,6 +36,7 @@ __all__ = [
     "find_parts",
     "find_slice",
     "find_slices",
+    "held_stored",
     "history_slices",
     "messages_in",
     "period_of",
@@ -181,6 +183,13 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         if not page.after:
             return
         request = msgspec.structs.replace(request, after=page.after)
+
+
+def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
+    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
+    assert piece.token is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
 
 
 def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:

@@ -11,7 +11,7 @@ import msgspec
 from shardq.base.clock import microseconds, to_datetime
 from shardq.base.shard import Shard
 from shardq.base.texts import shown
-from shardq.core.browsing import PAGE_MESSAGES, slices
+from shardq.core.browsing import PAGE_MESSAGES, held_stored, slices
 from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.permits import permits_queue
@@ -20,7 +20,6 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
-from shardq.held import held_stored
 from shardq.storage.requests import Peek, StoredSlice
 from shardq.storage.writing import telling_done
 

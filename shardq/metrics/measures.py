@@ -1,4 +1,4 @@
-"""What is measured, as values: counts and durations by labels, which can be added up and sent to another process."""
+"""Counts and durations by labels, as values that can be added up and sent to another process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["BOUNDS", "Durations", "Key", "Measures"]
 
 Key: TypeAlias = tuple[str, ...]
-"""What is measured, and the values of its labels."""
+"""The kind of a measure, and the values of its labels."""
 
 BOUNDS: Mapping[str, tuple[float, ...]] = {
     "wait": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400),
@@ -34,7 +34,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class Measures(msgspec.Struct, frozen=True):
-    """What one process or several have measured, by what it is and its labels. It can be pickled."""
+    """The measures of one process or several, by kind and labels. They can be pickled."""
 
     numbers: dict[Key, int] = {}
     durations: dict[Key, Durations] = {}

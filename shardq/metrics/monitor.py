@@ -46,7 +46,7 @@ class MonitorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolState(msgspec.Struct, frozen=True):
-    """What a pool says of itself in each turn of its loop."""
+    """The state of a pool in a turn of its loop."""
 
     processes: int
     restarts: int

@@ -23,7 +23,7 @@ REQUEST_SECONDS = 10.0  # for a whole request of a slow client, and for writing 
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a page answers."""
+    """The answer of a page."""
 
     status: int
     body: bytes

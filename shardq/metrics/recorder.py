@@ -1,4 +1,4 @@
-"""What is measured in one process."""
+"""The measures of one process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Metrics(Observer):
     """Measures what the clients of this process do, for Prometheus. Safe for threads.
 
     It is a collector of ``prometheus_client``, which ``shardq[metrics]`` installs. One may serve several clients, those
-    of asyncio too. What it has counted stays when a client is closed. Counters never go down.
+    of asyncio too. Its counts stay when a client is closed, and never go down.
 
     >>> import prometheus_client, shardq.metrics
     >>> registry = prometheus_client.CollectorRegistry()

@@ -8,11 +8,11 @@ also when the message is in another batch then. The keys are remembered for 7 da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardq.base.callables import check_has_run
-from shardq.base.outgoing_message import OutgoingMessage
+from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
 from shardq.client import Client
 from shardq.codec import BYTES, Codec
@@ -21,6 +21,7 @@ from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.sending.storing import send_once
 from shardq.errors import LeaseLost, OutcomeUnknown, QueueFull, QueuePaused, StoreUnavailable
+from shardq.hooks import with_headers
 from shardq.message import Message
 from shardq.outcome import Discard, Outcome, Retry, Snooze
 from shardq.pipelines.link import Forward, Link, Split, UndeclaredTarget
@@ -114,9 +115,12 @@ class LinkHandler:
     def _outgoing(self, message: Message, part: Forward, context: QueueContext) -> OutgoingMessage:
         """Make a part a new message, with the headers, priority, group and expiry of the one that was split."""
         body = (message.large or message.raw) if part.body is None else self._codec.encode(part.body)
+        headers: Mapping[str, HeaderValue] | None = message.headers if part.headers is None else part.headers
+        if context.hooks is not None:
+            headers = with_headers(context.hooks, context.name, headers)
         return OutgoingMessage(
             body=body,
-            headers=message.headers if part.headers is None else part.headers,
+            headers=headers,
             priority=message.priority if part.priority is None else part.priority,
             delay=part.delay,
             group=message.group,

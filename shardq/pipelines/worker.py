@@ -12,7 +12,7 @@ from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline, check_pipeline
 from shardq.pipelines.stepping import LinkHandler
 from shardq.pipelines.throughput import LinkTally, Notes, PipelineReport
-from shardq.worker import PoolReport, Worker, WorkerOptions, WorkerPool
+from shardq.worker import JsonLog, PoolReport, Worker, WorkerOptions, WorkerPool
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import LoopKeywords
 from shardq.worker.process import WorkerPlan
@@ -82,6 +82,10 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
         """The sources of its links."""
         return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))
 
+    def load(self) -> None:
+        """Import the pipeline."""
+        pipeline_named(self.pipeline)
+
     def worker(self, client: Client) -> PipelineWorker:
         """Make the worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in PipelineKeywords.__annotations__}
@@ -107,6 +111,7 @@ class PipelinePool(WorkerPool):
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         measured: bool = False,
+        log: JsonLog | None = None,
         **options: Unpack[PipelineKeywords],
     ) -> None:
         if not isinstance(pipeline, str):
@@ -114,7 +119,7 @@ class PipelinePool(WorkerPool):
                 f"pipeline={shown(pipeline)} is {kind_of(pipeline)}: name it, as in 'package.module:pipeline'"
             )
         self._begin(
-            PipelinePlan(url=url, handlers={}, options=WorkerOptions(**options), pipeline=pipeline),
+            PipelinePlan(url=url, handlers={}, options=WorkerOptions(**options), log=log, pipeline=pipeline),
             processes=processes,
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from inspect import ismethod
+from collections.abc import Callable, Coroutine, Sequence
+from inspect import isroutine
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from shardq.storage.store import Store
 __all__ = [
     "CrossShardStore",
     "Locked",
+    "OnLoop",
     "SavedFile",
     "SavedStore",
     "Settle",
@@ -63,6 +64,8 @@ class TransactionalStore(Store, Protocol):
     def within(self, connection: object) -> Store:
         """Return this store on the application's own connection, in the transaction that is under way there.
 
+        An asyncio driver's is given as :class:`OnLoop`.
+
         Its requests MUST take effect when the application commits, and none of them when it rolls back. A request that
         fails MUST leave nothing of itself in the transaction; TransactionEnded means that nothing of the whole
         transaction stands. Requests that cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
@@ -71,6 +74,21 @@ class TransactionalStore(Store, Protocol):
         transaction.
         """
         ...
+
+
+class OnLoop(msgspec.Struct, eq=False):
+    """A connection of an asyncio driver, for a store within its transaction, whose requests come from a thread.
+
+    ``run`` runs a coroutine on the event loop of the connection, and returns its result in the thread. When the
+    application has ``left`` the transaction, on the loop, no statement may begin any more.
+    """
+
+    connection: object
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    left: bool = False
+
+    def __repr__(self) -> str:
+        return repr(self.connection)
 
 
 class SavedFile(msgspec.Struct, frozen=True):
@@ -116,7 +134,7 @@ def driver_connection(connection: object, kind: type[C]) -> C | None:
         if isinstance(found, kind):
             return found
         inner = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
-        found = inner() if ismethod(inner) else inner  # that of sqlite3 can be called
+        found = inner() if isroutine(inner) else inner  # that of sqlite3 can be called
     return None
 
 

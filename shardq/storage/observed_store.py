@@ -13,13 +13,13 @@ from shardq.storage.wrapped_store import WrappedStore
 __all__ = ["ObservedStore", "ObservesRequests"]
 
 _PLAIN = {"close", "listen", "now"}
-"""What asks the store nothing, or waits for news: it is called as it is."""
+"""Methods that ask the store nothing, or wait for news: they are called as they are."""
 
 _OWN = {"call", "capabilities", "inner", "within"}
 
 
 class ObservesRequests(Protocol):
-    """What is notified of requests: see :class:`shardq.Observer`."""
+    """Notified of requests: see :class:`shardq.Observer`."""
 
     def requests(self, store: str, operation: str) -> Callable[[float], None]:
         """Return what is called with the seconds of each request of a kind."""

@@ -19,14 +19,13 @@ from shardq.tasks.entries import NAME, WORKFLOW
 from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.registry import TaskRegistry, check_app, tasks_named
 from shardq.tasks.result import Result
-from shardq.tasks.runner import Runner
-from shardq.tasks.signature import Signature, send_calls
+from shardq.tasks.signature import Signature, in_thread, send_calls
 from shardq.tasks.task import Task
 from shardq.tasks.views import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.worker import BATCH, TaskWorker, TaskWorkerKeywords, check_names, check_options
 from shardq.tasks.workflow import Workflow
 from shardq.tasks.workflow_result import WorkflowResult
-from shardq.worker import PoolReport, WorkerOptions, WorkerPool, WorkerReport
+from shardq.worker import JsonLog, PoolReport, WorkerOptions, WorkerPool, WorkerReport
 from shardq.worker.options import MAX_THREADS
 from shardq.worker.policy import HandlerExited
 from shardq.worker.process import WorkerPlan
@@ -125,6 +124,13 @@ class Tasks(TaskRegistry):
         """
         return send_calls(self.binding, calls, transaction)
 
+    async def asend_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        """Send calls from a coroutine, as :meth:`send_many` does, which draws them in a thread.
+
+        Cancelled, it is carried out, and CancelledError is raised when it has ended.
+        """
+        return await in_thread(self.send_many, calls)
+
     def workflow(self, workflow_id: str) -> WorkflowResult:
         """Return the result of a workflow by its id, also of one that another program sent. Raises InvalidReceipt.
 
@@ -165,6 +171,10 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
         """Those that were named, or those of all tasks."""
         return self.named or tasks_named(self.tasks).queues
 
+    def load(self) -> None:
+        """Import the app."""
+        tasks_named(self.tasks)
+
     def worker(self, client: Client) -> TaskWorker:
         """Return the worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
@@ -195,6 +205,7 @@ class TaskPool(WorkerPool):
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         measured: bool = False,
+        log: JsonLog | None = None,
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
@@ -209,6 +220,7 @@ class TaskPool(WorkerPool):
             url=url,
             handlers={},
             options=WorkerOptions(**options),
+            log=log,
             tasks=tasks,
             named=tuple(queues or ()),
             threads=threads,
@@ -314,9 +326,7 @@ class _RaisingWorker(TaskWorker):
 
     def __init__(self, tasks: Tasks, client: Client, **options: Any) -> None:
         super().__init__(tasks, client, **options)
-        self._runner = Runner(
-            tasks.tasks, tasks.middleware, self._binding, self._loop, self._raise, stopping=self._is_stopping
-        )
+        self._runner = self._make_runner(tasks, self._raise)
 
     def _raise(self, error: Exception) -> None:
         raised = error.raised if isinstance(error, HandlerExited) else None

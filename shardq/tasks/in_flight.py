@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 
 from shardq.batch import Batch
@@ -100,6 +101,8 @@ class TaskUnit(Unit):
         self.begun: set[Message] = set()  # whose steps were sent: they end when these do
         self.planned: set[Message] = set()
         """Those whose plans are stored at this delivery, which is not their last one."""
+        self.contexts: dict[Message, Context] = {}
+        """Those in which tasks ran, where hooks run around them: what follows a task is sent in the same one."""
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
 
     def fail(self, message: Message, error: Exception, call: str) -> None:
@@ -195,7 +198,11 @@ def _decide(units: Sequence[TaskUnit], binding: Binding) -> None:
 
 def _go_on(unit: TaskUnit, message: Message, binding: Binding, seen: Seen) -> None:
     """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
+    context = unit.contexts.get(message)
     try:
-        advance(binding, result_id(message), seen)
+        if context is None:
+            advance(binding, result_id(message), seen)
+        else:
+            context.run(advance, binding, result_id(message), seen)
     except (QueuePaused, QueueFull) as error:
         unit.put_off(message, str(error))

@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
 from inspect import BoundArguments
 from typing import Any
 
 from shardq.errors import MessageTooLarge, PartialSend, ShardqError
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.tasks.advancing import UNSENDABLE, give_up, start_bucket, start_run, start_workflow
@@ -48,15 +51,12 @@ from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate
+from shardq.worker.observed import observed_handler
 from shardq.worker.report import Tally
 
 __all__ = ["Runner"]
 
 STALE_SECONDS = 1.0  # a task that has waited for so long in the worker may have been cancelled since
-
-
-def _ignore(_: Message) -> None:
-    """Do nothing about a message."""
 
 
 class Runner:
@@ -70,12 +70,15 @@ class Runner:
         loop: Loop,
         on_error: Callable[[Exception], None] = lambda _: None,
         *,
+        hooks: Hooks | None,
         stopping: Callable[[], bool],
     ) -> None:
-        self._tasks, self._middleware, self._loop = tasks, middleware, loop
+        self._tasks, self._middleware, self._loop, self._hooks = tasks, middleware, loop, hooks
         self._on_error, self._stopping = on_error, stopping
-        self.begins: Callable[[Message], None] = _ignore  # called with each task when it begins
-        self.ends: Callable[[Message], None] = _ignore  # and with one that ends before others of its unit
+        self.begins: Callable[[Message], None] = lambda _: None  # called with each task when it begins
+        self.ends: Callable[[Message], None] = lambda _: (
+            None
+        )  # and with one that ends before others of its unit
         self._binding, self._log = binding, binding.results
 
     def look(self, units: Sequence[TaskUnit]) -> None:
@@ -97,7 +100,8 @@ class Runner:
     def run(self, unit: TaskUnit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note the outcome of each. Raises KeyboardInterrupt."""
         unit.attempt.called = self._called
-        calls = EachMessage(lambda message: self._handled(unit, message), self._outcome)
+        handle = observed_handler(self._hooks, partial(self._handled, unit))
+        calls = EachMessage(handle, self._outcome)
         try:
             calls.run(unit.attempt, tally, gate)
         finally:  # those of a group that ended before one which could not begin are settled too
@@ -121,6 +125,8 @@ class Runner:
 
     def _handled(self, unit: TaskUnit, message: Message) -> object:
         self.begins(message)
+        if self._hooks is not None:
+            unit.contexts[message] = copy_context()
         try:
             return self._handle(unit, message)
         finally:

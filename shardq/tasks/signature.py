@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, Unpack
 
 import msgspec
@@ -19,8 +19,9 @@ from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.result import Result
 
-__all__ = ["Signature", "send_calls"]
+__all__ = ["Signature", "in_thread", "send_calls"]
 
+R = TypeVar("R")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -43,6 +44,10 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
     def send(self, *, transaction: object = None) -> Result[T_co]:
         """Send it, as :meth:`Task.send` does; raises ArgumentsRejected for one that :meth:`Task.then` made."""
         return send_calls(self.task.app.binding, [self], transaction)[0]
+
+    async def asend(self) -> Result[T_co]:
+        """Send it from a coroutine. Cancelled, it is carried out, and CancelledError is raised when it has ended."""
+        return await in_thread(self.send)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send it at each occurrence of a schedule: by a cron expression, at an interval in seconds, or once.
@@ -97,6 +102,15 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
             unique_key=self.unique_key,
             on_conflict=options.on_conflict,
         )
+
+
+async def in_thread(send: Callable[..., R], *args: object) -> R:
+    """Send in a thread; it is carried out even if the task that awaits it is cancelled."""
+    import asyncio  # noqa: PLC0415 - most programs never need it
+
+    from shardq.aio.threads import carried_out  # noqa: PLC0415 - as above
+
+    return await carried_out(asyncio.to_thread(send, *args))
 
 
 def send_calls(

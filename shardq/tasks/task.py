@@ -130,6 +130,13 @@ class Task(TaskDefinition, Generic[P, R, T]):
         transaction = None if self.arguments.takes("transaction") else kwargs.pop("transaction", None)
         return self.signature(*args, **kwargs).send(transaction=transaction)
 
+    async def asend(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+        """Send a call from a coroutine, as :meth:`send` does: ``result = await add.asend(1, 2)``.
+
+        Cancelled, it is carried out, and CancelledError is raised when it has ended.
+        """
+        return await self.signature(*args, **kwargs).asend()
+
     def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, wait
-from functools import partial
 from typing import Any, Protocol
 
-from shardq.base.waits import BackgroundThread, Flag
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
+from shardq.worker.loop import CoroutineLoop
 
 __all__ = [
     "LOOK_SECONDS",
@@ -44,18 +42,12 @@ class Cancellable(Protocol):
         """Return whether it was cancelled, as far as is known."""
 
 
-class Loop:
-    """An event loop in its own thread. It begins with the first coroutine."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = BackgroundThread("shardq-tasks-loop")
-        self._over = Flag()
+class Loop(CoroutineLoop):
+    """The event loop of async tasks, in its own thread. It begins with the first of them."""
 
     def run(self, make: Coroutine[Any, Any, Any], task: Cancellable) -> Any:
         """Run a coroutine to its end. It is cancelled when its task is: TaskCancelled is raised."""
-        future = asyncio.run_coroutine_threadsafe(make, self._begun())
+        future = self.begin(make)
         began, told = time.monotonic(), False
         while not wait([future], _look_after(time.monotonic() - began)).done:
             if task.find_out():
@@ -66,44 +58,6 @@ class Loop:
             if told:
                 raise TaskCancelled(f"task {task.name!r}, {task.id}, was cancelled") from None
             raise CancelledError(OTHERS_CANCELLED) from None
-
-    def close(self) -> None:
-        """End the loop and its thread. Coroutines that still run on it are cancelled."""
-        if self._loop is not None and not self._thread.is_over:
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
-            self._over.set()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = None
-
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        new = None
-        with self._lock:
-            if self._loop is None or self._thread.is_over:  # which was interrupted before it began
-                self._loop = asyncio.new_event_loop()
-                self._over.clear()
-                new = self._thread.prepare(partial(_run_on, self._loop, self._over))
-            loop = self._loop
-        if new is not None and not self._thread.begin(new):
-            raise RuntimeError("no thread can be started for async tasks: end other threads")
-        return loop
-
-
-def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
-    """Run a loop until it is closed. A coroutine that raises an exit ends it too, or stops it."""
-    while not over.is_set():
-        try:
-            loop.run_forever()
-        except (SystemExit, KeyboardInterrupt) as exit_:
-            _log.debug("an async function raised %r: the event loop continues", exit_)
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _look_after(seconds: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack, cast
 
 from shardq.base.texts import kind_of, shown
@@ -11,6 +11,7 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting
 from shardq.message import Message
+from shardq.queue_internals import hooks_of
 from shardq.settings import check_number
 from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, settle_all
 from shardq.tasks.registry import TaskRegistry, check_app
@@ -90,13 +91,26 @@ class TaskWorker(Worker):
         self._threads, self._receives_beside, self._binding = threads, True, binding
         self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
         self._loop = Loop()
-        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop, stopping=self._is_stopping)
+        self._runner = self._make_runner(tasks)
         self._reserved = ReservedTasks(binding.results)
         if threads:
             self._runner.begins = lambda message: self._reserved.remove([message])
             self._runner.ends = lambda message: self._reserved.add([message], 0.0)
         self._upkeep = Upkeep(
             binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
+        )
+
+    def _make_runner(
+        self, tasks: TaskRegistry, on_error: Callable[[Exception], None] = lambda _: None
+    ) -> Runner:
+        return Runner(
+            tasks.tasks,
+            tasks.middleware,
+            self._binding,
+            self._loop,
+            on_error,
+            hooks=hooks_of(next(iter(self._queues.values()))),
+            stopping=self._is_stopping,
         )
 
     def run(self) -> WorkerReport:

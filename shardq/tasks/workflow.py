@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast, get_args, overload
 
 import msgspec
@@ -29,7 +30,7 @@ from shardq.tasks.plans import (
     write_plan,
 )
 from shardq.tasks.registry import TaskDefinition, TaskRegistry
-from shardq.tasks.signature import Signature
+from shardq.tasks.signature import Signature, in_thread
 from shardq.tasks.workflow_result import NothingSent, WorkflowResult
 
 __all__ = [
@@ -105,6 +106,12 @@ class Workflow(msgspec.Struct, frozen=True):
         else:
             (identity,) = sending.send(queue, [message], tasks)
         return WorkflowResult(binding, identity, self.arguments, plan)
+
+    async def asend(
+        self, *, keep: float = KEEP_SECONDS, delay: float = 0.0, name: str | None = None
+    ) -> WorkflowResult:
+        """Send it from a coroutine, as :meth:`send` does. Cancelled, it is carried out before that is raised."""
+        return await in_thread(partial(self.send, keep=keep, delay=delay, name=name))
 
     def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:
         """Return the plan that is stored. Raises what :meth:`send` raises."""

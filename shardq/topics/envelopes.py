@@ -26,6 +26,7 @@ __all__ = [
     "MOST_BYTES",
     "Copies",
     "Envelope",
+    "Stamp",
     "TopicMessage",
     "copies_of",
     "envelope",
@@ -38,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 MOST_BYTES = 983_040
 """Of a message with its subject and headers: an envelope of it goes into one write of every store."""
+
+Stamp = Callable[[Mapping[str, HeaderValue] | None], Mapping[str, HeaderValue] | None]
+"""Makes the headers with which a message is published of those that were given."""
 
 _MESSAGES = 500
 _BYTES = 262_144
@@ -113,14 +117,17 @@ def is_envelope(item: object) -> TypeGuard[OutgoingMessage]:
     )
 
 
-def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iterator[OutgoingMessage]:
+def envelopes(
+    bodies: Iterable[Any], shared: TopicMessage, codec: Codec, stamp: Stamp = lambda headers: headers
+) -> Iterator[OutgoingMessage]:
     """Yield messages in envelopes; one that failed to be sent before is passed on as it is.
 
-    Messages before a refused one are handed out first. Raises InvalidMessage at once for the options that they share.
+    ``stamp`` makes the headers of a message that has its own. Messages before a refused one are handed out first.
+    Raises InvalidMessage at once for the options that they share.
     """
     check_bodies(bodies, "publish one body with `publish`")
     headers = _headers(shared)
-    return _pack(bodies, lambda item: None if is_envelope(item) else _of(item, headers, codec))
+    return _pack(bodies, lambda item: None if is_envelope(item) else _of(item, headers, codec, stamp))
 
 
 def packed(messages: Iterable[tuple[bytes, Headers | None]]) -> Iterator[OutgoingMessage]:
@@ -177,8 +184,9 @@ def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
         yield _joined(waiting)
 
 
-def _of(item: Any, headers: Headers | None, codec: Codec) -> tuple[bytes, Headers | None]:
+def _of(item: Any, headers: Headers | None, codec: Codec, stamp: Stamp) -> tuple[bytes, Headers | None]:
     if isinstance(item, TopicMessage):
+        item = msgspec.structs.replace(item, headers=stamp(item.headers))
         return _checked(codec.encode(item.body), _headers(item))
     return _checked(codec.encode(item), headers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Unpack
 
 import msgspec
@@ -14,12 +15,14 @@ from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_lifecycle import create_queue
 from shardq.core.settling.engine import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.hooks import HookCall, with_headers
+from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import background_of
-from shardq.topics.envelopes import TopicMessage, envelope, envelopes, is_envelope
+from shardq.topics.envelopes import Stamp, TopicMessage, envelope, envelopes, is_envelope
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
 from shardq.topics.names import (
@@ -68,9 +71,10 @@ class Topic:
     def __init__(self, contexts: QueueContexts, name: str, *, codec: Codec = BYTES) -> None:
         self.name, self._contexts, self._codec = check_name("topic", name), contexts, check_codec(codec)
         with self._there():
-            self._log = Queue(contexts.of(log_of(name)))
+            log = contexts.of(log_of(name))
+        self._log, self._hooks = Queue(log), log.hooks
         ensure_state(contexts, name)
-        self._singles, self._bulk = self._log.producer(), self._log.producer(bundle_messages=1)
+        self._singles, self._bulk = Producer(log), Producer(log, bundle_messages=1)
         self._relay = PerProcess(self._open_relay)
         self._background = background_of(contexts, name)
 
@@ -102,12 +106,14 @@ class Topic:
 
         Raises InvalidMessage, MessageTooLarge (above 960 KiB), TopicNotFound, StoreUnavailable or OutcomeUnknown.
         """
-        if is_envelope(body):
-            packed = body
-        else:
-            packed = envelope(TopicMessage(body=body, subject=subject, headers=headers), self._codec)
-            packed = msgspec.structs.replace(packed, dedupe_key=dedupe_key)
-        with self._there():
+        with self._publishing(batch=False) as stamp:
+            if is_envelope(body):
+                packed = body
+            else:
+                packed = envelope(
+                    TopicMessage(body=body, subject=subject, headers=stamp(headers)), self._codec
+                )
+                packed = msgspec.structs.replace(packed, dedupe_key=dedupe_key)
             self._singles.send(packed)
         self._published()
 
@@ -123,10 +129,9 @@ class Topic:
         When it stops part way it raises PartialSend: publish ``error.unsent`` again. Of a sequence nothing is stored
         when one of the messages is refused; an iterable is read bit by bit. Errors as in :meth:`publish`.
         """
-        packed: Iterable[OutgoingMessage] = envelopes(
-            bodies, TopicMessage(body=None, subject=subject, headers=headers), self._codec
-        )
-        with self._there():
+        with self._publishing(batch=True) as stamp:
+            shared = TopicMessage(body=None, subject=subject, headers=stamp(headers))
+            packed: Iterable[OutgoingMessage] = envelopes(bodies, shared, self._codec, stamp)
             self._bulk.send_many(list(packed) if isinstance(bodies, Sequence) else packed)
         self._published()
 
@@ -193,6 +198,17 @@ class Topic:
             return self._relay.get().run(wait=wait)
 
     # -- within ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _publishing(self, *, batch: bool) -> Iterator[Stamp]:
+        """Publish within it, with hooks around that; gives what makes the headers of each message."""
+        hooks, queue = self._hooks, self._log.name
+        with self._there():
+            if hooks is None:
+                yield lambda headers: headers
+                return
+            with hooks.around(HookCall(operation="send", queue=queue, batch=batch)):
+                yield partial(with_headers, hooks, queue)
 
     def _published(self) -> None:
         if self._contexts.outside is None:

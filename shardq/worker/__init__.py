@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardq.worker.json_log import JsonFormatter, JsonLog, MessageEvents
 from shardq.worker.options import WorkerOptions
 from shardq.worker.pool import PoolReport, WorkerPool, WorkersFailing
 from shardq.worker.report import WorkerReport
@@ -9,6 +10,9 @@ from shardq.worker.shell_command import ShellCommand
 from shardq.worker.worker import Worker
 
 __all__ = [
+    "JsonFormatter",
+    "JsonLog",
+    "MessageEvents",
     "PoolReport",
     "ShellCommand",
     "Worker",

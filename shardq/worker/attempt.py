@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from shardq.base.callables import check_has_run
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
 from shardq.message import Message
-from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
 from shardq.worker.policy import (
@@ -29,6 +29,9 @@ from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
 from shardq.worker.timed import timed
 
+if TYPE_CHECKING:
+    import shardq.aio
+
 __all__ = [
     "Attempt",
     "BatchHandler",
@@ -42,10 +45,10 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-MessageHandler = Callable[[Message], object]
-BatchHandler = Callable[[Batch], object]
+MessageHandler: TypeAlias = "Callable[[Message], object] | Callable[[shardq.aio.Message], Awaitable[object]]"
+BatchHandler: TypeAlias = "Callable[[Batch], object] | Callable[[shardq.aio.Batch], Awaitable[object]]"
 Handler = Callable[[Any], object]
-"""A handler of either kind. The option ``by_batch`` says which."""
+"""A handler of either kind, plain or async. The option ``by_batch`` says which."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -73,7 +76,7 @@ class Attempt:
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
-        self.started = 0
+        self.started: list[Message] = []
         self.discarded = 0  # of those finished
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
@@ -121,12 +124,15 @@ class Attempt:
     def running(self) -> list[Message]:
         """The messages that the handler works on now."""
         ended = {*self.finished, *self.interrupted, *self.held_back, *(each.message for each in self.endings)}
-        return [message for message in self.batch[: self.started] if message not in ended]
+        return [message for message in self.started if message not in ended]
 
     @property
     def unstarted(self) -> list[Message]:
         """The messages that no handler was called with."""
-        return self.batch[self.started :]
+        if len(self.started) == len(self.batch):
+            return []
+        started = set(self.started)
+        return [message for message in self.batch if message not in started]
 
 
 class HandlerCalls(Protocol):
@@ -143,7 +149,7 @@ class EachMessage(msgspec.Struct, frozen=True):
     One whose lease has expired, as after this process stood still, is not begun: another worker may have it.
     """
 
-    handler: MessageHandler
+    handler: Handler
     policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
@@ -153,14 +159,19 @@ class EachMessage(msgspec.Struct, frozen=True):
                 with gate() as is_open:
                     if not is_open:
                         return
-                    left_out = attempt.leaves_out(message)
-                    attempt.started += 1
-                    if not left_out:
-                        self._call(handler, attempt, tally, message)
+                    if self.begins(attempt, message):
+                        self.note(attempt, tally, message, partial(handler, message))
 
-    def _call(self, handler: MessageHandler, attempt: Attempt, tally: Tally, message: Message) -> None:
+    def begins(self, attempt: Attempt, message: Message) -> bool:
+        """Count a message as begun. False when the handler is not to be called with it."""
+        left_out = attempt.leaves_out(message)
+        attempt.started.append(message)
+        return not left_out
+
+    def note(self, attempt: Attempt, tally: Tally, message: Message, call: Callable[[], object]) -> None:
+        """Note what is to become of a message after a call, which returns or raises what its handler did."""
         try:
-            result = handler(message)
+            result = call()
         except BaseException as error:
             if not _fail(attempt, tally, [message], error, self.policy):
                 raise
@@ -177,7 +188,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
     nothing further: messages would be held beside those that it still works on.
     """
 
-    handler: BatchHandler
+    handler: Handler
     policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
@@ -187,9 +198,9 @@ class WholeBatch(msgspec.Struct, frozen=True):
                 with timed(self.handler, attempt, tally.observer) as handler:
                     self._call(handler, attempt, tally)
 
-    def _call(self, handler: BatchHandler, attempt: Attempt, tally: Tally) -> None:
+    def _call(self, handler: Handler, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
-        attempt.started = len(messages)
+        attempt.started = messages
         try:
             result = handler(without_next_claim(attempt.batch))
         except BaseException as error:
@@ -205,7 +216,7 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
     Raises InvalidSetting for a value that has not run yet, or for an outcome's class.
     """
     try:
-        _check_returned(handler, result)
+        check_returned(handler, result)
     except InvalidSetting:
         attempt.interrupted += messages
         raise
@@ -215,14 +226,6 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
     worked = attempt.take(messages, leave=True)
     attempt.finished += worked
     tally.add(worked=len(worked))
-
-
-def _check_returned(handler: object, result: object) -> None:
-    check_has_run("handler", handler, result)
-    if isinstance(result, type) and issubclass(result, Outcome):
-        raise InvalidSetting(
-            f"the handler returned the class {result.__name__}: return an outcome, such as {result.__name__}(...)"
-        )
 
 
 def _fail(
@@ -263,7 +266,7 @@ def _end(
         return
     reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
-    _log_ending(which, messages[0].deliveries, outcome, reason, error)
+    _log_ending(which, messages[0], outcome, reason, error)
     if not isinstance(outcome, Snooze):
         _note(messages, reason if not isinstance(outcome, Discard) else f"discarded: {reason}")
     match outcome:
@@ -292,11 +295,12 @@ def _many(messages: list[Message]) -> str:
 
 
 def _log_ending(
-    which: str, deliveries: int, outcome: Outcome, reason: str, error: BaseException | None
+    which: str, first: Message, outcome: Outcome, reason: str, error: BaseException | None
 ) -> None:
-    """Log the outcome, with the traceback of the error unless a command failed: that of a command is of no use.
+    """Log the outcome, with the first of the messages as fields for whoever writes them.
 
-    Logging writes the texts of errors whole, so a traceback with one that is too long is a part of the message.
+    The traceback of the error is logged too, unless a command failed: that of a command says nothing. Logging writes
+    the texts of errors whole, so a traceback with one that is too long is a part of the message.
     """
     level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
     raised = None if error is None or isinstance(error, CommandFailed) else trace_of(error)
@@ -306,7 +310,9 @@ def _log_ending(
             told = f"\n{short_trace(error, raised).rstrip()}"
         else:
             trace = type(error), error, raised
-    _log.log(level, "%s %s, delivery %d: %s%s", which, word, deliveries, reason, told, exc_info=trace)
+    facts = {"called": which, "queue": first.queue, "id": first.id, "delivery": first.deliveries}
+    text, parts = "%s %s, delivery %d: %s%s", (which, word, first.deliveries, reason, told)
+    _log.log(level, text, *parts, exc_info=trace, extra=facts)
 
 
 def _note(messages: Iterable[Message], text: str) -> None:

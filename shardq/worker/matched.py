@@ -28,7 +28,10 @@ def follows(queues: Mapping[str, object]) -> bool:
 
 
 class ByQueue(dict[str, T]):
-    """What was given for queues and patterns. A queue that is not named has what the first pattern that matches has."""
+    """Values that were given for queues and patterns.
+
+    A queue that is not named has what the first pattern that matches has.
+    """
 
     def __missing__(self, name: str) -> T:
         for text, each in list(self.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict, TypeVar
 
 import msgspec
@@ -14,10 +14,12 @@ from shardq.core.limits.permits import permits_queue
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff
+from shardq.patterns import QueuePattern
+from shardq.queue import Queue
 from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
 
-__all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign"]
+__all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign", "check_opened"]
 
 MAX_IDLE_SECONDS = 7 * 86_400.0
 MAX_THREADS = 1_000
@@ -147,3 +149,16 @@ def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerO
     if missing := [name for name in queues if name not in handler]:
         raise InvalidSetting(f"queue {missing[0]!r} has no handler: name one for each queue, or one for all")
     return {name: handler[name] for name in queues}
+
+
+def check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
+    """Return the queues of a worker as a list. Raises InvalidSetting for what is no opened queue."""
+    if (
+        isinstance(queues, str)
+        or not isinstance(queues, Iterable)
+        or not all(isinstance(queue, Queue | QueuePattern) for queue in queues)
+    ):
+        raise InvalidSetting(
+            f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"
+        )
+    return list(queues)

@@ -16,10 +16,12 @@ import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
+from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
 from shardq.worker.attempt import Handler
+from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport, enable_loggers
@@ -81,6 +83,8 @@ class WorkerPool:
     WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
     it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues.
 
+    With a :class:`~shardq.worker.JsonLog` the processes log lines of JSON on stderr, also what came of each message.
+
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
 
@@ -95,6 +99,7 @@ class WorkerPool:
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         measured: bool = False,
+        log: JsonLog | None = None,
         **options: Unpack[WorkerKeywords],
     ) -> None:
         chosen = WorkerOptions(**options)
@@ -103,9 +108,9 @@ class WorkerPool:
         )
         for each in handlers.values():
             if not isinstance(each, str):
-                check_runs("handler", each)
+                check_runs("handler", each, awaits=True)
         self._begin(
-            WorkerPlan(url=url, handlers=handlers, options=chosen),
+            WorkerPlan(url=url, handlers=handlers, options=chosen, log=log),
             processes=processes,
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
@@ -129,6 +134,10 @@ class WorkerPool:
         check_runs("on_progress", on_progress)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
+        if plan.log is not None and not isinstance(plan.log, JsonLog):
+            raise InvalidSetting(
+                f"log={shown(plan.log)} is {kind_of(plan.log)}: give a shardq.worker.JsonLog(), or None"
+            )
         plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout, measured=measured)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)

@@ -21,6 +21,7 @@ from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
+from shardq.worker.json_log import JsonLog
 from shardq.worker.matched import opened
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
@@ -64,11 +65,17 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     options: WorkerOptions
     handler_timeout: float | None = None
     measured: bool = False  # it sends its measures with its reports
+    log: JsonLog | None = None
 
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues that the worker receives from."""
         return tuple(self.handlers)
+
+    def load(self) -> None:
+        """Import what the worker runs: a module may set up logging, and what hooks clients have, before one opens."""
+        for handler in self.handlers.values():
+            load_handler(handler)
 
     def worker(self, client: Client) -> Worker:
         """Make the worker that the process runs."""
@@ -108,8 +115,12 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             worker.stop()
 
     try:
+        if plan.log is not None:
+            plan.log.begin()
+        hooks = None if plan.log is None else plan.log.hooks
+        plan.load()
         metrics = _metrics() if plan.measured else None
-        with connect(plan.url, observer=metrics) as client, ExitStack() as stack:
+        with connect(plan.url, hooks=hooks, observer=metrics) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)
             stack.enter_context(call_unless_handled({signal.SIGHUP: stop}))

@@ -21,6 +21,7 @@ __all__ = ["CommandFailed", "ShellCommand"]
 WRONG_INPUT = 65  # EX_DATAERR: the message is not worth another try
 
 _MAX_NOTE = 200
+_LONGEST_CONTEXT = 512  # characters, as its specification says
 _TAIL_BYTES = 64 * 1024
 
 
@@ -36,8 +37,9 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
     The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its
-    queue and its number of deliveries. The command writes to the standard output of the worker. An exit code other
-    than 0 is a failure, and the last line of its standard error is the reason. Only the last 64 KiB of that are ever
+    queue and its number of deliveries. ``TRACEPARENT`` and ``TRACESTATE`` hold the context of a traced message. The
+    command writes to the standard output of the worker. An exit code other than 0 is a failure, and the last line of
+    its standard error is the reason. Only the last 64 KiB of that are ever
     kept. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the message becomes a dead letter at once.
     Processes that it leaves behind are not waited for; their standard error is dropped.
     """
@@ -57,6 +59,10 @@ class ShellCommand(msgspec.Struct, frozen=True):
             "SHARDQ_QUEUE": message.queue,
             "SHARDQ_DELIVERIES": str(message.deliveries),
         }
+        for name in ("traceparent", "tracestate"):  # where OpenTelemetry has a program look for them
+            value = message.headers.get(name)
+            if isinstance(value, str) and len(value) <= _LONGEST_CONTEXT and "\0" not in value:
+                environment[name.upper()] = value
         # No pipe for the body, which would be waited for as long as any process has it
         with tempfile.TemporaryFile() as body, _ErrorOutput() as errors:
             body.write(message.raw)

@@ -161,7 +161,7 @@ class Slot:
 
     @property
     def measures(self) -> Measures | None:
-        """What the processes of this slot have measured; None: nothing so far."""
+        """Return the measures of the processes of this slot; None: there are none yet."""
         with self._counting:
             return _sum(self._measured, None if self.child is None else self.child.measures)
 

@@ -1,4 +1,4 @@
-"""What an observer is notified of while a handler works on a batch."""
+"""Notifying an observer of the calls of a handler, and of their outcomes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from shardq.hooks import Observer
 from shardq.outcome import Snooze
 
-__all__ = ["timed"]
+__all__ = ["noted", "timed"]
 
 TOGETHER_SECONDS = 0.2  # for which calls are kept, so that a quick handler costs one notification for many
 
 
 class _Work(Protocol):
-    """What the handler has made of the messages of a batch so far."""
+    """The outcomes of the messages of a batch so far."""
 
     queue: str
     finished: list[Any]
@@ -58,6 +58,18 @@ def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Hand
         yield call
     finally:
         notify()
+
+
+@contextmanager
+def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[None]:
+    """Notify the observer of a call that took so long, of which the block notes the outcome."""
+    before = None if observer is None else _outcomes(work)
+    try:
+        yield
+    finally:
+        if observer is not None and before is not None:
+            now = _outcomes(work)
+            observer.handled(work.queue, {each: now[each] - before[each] for each in now}, [seconds])
 
 
 def _outcomes(work: _Work) -> dict[str, int]:

@@ -94,7 +94,7 @@ def by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:
 
 def _joined(batch: Batch, attempts: Sequence[Attempt]) -> Attempt:
     joined = Attempt(batch.part(message for each in attempts for message in each.batch))
-    joined.started = len(joined.batch)
+    joined.started = list(joined.batch)
     for each in attempts:
         joined.finished += each.finished
         joined.endings += each.endings

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
-from shardq.base.callables import check_runs
-from shardq.base.texts import shown
+from shardq.base.callables import check_runs, is_async
 from shardq.batch import Batch
 from shardq.consumer import Consumer
-from shardq.errors import InvalidSetting, ShardqError
+from shardq.errors import ShardqError
 from shardq.message import Message
 from shardq.patterns import QueuePattern
 from shardq.queue import Queue
+from shardq.queue_internals import hooks_of
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
@@ -26,11 +26,15 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.gate import Caution, present_gate, set_apart
 from shardq.worker.matched import ByQueue
-from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign
+from shardq.worker.observed import observed_coroutine, observed_handler
+from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
-from shardq.worker.report import enable_loggers
+from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.threaded import ThreadedLoop
 from shardq.worker.units import Unit, units_of
+
+if TYPE_CHECKING:
+    from shardq.worker.coroutines import HandlerLoop
 
 __all__ = ["Worker"]
 
@@ -61,7 +65,10 @@ class Worker(ThreadedLoop):
     ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
-    Async and generator functions are refused with InvalidSetting: calling them runs nothing.
+
+    An async function is called on an event loop of the worker, with all messages of a batch at the same time; with
+    those of a group one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
+    Generator functions are refused with InvalidSetting: calling them runs nothing.
 
     The worker ends when it is stopped, or when nothing was due for ``idle_exit`` seconds. While the store is
     unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
@@ -103,17 +110,41 @@ class Worker(ThreadedLoop):
         handler: Handler | Mapping[str, Handler],
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        queues = _check_opened([queue] if isinstance(queue, Queue | QueuePattern) else queue)
+        queues = check_opened([queue] if isinstance(queue, Queue | QueuePattern) else queue)
         chosen = WorkerOptions(**options)
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, chosen)
         for each in handlers.values():
-            check_runs("handler", each)
-        policy = error_policy(chosen.on_error)
+            check_runs("handler", each, awaits=True)
+        policy, self._hooks = error_policy(chosen.on_error), hooks_of(queues[0])
+        self._handler_loop: HandlerLoop | None = None
         self._calls = ByQueue(
-            {name: _calls(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()}
+            {name: self._calls_of(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()}
         )
         whole = chosen.batch if chosen.by_batch else None
         super().__init__({each.name: each for each in queues}, chosen, chosen.threads, whole)
+
+    def run(self) -> WorkerReport:
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
+
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
+        at hand are settled: finished messages are acked, the others are released.
+        """
+        try:
+            return super().run()
+        finally:
+            if self._handler_loop is not None and not self._is_forked:
+                self._handler_loop.close()
+
+    def _calls_of(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
+        if not is_async(handler):
+            called = observed_handler(self._hooks, handler)
+            return WholeBatch(called, policy) if by_batch else EachMessage(called, policy)
+        if self._handler_loop is None:
+            from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
+
+            self._handler_loop = HandlerLoop()
+        awaited = observed_coroutine(self._hooks, handler)
+        return self._handler_loop.calls(awaited, policy, by_batch=by_batch)
 
     def _consume(self) -> None:
         self._open_gate()
@@ -185,21 +216,3 @@ class Worker(ThreadedLoop):
     def _run_unit(self, unit: Unit) -> None:
         queue = self._queues[unit.attempt.batch[0].queue]
         self._calls[queue.name].run(unit.attempt, self._tally, present_gate(self._gate, queue))
-
-
-def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
-    if by_batch:
-        return WholeBatch(cast("BatchHandler", handler), policy)
-    return EachMessage(cast("MessageHandler", handler), policy)
-
-
-def _check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
-    if (
-        isinstance(queues, str)
-        or not isinstance(queues, Iterable)
-        or not all(isinstance(queue, Queue | QueuePattern) for queue in queues)
-    ):
-        raise InvalidSetting(
-            f"queues={shown(queues)}: a worker takes opened queues, such as client.queue('orders')"
-        )
-    return list(queues)

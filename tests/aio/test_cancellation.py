@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 import shardq
 import shardq.aio
+from shardq.base.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import WrappedStore
 from tests.aio.cancelling import each_cancelled
 
 WHEN = pytest.mark.parametrize("when", [{}, {"turns": 1}, {"turns": 3}, {"seconds": 0.0005}], ids=str)
@@ -196,7 +202,7 @@ def test_a_timeout_ends_a_receive_that_waits_and_the_next_one_gets_the_message(r
 def test_a_second_cancellation_does_not_wait_for_a_call_that_was_begun(run, monkeypatch) -> None:
     async def main(client: shardq.aio.Client) -> None:
         queue = await client.create_queue("jobs", max_message_bytes=1_000_000)
-        begun, go_on = asyncio.Event(), __import__("threading").Event()
+        begun, go_on = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
         class Slow:
@@ -240,5 +246,81 @@ def test_what_a_cancelled_pop_has_acked_is_kept_whatever_pops_beside_it(run) -> 
         while found := await consumer.pop_many(10):
             got += len(found)
         assert got == 10
+
+    run(main)
+
+
+class Slow(WrappedStore):
+    """A store whose claims wait until they may go on; ``most`` are under way at a time."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(open_store(url, SystemClock()))
+        self.go_on, self.asked = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.under_way = self.most = 0
+
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if method not in ("shards", "claim"):
+            return do(*args, **kwargs)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.asked.set()
+        self.go_on.wait(30)
+        try:
+            return do(*args, **kwargs)
+        finally:
+            self.under_way -= 1
+
+
+@pytest.mark.parametrize("of", ["consumer", "semaphore"])
+def test_a_second_cancellation_lets_no_other_call_begin_beside_the_one_that_goes_on(
+    url: str, of: str
+) -> None:
+    async def main() -> None:
+        store = Slow(url)
+        async with shardq.aio.Client(shardq.Client(store)) as client:
+            queue, semaphore = await client.create_queue("jobs"), await client.semaphore("one", permits=1)
+            consumer = queue.consumer()
+            calls = {
+                "consumer": lambda: consumer.receive(wait=60),
+                "semaphore": lambda: semaphore.acquire(60),
+            }
+            await queue.producer().send(b"x")
+            store.most = 0
+            store.go_on.clear()
+            store.asked.clear()
+            first = asyncio.ensure_future(calls[of]())
+            await asyncio.to_thread(store.asked.wait, 30)
+            first.cancel()
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            second = asyncio.ensure_future(calls[of]())
+            await asyncio.sleep(0.05)
+            store.go_on.set()
+            await second
+            assert store.most == 1
+
+    asyncio.run(main())
+
+
+def test_a_block_of_a_semaphore_may_be_left_in_another_task(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        semaphore = await client.semaphore("two", permits=2)
+
+        async def enter() -> None:
+            await semaphore.__aenter__()
+
+        async def leave() -> None:
+            await semaphore.__aexit__(None, None, None)
+
+        async with semaphore as own:
+            await asyncio.create_task(enter())
+            assert (await semaphore.state()).held == 2
+            await asyncio.create_task(leave())
+            assert (await semaphore.state()).held == 1
+            assert not await own.lost()
+        assert (await semaphore.state()).held == 0
 
     run(main)

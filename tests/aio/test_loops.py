@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -101,6 +104,120 @@ def test_a_producer_and_a_consumer_that_were_closed_say_so(run) -> None:
     run(main)
 
 
+def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(url: str) -> None:
+    client = shardq.aio.connect(url)
+
+    async def use() -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send(b"x")
+
+    async def close() -> None:
+        await client.close()
+        with pytest.raises(shardq.Closed, match="is closed"):
+            await client.queues()
+
+    asyncio.run(use())
+    asyncio.run(close())
+    assert not [each for each in threading.enumerate() if each.name.startswith("shardq-aio") and _stays(each)]
+
+
+def _stays(thread: threading.Thread) -> bool:
+    thread.join(10)
+    return thread.is_alive()
+
+
+def test_a_consumer_that_is_closed_after_its_client_is_closed(url: str) -> None:
+    async def main() -> None:
+        client = shardq.aio.connect(url)
+        async with (await client.create_queue("jobs")).consumer(keep_leases=True) as consumer:
+            await consumer.receive()
+            await client.close()
+        with pytest.raises(shardq.Closed):
+            await consumer.receive()
+
+    asyncio.run(main())
+
+
+class Slowly:
+    """Bodies that are read in a thread which waits for them."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def bodies(self) -> Iterator[bytes]:
+        self.begun.set()
+        self.go_on.wait(30)
+        yield b"x"
+
+
+class Never(AsyncIterator[bytes]):
+    """Gives nothing, ever."""
+
+    async def __anext__(self) -> bytes:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+
+def test_a_loop_that_is_closed_without_cancelling_its_tasks_leaves_no_thread_that_waits_for_it(
+    url: str,
+) -> None:
+    loop = asyncio.new_event_loop()
+    client = shardq.aio.connect(url)
+    queue = loop.run_until_complete(client.create_queue("jobs"))
+    sending = loop.create_task(queue.producer().send_many(Never()))
+    begun: list[threading.Thread] = []
+    until = time.monotonic() + 10
+    while not begun and time.monotonic() < until:
+        loop.run_until_complete(asyncio.sleep(0.01))
+        begun = [each for each in threading.enumerate() if each.name == "shardq-aio-apart"]
+    loop.close()
+    assert begun
+    assert not any(map(_stays, begun))
+    assert not sending.done()
+
+
+def test_what_no_thread_can_be_started_for_is_not_done_and_says_so(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = threading.Thread.start, 0
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal refused
+        if not thread.name.startswith("shardq-aio"):
+            start(thread)
+            return
+        refused += 1
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with shardq.aio.connect(url) as client:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                for _ in range(2):
+                    with pytest.raises(shardq.StoreUnavailable, match="can't start new thread"):
+                        await client.create_queue("lost")
+            queue = await client.create_queue("jobs")
+            assert not await client.exists("lost")
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                before, producer = refused, queue.producer()
+                feed = Slowly()
+                sending = asyncio.ensure_future(producer.send_many(feed.bodies()))
+                await asyncio.to_thread(feed.begun.wait, 30)
+                counting = []
+                while refused == before:
+                    counting.append(asyncio.ensure_future(queue.counts()))
+                    await asyncio.sleep(0)
+                feed.go_on.set()
+                assert len(await sending) == 1
+                await asyncio.gather(*counting)  # in the thread that there is
+                with pytest.raises(shardq.StoreUnavailable, match="can't start new thread"):
+                    await producer.send_many(Never())
+            assert (await queue.counts()).ready == 1
+
+    asyncio.run(main())
+
+
 def test_no_more_threads_are_allowed_than_64(url: str) -> None:
     for threads in (0, 65, 1.5, "1"):
         with pytest.raises(shardq.InvalidSetting, match="threads"):
@@ -113,3 +230,14 @@ def test_the_sync_client_does_not_load_asyncio() -> None:
         "client.create_queue('a').producer().send(b'x'); assert 'asyncio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_transaction_of_sqlite_is_refused_with_a_remedy(url: str) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url) as client:
+            await client.create_queue("jobs")
+            with pytest.raises(shardq.UnsupportedByStore, match="sync client"):
+                async with client.transaction(connection=object()):
+                    pass
+
+    asyncio.run(main())

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
 import shardq
 import shardq.aio
+from shardq.base.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.testing import FaultPlan, FaultyStore
 
 RECEIVERS = 1_000
 
@@ -114,5 +119,58 @@ def test_the_leases_of_a_loop_that_is_busy_are_kept(run) -> None:
         threading.Event().wait(1.5)  # in the loop
         assert len(await queue.consumer().receive()) == 0
         await message.ack()
+
+    run(main)
+
+
+def test_receivers_whose_time_is_over_share_the_looks_that_found_nothing(url: str) -> None:
+    async def main() -> None:
+        store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
+        async with shardq.aio.Client(shardq.Client(store)) as client:
+            consumer = (await client.create_queue("jobs")).consumer()
+            received = await asyncio.gather(*[consumer.receive(wait=0.2) for _ in range(500)])
+            assert {len(batch) for batch in received} == {0}
+            assert await asyncio.gather(*[consumer.pop(wait=0.05) for _ in range(10)]) == [None] * 10
+            looks = sum(call.method == "shards" for call in store.calls)
+            assert 0 < looks < 100
+
+    asyncio.run(main())
+
+
+def test_a_message_that_comes_at_the_end_of_their_time_is_received_by_one_of_them(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer = queue.consumer()
+        waiting = [asyncio.ensure_future(consumer.receive(wait=0.05)) for _ in range(50)]
+        await queue.producer().send(b"x")
+        received = await asyncio.gather(*waiting)
+        assert sum(map(len, received)) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("cancels", [False, True], ids=["too late", "cancelled"])
+def test_what_has_waited_and_is_used_no_more_does_not_stay_in_memory(run, cancels: bool) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        consumer = queue.consumer()
+        semaphore = await client.semaphore("one", permits=1)
+        permit = await semaphore.acquire()
+        for waits in (consumer.receive(wait=0.05), semaphore.acquire(0.05)):
+            waiting = asyncio.ensure_future(waits)
+            await asyncio.sleep(0.02)
+            if cancels:
+                waiting.cancel()
+            await asyncio.wait([waiting])
+            waiting.exception() if not waiting.cancelled() else None
+        left: list[weakref.ref[object]] = [weakref.ref(consumer), weakref.ref(semaphore)]
+        del consumer, semaphore, waiting, waits
+        for _ in range(200):
+            gc.collect()
+            if not any(each() for each in left):
+                break
+            await asyncio.sleep(0.05)
+        assert not any(each() for each in left)
+        await permit.release()
 
     run(main)

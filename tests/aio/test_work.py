@@ -235,3 +235,98 @@ def test_a_group_is_worked_to_its_end_though_no_more_of_it_can_be_claimed_meanwh
         assert seen == [b"%d" % number for number in range(60)]
 
     run(main)
+
+
+@pytest.mark.parametrize(("group", "held"), [(None, 1), ("g", 8)])
+def test_a_stop_releases_what_was_claimed_ahead_and_does_not_wait_behind_its_group(run, group, held) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 8, group=group)
+        stop, begun, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def handler(message: shardq.aio.Message) -> None:
+            begun.set()
+            await go_on.wait()
+
+        working = asyncio.ensure_future(
+            shardq.aio.work(queue, handler, concurrency=1, prefetch=20, stop=stop)
+        )
+        await begun.wait()
+        stop.set()
+        async with asyncio.timeout(20):
+            while (await queue.counts()).in_flight > held:
+                await asyncio.sleep(0.01)
+        go_on.set()
+        assert await working == 1
+        assert (await queue.counts()).in_flight == 0
+        left = await queue.peek(20)
+        assert [message.deliveries for message in left] == [0] * 7
+
+    run(main)
+
+
+async def _nothing() -> None:
+    """Return nothing."""
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [(lambda: shardq.Retry, "the class Retry"), (_nothing, "has not run yet")],
+    ids=["class", "coroutine"],
+)
+def test_a_handler_that_returns_what_says_nothing_ends_the_work_and_its_message_stays(
+    run, returned, told
+) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 3)
+
+        async def handler(message: shardq.aio.Message) -> object:
+            return returned()
+
+        with pytest.raises(shardq.InvalidSetting, match=told):
+            await shardq.aio.work(queue, handler, concurrency=1)
+        counts = await queue.counts()
+        assert (counts.ready, counts.in_flight) == (3, 0)
+
+    run(main)
+
+
+def test_an_exit_in_a_handler_is_a_failure_of_its_message(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", retry_delay=60)
+        await queue.producer().send_many([b"exits", b"works"])
+
+        async def handler(message: shardq.aio.Message) -> None:
+            if message.body == b"exits":
+                raise SystemExit(3)
+
+        assert await shardq.aio.work(queue, handler, wait=0) == 1
+        (left,) = await queue.peek()
+        assert (left.body, left.deliveries) == (b"exits", 1)
+
+    run(main)
+
+
+class LateCallbacks(asyncio.SelectorEventLoop):
+    """Tells who waits for a task a while after it has ended."""
+
+    def call_soon(self, callback, *args, context=None):  # type: ignore[override]
+        if getattr(callback, "__name__", "") == "discard":
+            return self.call_later(0.1, callback, *args, context=context)
+        return super().call_soon(callback, *args, context=context)
+
+
+def test_work_ends_when_its_last_handler_has_ended_just_before_a_read(url: str) -> None:
+    async def main() -> int:
+        async with shardq.aio.connect(url) as client:
+            queue = await client.create_queue("jobs")
+            await queue.producer().send(b"x")
+
+            async def handler(message: shardq.aio.Message) -> None:
+                pass
+
+            return await asyncio.wait_for(shardq.aio.work(queue, handler, wait=0), 10)
+
+    with asyncio.Runner(loop_factory=LateCallbacks) as runner:
+        assert runner.run(main()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import collections.abc
+import contextlib
 import datetime
 import inspect
 import os
@@ -32,7 +33,7 @@ import shardq.worker
 
 CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
 OPAQUE = {shardq.RetryToken}  # what it holds is for shardq alone
-COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
+COMMON = [vars(module) for module in (builtins, typing, collections.abc, contextlib, datetime, os)]
 PUBLIC = (
     shardq, shardq.broadcast, shardq.pipelines, shardq.planning, shardq.schedules, shardq.storage.requests,
     shardq.storage.store, shardq.tasks, shardq.testing, shardq.topics, shardq.worker,

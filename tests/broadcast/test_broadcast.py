@@ -132,7 +132,7 @@ def test_who_is_kept_alive_again_after_its_lease_was_over_is_told_that_it_missed
         entries[0].keep()
         assert news.publish(b"heard") == 1
         assert sorted(received(sleeper)) == [b"before", b"heard"]
-        assert caplog.text.count("what was published meanwhile is missed") == 1
+        assert caplog.text.count("messages that were published meanwhile are missed") == 1
         assert sleeper.queue == before
 
 

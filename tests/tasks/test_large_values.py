@@ -151,7 +151,7 @@ def test_what_is_too_large_to_be_kept_or_taken_is_a_failure_that_names_the_remed
     tasks.drain()
     with pytest.raises(TaskFailed, match=r"step 'size' takes a list .* let them return less"):
         result.get(timeout=0)
-    with pytest.raises(TaskFailed, match=r"progress of task 'told' has .* tell less") as failed:
+    with pytest.raises(TaskFailed, match=r"progress of task 'told' has .* note less") as failed:
         telling.get(timeout=0)
     assert failed.value.failure.kind == ResultRejected.__name__
 

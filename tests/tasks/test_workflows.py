@@ -144,7 +144,7 @@ def test_steps_that_cannot_be_sent_are_refused_before_anything_is_stored(
         sums.add.then(1).send()
     with pytest.raises(ArgumentsRejected, match="does not take these arguments"):
         sums.add.then(1, 2)
-    with pytest.raises(shardq.InvalidSetting, match="step 'add' takes what a step before it returned"):
+    with pytest.raises(shardq.InvalidSetting, match="step 'add' takes the result of a step before it"):
         chain(sums.add.then(1), sums.add.then(1)).send()
     with pytest.raises(shardq.InvalidSetting, match="unique_key='k' of step 'add'"):
         chain(sums.add.options(unique_key="k").signature(1, 1))

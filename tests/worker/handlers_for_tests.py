@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging.config
 import multiprocessing
 import os
@@ -9,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import shardq.aio
 from shardq import Batch, DeadLetter, Discard, Message, Outcome, Snooze
 
 
@@ -51,7 +54,7 @@ def leave_at_once_once(message: Message) -> None:
         os._exit(0)
 
 
-def _first(message: Message) -> bool:
+def _first(message: Message | shardq.aio.Message) -> bool:
     marker = Path(message.body.decode())
     try:
         marker.touch(exist_ok=False)
@@ -60,8 +63,23 @@ def _first(message: Message) -> bool:
     return True
 
 
-async def asynchronous(message: Message) -> None:
-    pass
+def generator(message: Message) -> Iterator[None]:
+    yield
+
+
+async def slowly(message: shardq.aio.Message) -> None:
+    await asyncio.sleep(0.2)
+
+
+async def hang_asleep_once(message: shardq.aio.Message) -> None:
+    if _first(message):
+        await asyncio.sleep(3_600)
+
+
+async def crash_on_poison(message: shardq.aio.Message) -> None:
+    await asyncio.sleep(0)
+    if message.body == b"poison":
+        os._exit(9)
 
 
 def as_told(message: Message) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Calling an async or a generator function runs nothing of it: no message counts as worked because of that."""
+"""Calling a function may run nothing of it: no message counts as worked because of that."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ class Handlers:
 
 
 REFUSED: dict[str, Callable[..., Any]] = {
-    "async function": asynchronous,
     "async generator": asynchronous_generator,
     "generator": generator,
+    "partial of a generator": partial(generator, 1),
+}
+AWAITED: dict[str, Callable[..., Any]] = {
+    "async function": asynchronous,
     "async method": Handlers().method,
     "async __call__": Handlers(),
     "partial": partial(asynchronous, 1),
     "partial of a partial of a callable": partial(partial(Handlers(), 1), 2),
 }
 LAZY: dict[str, Callable[..., Any]] = {f"returns the result of: {name}": lambda *args, made=made: made(*args)
-                                       for name, made in REFUSED.items()}  # fmt: skip
+                                       for name, made in {**REFUSED, **AWAITED}.items()}  # fmt: skip
 
 
 def make_future(_: object) -> Any:
@@ -66,15 +69,24 @@ def test_a_worker_refuses_a_handler_that_a_call_does_not_run(
         Worker(queue, handler, by_batch=by_batch)
 
 
+@pytest.mark.parametrize("handler", AWAITED.values(), ids=AWAITED)
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_a_worker_awaits_a_handler_that_is_async(
+    queue: Queue, handler: Callable[..., Any], by_batch: Any
+) -> None:
+    queue.producer().send(b"x")
+    assert Worker(queue, handler, by_batch=by_batch, idle_exit=0).run().worked == 1
+
+
 def test_a_pool_refuses_it_before_it_starts_a_process(url: str) -> None:
-    with pytest.raises(shardq.InvalidSetting, match="asynchronous is async"):
-        WorkerPool(url, "jobs", asynchronous)
+    with pytest.raises(shardq.InvalidSetting, match="generator is a generator"):
+        WorkerPool(url, "jobs", generator)
 
 
 def test_a_pool_ends_with_the_error_when_the_handler_is_named(url: str, queue: Queue, handlers: str) -> None:
     queue.producer().send(b"x")
-    with pytest.raises(shardq.InvalidSetting, match="is async"):
-        WorkerPool(url, "jobs", f"{handlers}:asynchronous", idle_exit=0).run()
+    with pytest.raises(shardq.InvalidSetting, match="is a generator"):
+        WorkerPool(url, "jobs", f"{handlers}:generator", idle_exit=0).run()
     assert queue.counts().ready == 1
 
 

@@ -186,4 +186,4 @@ def _used_by(process: psutil.Process) -> float:
         beside = sum(map(_used_by, process.children()))
     except psutil.NoSuchProcess:  # it has just ended: its parent's time has it now
         return 0.0
-    return own.user + own.system + own.children_user + own.children_system + beside
+    return float(own.user + own.system + own.children_user + own.children_system + beside)

@@ -22,9 +22,10 @@ from shardq.cli.command import (
 )
 from shardq.cli.message_view import view_of
 from shardq.cli.output import write_body
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.printing import log_option, many, note, print_json, tell
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
+from shardq.worker import JsonLog
 from shardq.worker.signals import stop_signals
 
 __all__ = ["broadcast", "listen"]
@@ -82,6 +83,7 @@ def publish(
     help="For how long a message waits to be printed.",
 )
 @codec_option
+@log_option
 @json_option
 @click.pass_obj
 def subscribe(
@@ -92,6 +94,7 @@ def subscribe(
     keep: float,
     codec: str,
     as_json: bool,
+    log: JsonLog | None,
 ) -> None:
     """Print messages that are published from now on, until Ctrl-C or SIGTERM.
 
@@ -107,7 +110,7 @@ def subscribe(
         sys.stdout.flush()
 
     with Broadcast(session.client, name).subscribe(keep=keep) as subscription:
-        note(f"subscribed to {name}")
+        tell(f"subscribed to {name}", log)
         with stop_signals(subscription.stop):
             listen(subscription, limit or math.inf, math.inf if wait is None else wait, show)
 

@@ -46,8 +46,8 @@ def edit(
 ) -> None:
     """Change a message that waits, and print its new id.
 
-    What is not given stays. Headers are replaced all together. A message that is in flight, processed or gone is
-    refused, also when a consumer receives it at the same moment.
+    Properties without an option stay as they are. Headers are replaced all together. A message that is in flight,
+    processed or gone is refused, also when a consumer receives it at the same moment.
     """
     if body is not None and body_file is not None:
         raise click.UsageError("Give one of --body and --body-file.")

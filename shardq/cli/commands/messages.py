@@ -56,8 +56,9 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
     """Show messages without receiving them.
 
     Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
-    --since and --until are when messages were sent; --until 10m shows those that are older than 10 minutes. To find the
-    selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
+    To find selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
+
+    --since and --until bound the time of the send: --until 10m shows messages that are older than 10 minutes.
     """
     check_number("limit", limit, 1, MANY, whole=True)
     target, where = session.queue(queue), selected_filter(**selection)

@@ -41,8 +41,8 @@ def metrics(session: Session, port: int, host: str, interval: float, prefix: str
     """Serve the state of all queues, for Prometheus.
 
     It shows their depth, the age of messages, consumers, the lag of topics and late schedules. The queues are counted
-    in the background, so a scrape asks the store nothing. One such process is enough for a store. What workers do is
-    shown by `shardq work --metrics-port`.
+    in the background, so a scrape asks the store nothing. One such process is enough for a store.
+    `shardq work --metrics-port` shows the work of workers.
 
     /metrics shows the names of queues to anybody who reaches the port. /livez answers while the command runs.
     """

@@ -19,14 +19,14 @@ from shardq.cli.command import (
 )
 from shardq.cli.commands.work import USUAL, work_progress
 from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
-from shardq.cli.printing import many, note, print_json, print_line
+from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.throughput import LinkReport, PipelineReport
 from shardq.pipelines.worker import pipeline_named
-from shardq.worker import PoolReport
+from shardq.worker import JsonLog, PoolReport
 
 __all__ = ["pipeline"]
 
@@ -63,9 +63,10 @@ def pipeline() -> None:
     help="Kill and replace a process that finishes no message for this time.",
 )
 @monitor_options
+@log_option
 @json_option
 @click.pass_obj
-def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> None:
+def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, **options: Any) -> None:
     """Run all links of a pipeline, in several processes.
 
     The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`. So
@@ -74,15 +75,14 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
     _loaded(pipeline).check_queues(session.client)
     monitoring = taken_from(options)
     options["measured"] = monitoring.metrics_port is not None
-    with work_progress(pipeline) as progress, Monitor(session.url, monitoring) as monitor:
-        pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), **options)
-        report = run_pool(pool, monitor)
+    with work_progress(pipeline, log) as progress, Monitor(session.url, monitoring) as monitor:
+        pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), log=log, **options)
+        report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:
-        note(summary(report))
-        for line in _by_link(report):
-            note(line)
+        for line in (summary(report), *_by_link(report)):
+            tell(line, log)
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
         raise KeyboardInterrupt(

@@ -17,11 +17,12 @@ from shardq.cli.command import (
     json_option,
     yes_option,
 )
-from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.printing import log_option, many, note, print_columns, print_json, print_line, tell
 from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
 from shardq.topics.subscription import Start, SubscriptionState
+from shardq.worker import JsonLog
 from shardq.worker.signals import stop_signals
 
 __all__ = ["row_of", "subscription", "topic"]
@@ -94,19 +95,22 @@ def list_topics(session: Session, as_json: bool) -> None:
 @topic.command("relay", cls=ExampleCommand, example="shardq topic relay orders")
 @_topic_argument
 @click.option("--once", is_flag=True, help="Relay waiting messages, and end.")
+@log_option
 @click.pass_obj
-def relay(session: Session, topic: str, once: bool) -> None:
+def relay(session: Session, topic: str, once: bool, log: JsonLog | None) -> None:
     """Copy published messages to the subscriptions, until Ctrl-C or SIGTERM.
 
     Consumers of subscriptions and publishers do so automatically. It is for a machine that does nothing else. It ends
     within five seconds, after its present step; a second Ctrl-C or SIGTERM ends it at once.
     """
-    opened, stop = session.client.topic(topic), Stop()
+    opened, stop, relayed = session.client.topic(topic), Stop(), 0
     with stop_signals(stop.ask):
         while not stop.wanted:
-            opened.relay(wait=0 if once else 5)
+            relayed += opened.relay(wait=0 if once else 5)
             if once:
-                return
+                break
+    if log is not None:
+        tell(f"{many(relayed, 'envelope')} relayed", log)
 
 
 @topic.command("delete", cls=ExampleCommand, example="shardq topic delete orders --yes")

@@ -270,8 +270,8 @@ def redrive(
     QUEUE is the queue that they came from, not the dead-letter queue. They are new messages there: their deliveries
     start at 0. Those that block their groups keep their places.
 
-    A pattern such as 'mail/*' stands for each queue that it matches. What they have is shown first, and confirmed.
-    --limit is for each of them.
+    A pattern such as 'mail/*' stands for each queue that it matches. The numbers of their dead letters are shown
+    first, and confirmed. --limit is for each of them.
 
     With --header, --group, --reason, --since or --until only dead letters that meet all of these are moved; how many
     these are is shown first, and confirmed. The moments are when messages became dead letters.

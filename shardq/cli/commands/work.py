@@ -23,13 +23,13 @@ from shardq.cli.command import (
 )
 from shardq.cli.failures import FAILURE
 from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.printing import log_option, many, note, print_json, tell
 from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
-from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
+from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["Progress", "Rate", "progress_line", "work", "work_progress"]
 
@@ -38,7 +38,6 @@ LINES_AT_FIRST_SECONDS = 1.0
 LINES_LATER_SECONDS = 30.0
 
 USUAL = WorkerOptions()
-
 
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
 shardq work mail --handler shop.mail:send --threads 16
@@ -162,6 +161,7 @@ def _weight(given: str) -> tuple[str, float]:
 )
 @codec_option
 @monitor_options
+@log_option
 @json_option
 @click.pass_obj
 def work(
@@ -171,7 +171,6 @@ def work(
     handlers: tuple[str, ...],
     command: str | None,
     tasks: str | None,
-    threads: int,
     fail_on_error: bool,
     as_json: bool,
     **options: Any,
@@ -188,10 +187,11 @@ def work(
     A pattern such as 'mail/*' stands for all queues that match, also for those that are created later.
 
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
-    SHARDQ_DELIVERIES is the number of its deliveries, this one included.
+    SHARDQ_DELIVERIES is the number of its deliveries, this one included. TRACEPARENT is there for a traced message.
 
-    /livez answers while the loop of the pool runs, and never asks the store. /readyz answers when the store does, too.
-    /metrics and both show names and counts to anybody who reaches their ports, and no body of a message.
+    The page /livez answers while the loop of the pool runs, and never asks the store. The page /readyz answers when the
+    store does, too. These pages and /metrics show names and counts to anybody who reaches their ports. They show no
+    body of a message.
 
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
@@ -201,40 +201,33 @@ def work(
     sys.path.insert(0, str(Path.cwd()))
     monitoring = taken_from(options)
     options["measured"] = monitoring.metrics_port is not None
+    log: JsonLog | None = options["log"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
         url = _url_of(session, tasks)
-        with work_progress(tasks) as progress, Monitor(url, monitoring) as monitor:
+        with work_progress(tasks, log) as progress, Monitor(url, monitoring) as monitor:
             pool: WorkerPool = TaskPool(
                 url,
                 tasks,
                 queues=queues,
-                threads=threads,
                 on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
-            report = run_pool(pool, monitor)
+            report = run_pool(pool, monitor, log)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues)) as progress, Monitor(session.url, monitoring) as monitor:
-            pool = WorkerPool(
-                session.url,
-                queues,
-                task,
-                threads=threads,
-                on_progress=beating(monitor, progress),
-                **options,
-            )
-            report = run_pool(pool, monitor)
+        with work_progress(", ".join(queues), log) as progress, Monitor(session.url, monitoring) as monitor:
+            pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
+            report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:
-        note(summary(report))
+        tell(summary(report), log)
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
         raise KeyboardInterrupt(
@@ -317,9 +310,9 @@ class Progress:
 
 
 @contextmanager
-def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
-    """Show progress on stderr, if stderr is a terminal."""
-    if not sys.stderr.isatty():
+def work_progress(queue: str, log: JsonLog | None) -> Iterator[Callable[[PoolReport], None]]:
+    """Show progress on stderr, if stderr is a terminal and no log for programs is written to it."""
+    if log is not None or not sys.stderr.isatty():
         yield lambda _: None
         return
     progress = Progress(queue, note)

@@ -1,8 +1,8 @@
 """Which queues patterns match, and how consumers that follow patterns learn that queues came or went.
 
 The catalogue is the record of a queue without messages. Clients that create or delete a queue give it another version,
-once somebody follows patterns. A consumer reads that with what it is told anyway when it registers, every five seconds.
-So it lists the queues only when there may be others. The version is a hint: the client that created a queue may have
+once somebody follows patterns. A consumer reads the version in the answer to its registration, every five seconds. So
+it lists the queues only when there may be others. The version is a hint: the client that created a queue may have
 ended before it wrote one, or may not know of it. So those that follow list the queues once a minute all the same.
 """
 
@@ -29,7 +29,7 @@ _SUFFIX = ".dead"  # of dead-letter queues, also of queues that were deleted
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
-    """What the record says beside its version."""
+    """The content of the record beside its version."""
 
     dead_letters: int = (
         0  # how often a queue was made the dead-letter queue of another one, or ceased to be that
@@ -85,7 +85,7 @@ class MatchedQueues:
     ) -> dict[str, str]:
         """Return the text that stands for each queue, by its name. They are in the order of ``wanted``.
 
-        It lists the queues, and reads the record of each that was not read since the ``catalogue`` tells of other
+        It lists the queues, and reads the record of each that was not read since the ``catalogue`` shows other
         dead-letter queues. None: it is read, too.
         """
         patterns = [each for each in wanted if isinstance(each, NamePattern)]

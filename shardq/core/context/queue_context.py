@@ -233,7 +233,7 @@ class QueueContexts:
         dismiss: Dismiss,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self._hooks, self._make_room, self._attend, self._dismiss = hooks, make_room, attend, dismiss
+        self.hooks, self._make_room, self._attend, self._dismiss = hooks, make_room, attend, dismiss
         self.outside: QueueContexts | None = None
         """Of queues whose requests are part of the application's transaction: those of the client that was asked."""
         self.background: dict[str, PerProcess[Any]] = {}
@@ -276,7 +276,7 @@ class QueueContexts:
             lane_turns=LaneTurns(),
             ids=self._ids,
             counters=self.counters.of(name),
-            hooks=self._hooks,
+            hooks=self.hooks,
             sibling=self.of,
             usage=QueueUsage(self.store, self.retry, name),
             make_room=self._make_room,

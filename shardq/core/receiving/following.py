@@ -29,8 +29,8 @@ MOST_LEFT = 1_000
 class Following:
     """The queues that names and patterns stand for, for one consumer and one thread at a time.
 
-    A consumer registers in the catalogue with its queues, in the same request, and is told its version. The queues are
-    listed when that is another one, and once a minute.
+    A consumer registers in the catalogue with its queues, in the same request, and gets its version in the answer. The
+    queues are listed when that is another one, and once a minute.
     """
 
     name = CATALOGUE
@@ -62,19 +62,19 @@ class Following:
         return True
 
     def registered(self, told: Registration | None) -> None:
-        """Take over what was told of the catalogue; None: somebody has deleted it."""
+        """Take over the answer about the catalogue; None if the catalogue was deleted."""
         self._told = None if told is None else told.record
         if told is None:
             create_catalogue(self.catalogue.store, self.catalogue.retry)
 
     def seconds_until_due(self) -> float:
-        """Seconds until the consumer has to register."""
+        """Return the seconds until the consumer has to register."""
         return max(0.0, seconds(self._registered_at + ENLIST_INTERVAL - self.catalogue.store.now()))
 
     def update(self, now: int, queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]) -> bool:
         """Make ``queues`` those that there are now, if it is time to list them; True if they are others than before.
 
-        Where they cannot be listed the consumer goes on with those that it has. Raises StoreUnavailable or
+        If they cannot be listed, the consumer continues with the queues that it has. Raises StoreUnavailable or
         OutcomeUnknown if it has never had any.
         """
         is_known = self._told is not None and self._told == self._listed
@@ -99,7 +99,10 @@ class Following:
     def _take_over(
         self, found: Mapping[str, str], queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]
     ) -> None:
-        """Only a queue that is named, and not matched by a pattern, is kept from expiring by its consumer."""
+        """Add the queues that were found, and drop the others.
+
+        A consumer keeps only queues from expiring that it names.
+        """
         for name in found:
             with suppress(QueueNotFound):  # deleted since it was listed
                 if name not in queues:

@@ -113,7 +113,7 @@ class PrefetchBuffer:
 
 
 class Ahead:
-    """What is claimed ahead from one queue."""
+    """The messages that are claimed ahead from one queue."""
 
     def __init__(self, claims: QueueClaims, engine: SettleEngine, size: int) -> None:
         self.name, self.context, self.engine = claims.name, claims.context, engine
@@ -131,8 +131,8 @@ class Ahead:
         return self._claims.has_candidates
 
     def give_back(self, held: Sequence[HeldSlice]) -> None:
-        """Give back what nobody has started to work on."""
+        """Release messages that no thread has started to work on."""
         try:
             self.engine.give_back([piece.select() for piece in held])
         except ShardqError as error:
-            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+            _log.warning("messages that were claimed ahead come back when their lease expires: %s", error)

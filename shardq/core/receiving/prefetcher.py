@@ -132,7 +132,7 @@ class Prefetcher:
         return LeaseKeeper(self._engine(name), self._retry, lambda: claims.known_lease)
 
     def _follow(self) -> None:
-        """Claim ahead from the queues that there are now, and give back what was claimed of the others."""
+        """Claim ahead from the queues that there are now, and release the messages of the others."""
         claims = self._receiving.queues
         with self._lock:
             before = self._queues

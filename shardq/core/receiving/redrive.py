@@ -12,7 +12,7 @@ from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.codec import BYTES
-from shardq.core.browsing import blocked_slices
+from shardq.core.browsing import blocked_slices, held_stored
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
@@ -25,7 +25,7 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 

@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 ENLIST_INTERVAL = 5_000_000  # microseconds
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
+GIVE_UP_AFTER = (
+    7  # failed requests without a successful one: the whole store is unreachable, not only some queues
+)
 
 
 class Registered(Protocol):
@@ -34,11 +36,11 @@ class Registered(Protocol):
         """The queue's name."""
 
     def registered(self, told: Registration | None) -> None:
-        """Take over what was told; None: there is no such queue."""
+        """Take over the answer; None if there is no such queue."""
 
 
 def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer: str, name: str) -> None:
-    """Count the consumer as a live one of each queue, and let each take over what is told of it.
+    """Count the consumer as a live one of each queue, and let each take over the answer about it.
 
     Messages come first: if this fails, the shards are shared as before. ``name`` is the consumer's in logs.
     """
@@ -66,5 +68,5 @@ def _register(
 
 def deregister(context: QueueContext, consumer: str) -> None:
     """Count the consumer as a live one no longer."""
-    with suppress(ShardqError), context.retry.within(0):  # the store forgets a silent consumer by itself
+    with suppress(ShardqError), context.retry.within(0):  # the store forgets a silent consumer anyway
         context.retry(context.store.deregister_consumer, context.name, consumer)

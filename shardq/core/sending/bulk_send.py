@@ -27,6 +27,7 @@ from shardq.core.sending.storing import (
     tell_stored,
 )
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
+from shardq.hooks import stamped
 from shardq.storage.abilities import TransactionEnded
 
 __all__ = ["BulkSend", "BundleLimits"]
@@ -159,6 +160,8 @@ class BulkSend:
         body, options = item, self._shared
         try:
             if isinstance(item, OutgoingMessage):
+                if self._context.hooks is not None:
+                    item = stamped(self._context.hooks, self._context.name, item)
                 body, options = item.body, prepare_options(item, self._context.name)
             return prepare(self._context, item, body, options, self._codec)
         except InvalidMessage as error:

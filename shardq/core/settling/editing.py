@@ -34,7 +34,7 @@ class _Edited(InPlace):
         self._due, self.id = due, MessageId(held.shard, source.ids.new(source.store.now()), 0)
 
     def due(self, moved: Moved) -> int:  # noqa: ARG002
-        """From when on it is delivered."""
+        """Return the moment from which it is delivered."""
         return self._due
 
     def _new_id(self, selection: Selection) -> bytes:  # noqa: ARG002
@@ -42,7 +42,7 @@ class _Edited(InPlace):
 
 
 class EditArguments(TypedDict, total=False):
-    """What an edit changes, as keyword arguments of :meth:`shardq.Queue.edit`. None changes nothing."""
+    """Properties that an edit changes, as keyword arguments of :meth:`shardq.Queue.edit`. None changes nothing."""
 
     body: Any
     headers: Mapping[str, HeaderValue] | None

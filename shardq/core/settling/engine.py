@@ -24,7 +24,7 @@ from shardq.core.large.bodies import open_body
 from shardq.core.logs.results import Result, take_back, write_results
 from shardq.core.sending.prepared import check_delay, check_headers, check_priority
 from shardq.core.settling.dead_letters import EXHAUSTED, check_reason
-from shardq.core.settling.events import NO_DETAILS, EventDetails, record_noted
+from shardq.core.settling.events import NO_DETAILS, EventDetails, observed, record_noted
 from shardq.core.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
 from shardq.core.settling.operations import (
     ACK,
@@ -41,6 +41,7 @@ from shardq.core.settling.operations import (
 from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
+from shardq.hooks import headers_to_forward
 from shardq.message import Message
 from shardq.settings import QueueSettings, check_number
 from shardq.storage.requests import Fenced
@@ -167,6 +168,8 @@ class SettleEngine:
 
         Arguments that are None leave their part of the messages unchanged.
         """
+        if self._context.hooks is not None:
+            headers = headers_to_forward(self._context.hooks, queue, headers, self._seen(selections))
         changes = Changes(
             None if body is None else self._codec.encode(body),
             None if headers is None else check_headers(headers) or {},
@@ -278,7 +281,17 @@ class SettleEngine:
         settling = SettleRun(
             self._context, operation, call, duration=duration, by_receipt=self._by_receipt, details=details
         )
-        settling.run(selections, self._failing)
+        hooks = self._context.hooks
+        messages: list[Message] = []
+        if hooks is not None and operation.tells_lost:  # no leases that are kept in the background
+            messages = [message for each in selections for message in self.messages(each)]
+        if hooks is None or not messages:
+            settling.run(selections, self._failing)
+        else:
+            with observed(hooks, operation, self._context.name, messages) as observing:
+                settling.run(selections, self._failing)
+                lost = LeaseLost(f"{settling.lost_count} messages are lost") if settling.lost else None
+                observing.error = next(iter(settling.failures.values()), lost)
         self._failing = frozenset(settling.failures)
         return settling
 

@@ -1,8 +1,9 @@
-"""Recording what became of messages that were held, in the logs of events."""
+"""Recording what became of messages that were held, in the logs of events, and showing it to hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 
 from shardq.base.receipt import MessageId
@@ -11,8 +12,16 @@ from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settling.operations import SettleOperation
 from shardq.held import HeldSlice, Selection
+from shardq.hooks import HookCall, Hooks
+from shardq.message import Message
 
-__all__ = ["NO_DETAILS", "EventDetails", "record_claimed", "record_noted", "record_settled"]
+__all__ = ["NO_DETAILS", "EventDetails", "observed", "record_claimed", "record_noted", "record_settled"]
+
+_VERBS = {
+    "acked": "ack", "released": "release", "extended": "extend", "forwarded": "forward",
+    "dead_lettered": "dead_letter",
+}  # fmt: skip
+"""The names of operations for hooks, by their counters."""
 
 _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
 
@@ -49,6 +58,18 @@ class EventDetails:
 
 
 NO_DETAILS = EventDetails()
+
+
+@contextmanager
+def observed(
+    hooks: Hooks, operation: SettleOperation, queue: str, messages: Sequence[Message]
+) -> Iterator[HookCall]:
+    """Run hooks around an operation on held messages."""
+    call = HookCall(
+        operation=_VERBS[operation.counter], queue=queue, messages=messages, batch=len(messages) != 1
+    )
+    with hooks.around(call):
+        yield call
 
 
 def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice]) -> None:

@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 from shardq.base.clock import seconds
 from shardq.base.shard import Shard
 from shardq.base.waits import Flag
-from shardq.core.browsing import slices
+from shardq.core.browsing import held_stored, slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState, held_stored
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar, cast
 
 from pymongo import MongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
@@ -20,10 +22,11 @@ from shardq.base.shard import Shard
 from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage import writing
-from shardq.storage.abilities import TransactionEnded
+from shardq.storage.abilities import OnLoop, TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.guarantees import check_write_concern
+from shardq.storage.mongodb.loop_database import LoopDatabase
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
 
@@ -156,12 +159,17 @@ class JoinedSession(Session):
 
     transaction: ClientSession
 
-    def __init__(self, outside: Session, transaction: object) -> None:
-        if not isinstance(transaction, ClientSession):
+    def __init__(self, outside: Session, connection: object) -> None:
+        self._on_loop = connection if isinstance(connection, OnLoop) else None
+        given = connection.connection if isinstance(connection, OnLoop) else connection
+        kind = ClientSession if self._on_loop is None else AsyncClientSession
+        if not isinstance(given, kind):
+            where = "a sync" if self._on_loop is None else "an asyncio"
             raise InvalidSetting(
-                f"connection={shown(transaction)} is {kind_of(transaction)}: "
-                "give the pymongo ClientSession of the transaction"
+                f"connection={shown(given)} is {kind_of(given)}: {where} client takes the pymongo {kind.__name__} "
+                "of the transaction"
             )
+        transaction = cast("ClientSession", given)  # of either kind, as far as it is used here
         self.address, self.outside, self.transaction = outside.address, outside, transaction
         self._has_transactions = True
         if not transaction.in_transaction:
@@ -183,9 +191,13 @@ class JoinedSession(Session):
     def database(self) -> Database[Document]:
         """The database of the queues, through the application's client."""
         ours = self.outside.database
-        return self.client.get_database(
+        theirs = self.client.get_database(
             ours.name, codec_options=ours.codec_options, read_preference=ours.read_preference
         )
+        if self._on_loop is None:
+            return theirs
+        on_loop = LoopDatabase(cast("AsyncDatabase[Document]", theirs), self._on_loop, lambda: self.is_over)
+        return cast("Database[Document]", on_loop)
 
     @property
     def is_over(self) -> bool:
@@ -214,9 +226,9 @@ class JoinedSession(Session):
 
     def _check_servers(self) -> None:
         with self.translated(writing=False):
-            for client in (self.client, self.outside.client):
-                if not client.nodes:  # it has not connected yet
-                    client.admin.command("ping")
+            for session in (self, self.outside):
+                if not session.client.nodes:  # it has not connected yet
+                    session.database.command("ping")
             theirs, ours = self.client.nodes, self.outside.client.nodes
         if not theirs & ours:
             raise InvalidSetting(

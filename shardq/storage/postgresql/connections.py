@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
 
 import msgspec
 import psycopg
@@ -106,6 +106,39 @@ class _Texts(dict[str, str]):
         return text
 
 
+class Cursor(Protocol):
+    """A cursor of the driver, as far as statements use it."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement was about."""
+        ...
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        """How values are written and read."""
+        ...
+
+    def execute(
+        self,
+        query: Any,
+        params: Any = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> object:
+        """Carry out a statement."""
+        ...
+
+    def fetchall(self) -> list[Row]:
+        """Return the rows that are left."""
+        ...
+
+    def fetchone(self) -> Row | None:
+        """Return the next row."""
+        ...
+
+
 class Outside(Protocol):
     """Makes changes in separate transactions."""
 
@@ -125,10 +158,11 @@ class Sql:
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
         schema: str,
         now: Callable[[], int],
         outside: Outside | None = None,
+        cursor: Cursor | None = None,
     ) -> None:
         self.connection, self.outside = connection, outside
         self.now = now
@@ -136,7 +170,9 @@ class Sql:
         self._schema = schema
         self.salt = blake2b(schema.encode(), digest_size=16).digest()
         """The part of a lock's number that distinguishes this schema from others in the database."""
-        self._cursor: psycopg.RawCursor[Row] = psycopg.RawCursor(connection, row_factory=tuple_row)
+        self._cursor: Cursor = cursor or psycopg.RawCursor(
+            cast("psycopg.Connection[Any]", connection), row_factory=tuple_row
+        )
         _adapt(self._cursor.adapters)
         self._texts = _Texts(schema)
 

@@ -22,11 +22,12 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
+from shardq.storage.abilities import OnLoop, TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
 from shardq.storage.postgresql.faults import translate
+from shardq.storage.postgresql.loop_cursor import LoopCursor
 from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.signals import Channel
 from shardq.storage.requests import Capabilities
@@ -35,6 +36,7 @@ from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["JoinedSession", "JoinedSignals", "JoinedStore"]
 
+C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -51,7 +53,11 @@ class JoinedSession(Session):
 
     def __init__(self, outside: Session, connection: object) -> None:
         self.address, self.now = outside.address, outside.now
-        self._driver = _driver_of(connection)
+        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+        if isinstance(connection, OnLoop):
+            self._driver = _driver_of(connection.connection, psycopg.AsyncConnection)
+        else:
+            self._driver = _driver_of(connection, psycopg.Connection)
         self._thread = this_thread()
         # Without autocommit the driver begins one with the first statement, as that of the application would be.
         begins = not (self._driver.closed or self._driver.autocommit)
@@ -60,7 +66,10 @@ class JoinedSession(Session):
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
             )
-        self._sql = Sql(self._driver, self.address.schema, self.now, outside)
+        self._on_loop: LoopCursor | None = None
+        if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
+            self._on_loop = LoopCursor(self._driver, connection, begins=begins)
+        self._sql = Sql(self._driver, self.address.schema, self.now, outside, self._on_loop)
         ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if database != self.address.database:
             raise InvalidSetting(
@@ -150,13 +159,17 @@ class JoinedSession(Session):
 
     def _spoil(self) -> None:
         """Have the server refuse to commit the transaction, a part of which may be missing."""
+        if self._on_loop is not None:
+            self._on_loop.spoils = True
         try:
             if self._driver.info.transaction_status == TransactionStatus.INTRANS:
                 self._sql.script(_SPOIL)
         except psycopg.errors.InvalidTextRepresentation:
             pass
+        except Closed:  # it has ended meanwhile
+            pass
         except BaseException:
-            self._driver.close()
+            self._driver.close() if self._on_loop is None else self._on_loop.close()
             raise
 
 
@@ -209,11 +222,12 @@ _REFUSED = {
 }
 
 
-def _driver_of(connection: object) -> psycopg.Connection[Any]:
-    found: psycopg.Connection[Any] | None = driver_connection(connection, psycopg.Connection)
+def _driver_of(connection: object, kind: type[C]) -> C:
+    found: C | None = driver_connection(connection, kind)
     if found is None:
+        where = "a sync" if kind is psycopg.Connection else "an asyncio"
         raise InvalidSetting(
-            f"connection={shown(connection)} is {kind_of(connection)}: give the psycopg.Connection of the transaction, "
-            "of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
+            f"connection={shown(connection)} is {kind_of(connection)}: {where} client takes the "
+            f"psycopg.{kind.__name__} of the transaction, of psycopg 3 (in SQLAlchemy a URL that begins with postgresql+psycopg://)"
         )
     return found

@@ -166,11 +166,7 @@ class PostgresStore(KeyMethods):
         return self.session.read(directory.listing, queue)
 
     def probe(
-        self,
-        shards: Sequence[Shard],
-        *,
-        glance: bool = False,
-        deep: bool = False,
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         if deep:
@@ -194,10 +190,8 @@ class PostgresStore(KeyMethods):
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one statement as a rule; long data is read after it."""
         taken = self._claims.take(self.session, request)
-        if not taken.long:
-            return taken.claimed({})
         with after_a_write():
-            return self.session.read(claims.read, taken)
+            return self.session.read(claims.read, taken) if taken.long else taken.claimed({})
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish messages that are still held."""

@@ -11,8 +11,15 @@ from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 from shardq.base.texts import kind_of, shown
 from shardq.base.waits import BackgroundThread, Flag
-from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.abilities import TransactionEnded, driver_connection, this_thread
+from shardq.errors import (
+    Closed,
+    InvalidSetting,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.storage.abilities import OnLoop, TransactionEnded, driver_connection, this_thread
 from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import file_identity
@@ -48,6 +55,11 @@ class JoinedSession(Session):
     """
 
     def __init__(self, connection: object, path: Path, now: Callable[[], int], prefix: str) -> None:
+        if isinstance(connection, OnLoop):
+            raise UnsupportedByStore(
+                f"connection={shown(connection)}: a sqlite3.Connection belongs to one thread, and takes no part in "
+                "transactions of an asyncio client: use the sync client in that thread"
+            )
         driver = driver_connection(connection, sqlite3.Connection)
         if driver is None:
             raise InvalidSetting(

@@ -11,7 +11,7 @@ FOLLOW_SECONDS = 5
 
 
 class PatternContract(ApplicationContract):
-    """Names, patterns, and the catalogue that tells of changes."""
+    """Names, patterns, and the catalogue that shows changes."""
 
     def test_a_pattern_matches_no_queue_for_dead_letters(self, apps: Applications) -> None:
         apps.client.create_queue(f"{apps.name}/a", dead_letter_queue=f"{apps.name}/failed")

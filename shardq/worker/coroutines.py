@@ -1,0 +1,183 @@
+"""Calling handlers that are async functions: on an event loop in a thread, while the worker waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import wait
+from contextlib import ExitStack
+from functools import wraps
+from time import perf_counter
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardq.aio.message import Batch, Message, acks_of
+from shardq.aio.threads import Threads
+from shardq.batch import Batch as SyncBatch
+from shardq.message import Message as SyncMessage
+from shardq.worker.attempt import Attempt, EachMessage, Handler, HandlerCalls, WholeBatch
+from shardq.worker.gate import Gate
+from shardq.worker.loop import CoroutineLoop
+from shardq.worker.policy import ErrorFunction
+from shardq.worker.report import Tally
+from shardq.worker.timed import noted
+
+__all__ = ["HandlerLoop"]
+
+T = TypeVar("T")
+
+
+class HandlerLoop:
+    """The event loop of the async handlers of a worker, and the threads for what their messages ask the store."""
+
+    def __init__(self) -> None:
+        self._loop = CoroutineLoop()
+        self._renew()
+
+    def _renew(self) -> None:
+        self.threads = Threads()
+        self._acks = acks_of(self.threads)
+
+    def calls(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
+        """Return how an async handler is called."""
+        if not by_batch:
+            return _AllAtOnce(EachMessage(handler, policy), self)
+
+        @wraps(handler)
+        def call(batch: SyncBatch) -> object:
+            return self.run(_awaited(handler, Batch(batch, self.threads, self._acks)))
+
+        return WholeBatch(call, policy)
+
+    def message(self, message: SyncMessage) -> Message:
+        """Return a message whose methods are coroutines."""
+        return Message(message, self.threads, self._acks)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for its end. Ctrl-C cancels it, and is raised when it has ended."""
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def noted() -> T:
+            tasks.extend(filter(None, [asyncio.current_task()]))
+            return await work
+
+        future = self._loop.begin(noted())
+        try:
+            wait([future])
+        except BaseException:
+            self._loop.begin(_cancel(tasks))
+            wait([future])
+            raise
+        return future.result()
+
+    def close(self) -> None:
+        """End the loop and the threads. They begin again when they are used."""
+        self._loop.begin(self.threads.close(lambda: None)).result()
+        self._loop.close()
+        self._renew()
+
+
+async def _awaited(handler: Handler, given: object) -> object:
+    made: Any = handler(given)
+    return await made
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+class _AllAtOnce(msgspec.Struct, frozen=True):
+    """Calls a handler with all messages of a batch at the same time; with those of a group one after the other.
+
+    Each message passes the gate, and what became of it is noted, in a thread: both may ask the store.
+    """
+
+    each: EachMessage
+    loop: HandlerLoop
+
+    def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
+        """Call the handler, and return when all of its calls have ended."""
+        try:
+            self.loop.run(self._work(attempt, tally, gate))
+        except BaseException:
+            attempt.interrupted += attempt.running
+            raise
+
+    async def _work(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
+        run = _Run(attempt, tally, gate, asyncio.Lock(), asyncio.Lock())
+        ended = await asyncio.gather(
+            *[self._chain(run, chain) for chain in _chains(attempt.batch)], return_exceptions=True
+        )
+        for error in filter(None, ended):
+            raise error
+
+    async def _chain(self, run: _Run, chain: Sequence[SyncMessage]) -> None:
+        """Call the handler with messages one after the other, until the gate is closed or a call has failed."""
+        for message in chain:
+            async with run.entering:  # in order, and in one thread
+                stack = None if run.failed else await self._entered(run, message)
+            if stack is None:
+                return
+            began = perf_counter()
+            outcome = await self._outcome(message)
+            seconds = perf_counter() - began
+            try:
+                async with run.ending:
+                    await self.loop.threads.run(self._end, run, message, outcome, stack, seconds)
+            except BaseException:
+                run.failed = True
+                raise
+
+    async def _entered(self, run: _Run, message: SyncMessage) -> ExitStack | None:
+        def enter() -> ExitStack | None:
+            with ExitStack() as stack:
+                if stack.enter_context(run.gate()) and self.each.begins(run.attempt, message):
+                    return stack.pop_all()
+            return None
+
+        return await self.loop.threads.undoable(enter, lambda stack: None if stack is None else stack.close())
+
+    async def _outcome(self, message: SyncMessage) -> Callable[[], object]:
+        """Call the handler; returns what returns or raises what it did."""
+        try:
+            returned = await _awaited(self.each.handler, self.loop.message(message))
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
+                raise  # the worker was interrupted
+            return _raising(error)
+        return lambda: returned
+
+    def _end(
+        self, run: _Run, message: SyncMessage, outcome: Callable[[], object], stack: ExitStack, seconds: float
+    ) -> None:
+        with stack, noted(run.attempt, run.tally.observer, seconds):
+            self.each.note(run.attempt, run.tally, message, outcome)
+
+
+class _Run(msgspec.Struct):
+    """The state that the calls of one batch share."""
+
+    attempt: Attempt
+    tally: Tally
+    gate: Gate
+    entering: asyncio.Lock
+    ending: asyncio.Lock
+    failed: bool = False
+
+
+def _raising(error: BaseException) -> Callable[[], object]:
+    def call() -> object:
+        raise error
+
+    return call
+
+
+def _chains(batch: SyncBatch) -> list[list[SyncMessage]]:
+    """Return the messages of each group in their order, and each of the others alone."""
+    chains: dict[object, list[SyncMessage]] = {}
+    for message in batch:
+        chains.setdefault(message if message.lane is None else message.lane, []).append(message)
+    return list(chains.values())

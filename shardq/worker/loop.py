@@ -1,0 +1,71 @@
+"""An event loop in its own thread, for handlers and tasks that are async functions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from shardq.base.waits import BackgroundThread, Flag
+
+__all__ = ["CoroutineLoop"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CoroutineLoop:
+    """An event loop in its own thread. It begins with the first coroutine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = BackgroundThread("shardq-loop")
+        self._over = Flag()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run a coroutine, from another thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._begun())
+
+    def close(self) -> None:
+        """End the loop and its thread. Coroutines that still run on it are cancelled."""
+        if self._loop is not None and not self._thread.is_over:
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+            self._over.set()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = None
+
+    def _begun(self) -> asyncio.AbstractEventLoop:
+        new = None
+        with self._lock:
+            if self._loop is None or self._thread.is_over:  # which was interrupted before it began
+                self._loop = asyncio.new_event_loop()
+                self._over.clear()
+                new = self._thread.prepare(partial(_run_on, self._loop, self._over))
+            loop = self._loop
+        if new is not None and not self._thread.begin(new):
+            raise RuntimeError("no thread can be started for async functions: end other threads")
+        return loop
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
+    """Run a loop until it is closed. A coroutine that raises an exit ends it too, or stops it."""
+    while not over.is_set():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as exit_:
+            _log.debug("an async function raised %r: the event loop continues", exit_)
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,264 @@
+"""Handlers that are async functions: as plain ones, and those of a batch at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+import shardq
+import shardq.aio
+from shardq import Queue
+from shardq.testing import ManualClock
+from shardq.worker import PoolReport, Worker, WorkerPool
+from tests.worker.handlers_for_tests import crash_on_poison
+
+
+def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Queue) -> None:
+    queue.producer().send_many([b"%d" % number for number in range(100)])
+    all_here: list[bytes] = []
+    loops = set()
+
+    async def handler(message: shardq.aio.Message) -> None:
+        loops.add(asyncio.get_running_loop())
+        all_here.append(message.body)
+        while len(all_here) % 20:
+            await asyncio.sleep(0)
+
+    report = Worker(queue, handler, batch=20, idle_exit=0).run()
+    assert (report.worked, report.failed, report.in_flight) == (100, 0, 0)
+    assert len(set(all_here)) == 100
+    assert len(loops) == 1
+    assert queue.counts().in_flight == 0
+    assert not [each for each in threading.enumerate() if each.name.startswith(("shardq-loop", "shardq-aio"))]
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_with_threads_each_of_them_has_a_call_under_way(queue: Queue, by_batch: Any) -> None:
+    queue.producer().send_many([b"%d" % number for number in range(40)])
+    queue.producer().send_many([b"%d" % number for number in range(10)], group="g")
+    running = most = 0
+    grouped: list[bytes] = []
+
+    async def handler(given: shardq.aio.Message | shardq.aio.Batch) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        messages = list(given) if isinstance(given, shardq.aio.Batch) else [given]
+        grouped.extend(message.body for message in messages if message.group == "g")
+        running -= 1
+
+    report = Worker(queue, handler, by_batch=by_batch, batch=5, threads=4, idle_exit=0).run()
+    assert (report.worked, report.in_flight, queue.counts().in_flight) == (50, 0, 0)
+    assert 1 < most <= 4
+    assert grouped == [b"%d" % number for number in range(10)]
+
+
+def test_a_worker_can_run_again(queue: Queue) -> None:
+    async def handler(message: shardq.aio.Message) -> None:
+        await message.extend(60)
+
+    worker = Worker(queue, handler, idle_exit=0)
+    for count in (1, 2):
+        queue.producer().send(b"x")
+        assert worker.run().worked == count
+
+
+def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_message(
+    client: shardq.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = client.create_queue("kept", max_deliveries=3, keep_results=True, history_retention=600)
+    ids = queue.producer().send_many(
+        [b"fails", b"exits", b"is cancelled", b"snoozes", b"is given up", b"is discarded", b"works"]
+    )
+
+    async def handler(message: shardq.aio.Message) -> object:
+        await asyncio.sleep(0)
+        match message.body:
+            case b"fails":
+                raise ValueError("no money")
+            case b"exits":
+                raise SystemExit(3)
+            case b"is cancelled":
+                raise asyncio.CancelledError
+            case b"snoozes":
+                return shardq.Snooze(600)
+            case b"is given up":
+                raise shardq.DeadLetter("no use")
+            case b"is discarded":
+                return shardq.Discard("too late")
+        return b"done"
+
+    report = Worker(queue, handler, idle_exit=0, retry_delay=600).run()
+    assert (report.worked, report.failed, report.snoozed, report.discarded) == (1, 4, 1, 1)
+    assert report.dead_lettered == 1
+    assert {message.body: message.deliveries for message in queue.peek(10)} == {
+        b"fails": 1,
+        b"exits": 1,
+        b"is cancelled": 1,
+        b"snoozes": 0,
+    }
+    assert queue.get(ids[-1]).result == b"done"
+    (failed,) = [each for each in caplog.records if "no money" in each.getMessage()]
+    assert failed.levelno == logging.WARNING
+    assert failed.exc_info is not None
+    trace = failed.exc_info[2]
+    assert trace is not None
+    assert trace.tb_frame.f_code.co_name == "handler"
+
+
+def test_the_messages_of_a_group_are_worked_in_order_and_wait_for_one_that_failed(queue: Queue) -> None:
+    for group in ("a", "b"):
+        queue.producer().send_many([b"%d" % number for number in range(10)], group=group)
+    seen: dict[str | None, list[bytes]] = {"a": [], "b": []}
+
+    async def handler(message: shardq.aio.Message) -> None:
+        await asyncio.sleep(0)
+        if message.group == "a" and message.body == b"4":
+            raise ValueError
+        seen[message.group].append(message.body)
+
+    report = Worker(queue, handler, idle_exit=0, retry_delay=600).run()
+    assert seen["a"] == [b"0", b"1", b"2", b"3"]
+    assert seen["b"] == [b"%d" % number for number in range(10)]
+    assert (report.worked, report.failed) == (14, 1)
+    assert queue.counts().in_flight == 0
+
+
+def test_a_whole_batch_may_be_settled_in_parts(queue: Queue) -> None:
+    queue.producer().send_many([b"%d" % number for number in range(10)])
+
+    async def handler(batch: shardq.aio.Batch) -> None:
+        await batch.part(batch[:4]).ack()
+        await batch.part(batch[4:6]).release(delay=600)
+        raise ValueError("the rest")
+
+    report = Worker(queue, handler, by_batch=True, idle_exit=0, retry_delay=600).run()
+    assert report.batches == 1
+    assert (queue.counts().delayed, queue.counts().in_flight) == (6, 0)
+    assert {message.deliveries for message in queue.peek(20)} == {1}
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"batch": 2}, {"by_batch": True}])
+def test_a_message_at_its_last_delivery_is_held_alone(most: int, options: dict[str, Any]) -> None:
+    clock = ManualClock()
+    with shardq.connect("memory://", clock=clock) as client:
+        queue = client.create_queue("jobs", max_deliveries=most, visibility_timeout=30)
+        queue.producer().send_many([b"%d" % number for number in range(5)])
+        for _ in range(most - 1):
+            queue.consumer().receive(5)
+            clock.advance(31)
+        held: list[int] = []
+
+        async def handle(_: object) -> None:
+            held.append(sum(each.deliveries == most for each in queue.peek(10) if each.owner))
+
+        report = Worker(queue, handle, idle_exit=0, **options).run()
+        assert (held, report.worked, report.given_back) == ([1] * 5, 5, 0)
+
+
+def test_a_stop_lets_what_has_begun_end_and_begins_nothing(client: shardq.Client, queue: Queue) -> None:
+    client.semaphore("two", permits=2)
+    queue.producer().send_many([b"x"] * 10)
+    begun = 0
+
+    async def handler(message: shardq.aio.Message) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 2:
+            worker.stop()
+        await asyncio.sleep(0.01)
+
+    worker = Worker(queue, handler, semaphore="two", idle_exit=0)
+    report = worker.run()
+    assert (report.worked, report.given_back) == (begun, 10 - begun)
+    assert begun < 10
+    assert {message.deliveries for message in queue.peek(10)} == {0}
+    assert client.semaphore("two").state().held == 0
+
+
+def test_a_permit_is_held_for_each_call(client: shardq.Client, queue: Queue) -> None:
+    client.semaphore("three", permits=3)
+    queue.producer().send_many([b"x"] * 20)
+    running = most = 0
+
+    async def handler(message: shardq.aio.Message) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+
+    assert Worker(queue, handler, semaphore="three", idle_exit=0).run().worked == 20
+    assert most == 3
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_ctrl_c_cancels_handlers_and_releases_their_messages(queue: Queue, by_batch: Any) -> None:
+    queue.producer().send_many([b"ends"] + [b"x"] * 4, group="g" if by_batch else None)
+    cancelled, interrupted = [], []
+
+    async def handler(given: shardq.aio.Message | shardq.aio.Batch) -> None:
+        if isinstance(given, shardq.aio.Message) and given.body == b"ends":
+            return
+        try:
+            await asyncio.sleep(0.05)
+            if not interrupted:
+                interrupted.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(3_600)
+        except asyncio.CancelledError:
+            cancelled.append(given)
+            raise
+
+    worker = Worker(queue, handler, by_batch=by_batch, batch=5)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    assert len(cancelled) == (1 if by_batch else 4)
+    counts = queue.counts()
+    assert (counts.ready, counts.in_flight) == (5 if by_batch else 4, 0)
+
+
+# -- in a pool --------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_kills_its_process_is_the_only_dead_letter(client: shardq.Client, url: str) -> None:
+    queue = client.create_queue("jobs", visibility_timeout=0.5, max_deliveries=2)
+    queue.producer().send_many([b"first", b"second", b"poison", b"third", b"fourth"])
+    report = WorkerPool(url, "jobs", crash_on_poison, idle_exit=2).run()
+    assert (report.restarts, queue.counts().ready, queue.counts().in_flight) == (2, 0, 0)
+    assert [dead.body for dead in client.queue("jobs.dead").peek()] == [b"poison"]
+
+
+def test_sigterm_lets_the_handlers_of_a_pool_end(url: str, queue: Queue, handlers: str) -> None:
+    queue.producer().send_many([b"x"] * 60)
+
+    def terminate(report: PoolReport) -> None:
+        if report.total.in_flight and not told:
+            told.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    told: list[bool] = []
+    report = WorkerPool(url, "jobs", f"{handlers}:slowly", batch=10, on_progress=terminate).run()
+    counts = queue.counts()
+    assert 0 < report.total.worked < 60
+    assert (counts.ready, counts.in_flight) == (60 - report.total.worked, 0)
+    assert {message.deliveries for message in queue.peek(100)} == {0}
+
+
+def test_a_process_whose_handler_hangs_is_killed_and_replaced(
+    url: str, client: shardq.Client, tmp_path: Any, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    queue.producer().send_many([str(tmp_path / "hung").encode()] * 2)
+    report = WorkerPool(url, "short", f"{handlers}:hang_asleep_once", idle_exit=1.5, handler_timeout=1).run()
+    assert report.restarts == 1
+    assert report.total.worked in (2, 3)  # the other one may have ended in the process that was killed
+    assert (queue.counts().ready, queue.counts().in_flight) == (0, 0)
