@@ -144,6 +144,19 @@ def test_handlers_that_are_coroutines_are_measured(url: str, metrics: Metrics, v
     assert value("processing_duration_seconds_count", queue="orders") == 3
 
 
+def test_coroutines_that_a_worker_calls_are_measured(queue: shardq.Queue, value: Scraped) -> None:
+    async def handle(message: shardq.aio.Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    queue.alter(max_deliveries=1)
+    queue.producer().send_many([b"good", b"good", b"bad"])
+    Worker(queue, handle, idle_exit=0).run()
+    assert value("messages_worked_total", queue="orders") == 2
+    assert value("messages_failed_total", queue="orders") == 1
+    assert value("processing_duration_seconds_count", queue="orders") == 3
+
+
 def test_tasks_are_counted_by_name_and_outcome(url: str, client: shardq.Client, value: Scraped) -> None:
     tasks = shardq.tasks.Tasks(url)
 
