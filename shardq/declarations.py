@@ -1,4 +1,4 @@
-"""Queues as a file declares them: what differs from the queues of a store, and making it so."""
+"""Queues as a file declares them: their differences from the queues of a store, and applying them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_declarations(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def differences(client: Client, declared: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
-    """Return what differs from the queues of a store, in the order of the declarations. It changes nothing.
+    """Return the differences from the queues of a store, in the order of the declarations. It changes nothing.
 
     A setting that is not declared is left as it is, and so is a queue that is not declared.
     """

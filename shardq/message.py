@@ -1,4 +1,4 @@
-"""A message that was received, what settles it, and a message that was looked at."""
+"""A message that was received, the object that settles it, and a message that was read without being received."""
 
 from __future__ import annotations
 

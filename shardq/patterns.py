@@ -17,8 +17,8 @@ class QueuePattern:
     """The queues whose names match a pattern, as they come and go. Made by :meth:`shardq.Client.pattern`.
 
     ``*`` stands for any characters but ``/``, and ``**`` for any characters. No pattern matches a queue that shardq
-    makes for itself, nor one for dead letters: one whose name ends with ``.dead``, or to which the dead letters of
-    another queue go. To receive from such a queue, name it.
+    makes for itself, nor a dead-letter queue. That is one whose name ends with ``.dead``, or to which the dead letters
+    of another queue go. To receive from such a queue, name it.
 
     >>> client = shardq.connect(url)
     >>> for name in ("mail/fast", "mail/slow", "mail/slow/old", "orders"):

@@ -26,7 +26,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
 
     Made by :meth:`shardq.aio.Queue.consumer` and :meth:`shardq.aio.Client.consumer`. Any number of tasks may receive
     from it. They take turns, the first come first. One that waits needs no thread and no connection to the store. A
-    receive that is cancelled releases what it has claimed, and the deliveries are not counted.
+    receive that is cancelled releases the messages that it has claimed, and the deliveries are not counted.
     """
 
     def __init__(self, sync: shardq.consumer.Consumer, threads: Threads) -> None:
@@ -84,8 +84,8 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
     async def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
 
-        The message is delivered at most once. The next ``pop`` or ``pop_many`` hands out what one that was cancelled
-        has acked. Errors are those of :meth:`shardq.Consumer.pop`.
+        The message is delivered at most once. The next ``pop`` or ``pop_many`` hands out the messages that a cancelled
+        call has acked. Errors are those of :meth:`shardq.Consumer.pop`.
         """
         if self._popped:
             return Message(self._popped.pop(0), self._threads, self._acks)

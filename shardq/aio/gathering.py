@@ -1,4 +1,4 @@
-"""Joining what the coroutines of a loop ask for at the same time into one call in a thread."""
+"""Joining the requests that the coroutines of a loop make at the same time into one call in a thread."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Entry(Generic[T, R]):
 
 
 class Gathering(Generic[T, R]):
-    """Joins what the coroutines of a loop ask for in the same turn of it, and meanwhile, into one call in a thread.
+    """Joins the requests of a loop's coroutines in the same turn of it, and meanwhile, into one call in a thread.
 
     ``do`` makes the call, for up to ``most`` items, and returns the outcome of each. It is also given the moment of
     ``time.monotonic()`` at which the last of them was asked for. It may return fewer outcomes, one at least: the other
@@ -97,7 +97,7 @@ class Gathering(Generic[T, R]):
             raise
 
     def add(self, entry: _Entry[T, R]) -> None:
-        """Do what a coroutine asks for with the next call."""
+        """Do the request of a coroutine with the next call."""
         self._waiting.append(entry)
         if self._last is None:
             self._last = object()
@@ -149,7 +149,7 @@ class Gathering(Generic[T, R]):
     ) -> None:
         try:
             self._end_some(call, entries, outcomes)
-        except BaseException:  # Ctrl-C raises between two steps: all of it again if the loop goes on
+        except BaseException:  # Ctrl-C raises between two steps: all of it again if the loop continues
             asyncio.get_running_loop().call_soon(self._end, call, entries, outcomes)
             raise
 

@@ -176,7 +176,7 @@ def _of(message: Message) -> shardq.message.Message:
 
 
 class BodyReader(Wraps[Any]):
-    """A large body, which is read in threads. Reading raises what :meth:`shardq.Message.open` says."""
+    """A large body, which is read in threads. Reading raises the errors of :meth:`shardq.Message.open`."""
 
     async def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes, or all that is left; nothing at the end."""

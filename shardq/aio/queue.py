@@ -225,7 +225,7 @@ class _Feed:
         self._error: Exception | None = None
 
     def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
-        """Yield what there is, in a thread."""
+        """Yield the items that there are, in a thread."""
         while True:
             block = in_loop(loop, self._block())
             yield from block

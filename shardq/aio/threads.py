@@ -41,7 +41,9 @@ class Threads:
     """
 
     def __init__(self, most: int = MOST_THREADS) -> None:
-        self._begun = threading.Event()  # a thread of the pool runs, and goes on until the pool is shut down
+        self._begun = (
+            threading.Event()
+        )  # a thread of the pool runs, and continues until the pool is shut down
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="shardq-aio", initializer=self._begun.set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count
@@ -192,7 +194,7 @@ class Threads:
         return undone
 
     async def iterate(self, start: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
-        """Yield what an iterator gives, which is read in threads, up to 500 at a time."""
+        """Yield the items of an iterator, which is read in threads, up to 500 at a time."""
         iterator = await self.run(start)
         while page := await self.run(lambda: list(islice(iterator, _PAGE))):
             for each in page:

@@ -17,7 +17,7 @@ __all__ = ["Schedules", "Subscription", "Topic"]
 
 
 class Topic(Wraps[shardq.topics.Topic]):
-    """A topic, as :class:`shardq.topics.Topic`: what is published to it goes to each of its subscriptions."""
+    """A topic, as :class:`shardq.topics.Topic`: each of its subscriptions gets a copy of each message."""
 
     name = passed[str]()
     """The topic's name."""

@@ -29,7 +29,7 @@ class Turns:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self.rest: Callable[[], None] = lambda: None
-        """Ends the listening of the object. Called in a thread when no task waits: what listens stays in memory."""
+        """Ends the listening of the object. Called in a thread when no task waits: the listener stays in memory."""
         self._first, self._calling = asyncio.Lock(), asyncio.Lock()
         self._news = threads.sleeper()
         self._resting: asyncio.TimerHandle | asyncio.Future[None] | None = None

@@ -126,7 +126,7 @@ class _Work:
         self._stop()
 
     def _stop(self) -> None:
-        """Begin no handler any more: what was claimed ahead is released at once."""
+        """Begin no handler any more: messages that were claimed ahead are released at once."""
         self._stopping = True
         self._consumer.stop()
         self._changed.set()
@@ -224,7 +224,10 @@ class _Work:
             self._slots.release()
 
     async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
-        """Settle a message; returns whether it is finished. If not, what follows it in its group is released first."""
+        """Settle a message; returns whether it is finished.
+
+        If not, the messages that follow it in its group are released first.
+        """
         done = ending is None or isinstance(ending, Discard)
         if done and message.settled and not is_finished(message._sync):  # noqa: SLF001 - of its own package
             done = False  # its handler has released it, or it is lost
@@ -233,7 +236,7 @@ class _Work:
         return await self._settle(message, ending) and done
 
     async def _outcome(self, message: Message) -> Outcome | None:
-        """Run the handler; returns what is to become of the message, None if it is finished. Notifies the observer."""
+        """Run the handler and notify the observer; returns the outcome of the message, None if it is finished."""
         began = time.perf_counter()
         outcome = await self._ending(message)
         if self._observer is not None:

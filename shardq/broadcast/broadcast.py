@@ -45,7 +45,7 @@ class Broadcast:
     ) -> int:
         """Send to all subscribers; returns how many there are.
 
-        Raises what :meth:`shardq.Producer.send` raises; some subscribers may have the message then.
+        Raises the errors of :meth:`shardq.Producer.send`; some subscribers may have the message then.
         """
         return self.publish_many([body], headers=headers, ttl=ttl)
 

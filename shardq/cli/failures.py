@@ -84,7 +84,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return one line with the kind of the error and what happened, or the help of a bare group. None: write nothing.
+    """Return one line with the kind and the text of the error, or the help of a bare group. None: write nothing.
 
     A URL that was given in the place of something else is masked, as its login is secret.
     """

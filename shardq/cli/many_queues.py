@@ -78,6 +78,6 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
 
 
 def changes_of(queue: Queue, *, wanted: Mapping[str, Any]) -> str:
-    """Return in words what these settings would change in a queue; "" for nothing."""
+    """Return in words the changes that these settings would make to a queue; "" for none."""
     difference = settings_difference(queue.name, queue.settings, wanted)
     return "" if difference is None else change_text(difference)

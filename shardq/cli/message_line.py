@@ -1,4 +1,4 @@
-"""Messages as JSON lines: what ``send --jsonl`` reads and ``send --unsent`` writes."""
+"""Messages as JSON lines: those that ``send --jsonl`` reads and ``send --unsent`` writes."""
 
 from __future__ import annotations
 

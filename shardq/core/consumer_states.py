@@ -57,7 +57,7 @@ class _Holdings(msgspec.Struct):
 def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
     """List the consumers of a queue that live or were seen within 12 hours, and all other holders of messages.
 
-    They are sorted by name. It reads what is in flight in each shard.
+    They are sorted by name. It reads the messages in flight in each shard.
     """
     held: dict[str, _Holdings] = {}
     for _, piece in _in_flight(context):

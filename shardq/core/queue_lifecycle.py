@@ -1,4 +1,4 @@
-"""Creating, altering and deleting queues, with what belongs to them."""
+"""Creating, altering and deleting queues, with the queues and keys that belong to them."""
 
 from __future__ import annotations
 

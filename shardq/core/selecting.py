@@ -1,4 +1,4 @@
-"""Selecting stored messages by what they have: who holds them, headers, group, time, the reason of a dead letter."""
+"""Selecting stored messages by their properties: their holder, headers, group, time, the reason of a dead letter."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class ShardqBackend(BaseTaskBackend):
         with suppress(InvalidReceipt, ResultMissing, QueueNotFound):
             queue = MessageId.parse(result_id).shard.queue
             known = self.runner(queue.removeprefix(self._prefix)).result(result_id)
-            for _ in range(2):  # it may go on while it is read
+            for _ in range(2):  # it may continue while it is read
                 state = known.state
                 found = self._attempts(queue, known, state)
                 if found is not None:

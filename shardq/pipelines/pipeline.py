@@ -79,7 +79,7 @@ class Pipeline:
         *,
         retry: Backoff | None = None,
     ) -> Pipeline:
-        """Declare what takes from one queue and sends to another, or to one of several. Returns the pipeline.
+        """Declare a link that takes from one queue and sends to another, or to one of several. Returns the pipeline.
 
         ``retry`` is the delay after failures; None: that of the worker, or else of the source queue. Raises
         DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting unless it gets a
@@ -98,9 +98,9 @@ class Pipeline:
         return self._add(Link(source, targets, function, retry))
 
     def sink(self, source: str, function: LinkFunction, *, retry: Backoff | None = None) -> Pipeline:
-        """Declare what takes from a queue and sends nothing on. The function's return value is the message's result.
+        """Declare a link that takes from a queue and sends nothing on.
 
-        Returns the pipeline. Raises as :meth:`link` does.
+        The function's return value is the message's result. Returns the pipeline. Raises as :meth:`link` does.
         """
         return self._add(Link(source, (), function, retry))
 
@@ -127,7 +127,7 @@ class Pipeline:
         self._check_ends()
 
     def check_queues(self, client: Client) -> None:
-        """Look for each of the queues in the store. Raises QueueNotFound, and what :meth:`check` raises."""
+        """Look for each of the queues in the store. Raises QueueNotFound, and the errors of :meth:`check`."""
         check_client(client)
         self.check()
         for name in self.queues:

@@ -28,7 +28,7 @@ class PipelineKeywords(LoopKeywords, total=False):
 class PipelineWorker(Worker):
     """Runs all links of a pipeline, one message at a time. Stops, leases, retries and dead letters are a worker's.
 
-    Raises what :meth:`Pipeline.check_queues` raises. With ``idle_exit`` it ends when the sources of all links are
+    Raises the errors of :meth:`Pipeline.check_queues`. With ``idle_exit`` it ends when the sources of all links are
     empty.
 
     >>> from shardq.pipelines import Pipeline

@@ -8,7 +8,7 @@ The option ``signals`` of any store's URL is the URL of a line for signals, whic
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
 a :class:`~shardq.storage.signals.publisher.OpenLine`.
 
-Where a character of a password was not written as %XX, the rest of the password seems to be a host, a path, a database
+If a character of a password is not written as %XX, the rest of the password may be read as a host, a path, a database
 or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets
 into a text.
 """

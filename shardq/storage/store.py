@@ -230,9 +230,9 @@ class Store(KeyRegister, Protocol):
         ``in_place`` each bundle MUST take the place of the messages that the same span names, and messages held behind
         are released.
 
-        A span of one message under `PENDING`, the only one of its request, names a message that nobody holds, or whose
-        lease has expired, in the shard to which is appended. It is lost if somebody holds it by then. A store that
-        cannot do that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
+        A span of one message under `PENDING`, the only one of its request, names a message in the shard to which is
+        appended. That message is not held, or its lease has expired. It is lost if somebody holds it by then. A store
+        that cannot do that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
         """
 
     def peek(self, request: Peek) -> PeekPage:

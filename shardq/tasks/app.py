@@ -1,4 +1,4 @@
-"""An app: the tasks of an application, and what runs them beside a worker: a pool of processes, or a test."""
+"""An app: the tasks of an application, and the ways to run them beside a worker: a pool of processes, or a test."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def read(kind: Any, value: Any) -> Any:
 def readable(kind: Any) -> Any:
     """Return a type that msgspec reads for this one: itself, or where msgspec has none for it, one that pydantic reads.
 
-    So unions of models work. Raises TypeError for what neither can read.
+    So unions of models work. Raises TypeError for a value that neither can read.
     """
     try:
         msgspec.msgpack.Decoder(kind, dec_hook=read)

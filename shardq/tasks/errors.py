@@ -53,7 +53,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class ArgumentsRejected(InvalidMessage):
-    """Raised when arguments of a task cannot be sent, or are not what its function takes.
+    """Raised when arguments of a task cannot be sent, or are not those that its function takes.
 
     A sender gets it before anything is stored. At a worker it makes the message a dead letter: the function has changed
     since the task was sent.

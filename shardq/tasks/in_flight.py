@@ -1,4 +1,4 @@
-"""The tasks that a worker holds: those that have not begun, what became of those that ran, and their settlement."""
+"""The tasks that a worker holds: those that have not begun, the outcomes of those that ran, and their settlement."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ReservedTasks:
 
 
 class TaskUnit(Unit):
-    """Tasks that are run one after the other by one thread, and what became of them."""
+    """Tasks that are run one after the other by one thread, and their outcomes."""
 
     def __init__(self, batch: Batch, part: Batch) -> None:
         super().__init__(batch, part)

@@ -15,7 +15,7 @@ __all__ = ["within"]
 def within(binding: Binding, transaction: object) -> Binding:
     """Return what sends in a transaction of the application, by this thread; the binding itself without one.
 
-    Raises what :meth:`shardq.Client.transaction` raises.
+    Raises the errors of :meth:`shardq.Client.transaction`.
     """
     return binding if transaction is None else _JoinedBinding(binding, transaction)
 

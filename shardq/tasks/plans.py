@@ -96,7 +96,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps of a workflow, and for how many seconds what became of each is kept. An empty bucket has no steps."""
+    """The steps of a workflow, and the seconds for which the outcome of each is kept. An empty bucket has no steps."""
 
     steps: tuple[Step, ...]
     keep: float

@@ -47,7 +47,7 @@ class Result(Generic[T_co]):
         self._binding, self._arguments, self._keep = binding, arguments, keep
 
     def get(self, *, timeout: float | None = None) -> T_co:
-        """Wait for the task to end, and return what its function returned, of the type that the function declares.
+        """Wait for the task to end, and return the result of its function, of the type that the function declares.
 
         Waits for ``timeout`` seconds at most. Raises ResultTimeout; TaskFailed with the failure; TaskCancelled;
         ResultMissing when there is none and none will come; ResultRejected for a value of another type. In a task it

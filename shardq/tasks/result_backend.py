@@ -52,7 +52,7 @@ _PAUSE = 0.05  # seconds
 
 
 class ResultBackend:
-    """The entries of a store: what became of tasks and steps, and the plans of workflows."""
+    """The entries of a store: the outcomes of tasks and steps, and the plans of workflows."""
 
     def __init__(self, client: Client) -> None:
         self._results, self._workflows = EntryQueue(client, RESULTS), EntryQueue(client, WORKFLOWS)
@@ -75,7 +75,7 @@ class ResultBackend:
         return found
 
     def read(self, task: str) -> Entry | None:
-        """Return what became of a task; None: nothing yet, or it has expired."""
+        """Return the outcome of a task; None if there is none yet, or it has expired."""
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
@@ -87,7 +87,7 @@ class ResultBackend:
         return {task: entry for task, (entry, _) in self.dated(tasks).items()}
 
     def dated(self, tasks: Sequence[str]) -> dict[str, tuple[Entry, datetime]]:
-        """Return what became of tasks, as :meth:`read_many`, and when that was."""
+        """Return the outcomes of tasks, as :meth:`read_many`, and when that was."""
         runs = self._runs(tasks)
         found = {
             task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
@@ -106,7 +106,7 @@ class ResultBackend:
         return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
 
     def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
-        """Return what became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
+        """Return the outcomes of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
 
         So is a task that has returned the workflow.
 

@@ -286,7 +286,7 @@ class Runner:
         return unit.known.get(result_id(message)) if unit.known else None
 
     def _spent(self, message: Message) -> DeadLetter | None:
-        """Return what becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
+        """Return the outcome of a task that was tried as often as it may be, each time by a worker that died of it."""
         if message.deliveries == 1 or message.deliveries <= (attempts := self._attempts(message)):
             return None
         return DeadLetter(
@@ -300,7 +300,7 @@ class Runner:
         return None
 
     def _outcome(self, message: Message, error: Exception) -> Outcome | None:
-        """Return what becomes of a task that raised."""
+        """Return the outcome of a task that raised."""
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)

@@ -1,4 +1,4 @@
-"""The steps of a workflow: reading what those before them returned, and sending them."""
+"""The steps of a workflow: reading the results of those before them, and sending them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Value(NamedTuple):
 
 
 def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
-    """Return what these steps returned, in this order; those of buckets one after the other. Raises ResultMissing."""
+    """Return the results of these steps, in this order; those of buckets one after the other. Raises ResultMissing."""
     for identity, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
         number = split_step(identity)[1]
         if entry is None or not unblocks(plan, number, entry):
@@ -137,7 +137,10 @@ def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) 
 
 
 def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
-    """Return what became of steps, in their order; None: nothing yet. Few are read at a time unless they are small."""
+    """Return the outcomes of steps, in their order; None for a step without one.
+
+    Few are read at a time unless they are small.
+    """
     count = AT_ONCE
     while steps:
         some, steps = steps[:count], steps[count:]
@@ -215,7 +218,7 @@ def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, by
 def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
     """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are.
 
-    A step without a body takes what does not fit into its message: its worker reads that.
+    A step without a body takes arguments that do not fit into its message: its worker reads them.
 
     A queue with bounds may take some of them only. Then this is repeated, and leaves out those that have ended.
     """

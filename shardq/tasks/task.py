@@ -119,13 +119,14 @@ class Task(TaskDefinition, Generic[P, R, T]):
         """Send a call to a worker; returns its result, which can be waited for.
 
         With ``transaction=`` the call is part of a transaction of the application: it is sent when that commits, and
-        never when it rolls back. Give what :meth:`shardq.Client.transaction` takes. The transaction is joined anew by
-        each call, so any thread may send that may use it. Ask for the result after the commit. A function that takes
-        an argument of that name itself gets it: use ``signature(...).send(transaction=...)`` there.
+        never when it rolls back. Give an object that :meth:`shardq.Client.transaction` takes. The transaction is
+        joined anew by each call, so any thread may send that may use it. Ask for the result after the commit. A
+        function that takes an argument of that name itself gets it: use ``signature(...).send(transaction=...)``
+        there.
 
-        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
+        Raises ArgumentsRejected, and the errors of :meth:`shardq.Producer.send`; nothing is stored then. While another
         call has its unique key, nothing is stored, and the result is that of the other one. With a transaction it
-        raises what :meth:`shardq.Client.transaction` raises, too.
+        raises the errors of :meth:`shardq.Client.transaction`, too.
         """
         transaction = None if self.arguments.takes("transaction") else kwargs.pop("transaction", None)
         return self.signature(*args, **kwargs).send(transaction=transaction)
@@ -140,15 +141,15 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def send_many(self, calls: Iterable[Signature[T]], *, transaction: object = None) -> list[Result[T]]:
         """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
 
-        With a ``transaction`` as in :meth:`send`. Raises what :meth:`Tasks.send_many` raises.
+        With a ``transaction`` as in :meth:`send`. Raises the errors of :meth:`Tasks.send_many`.
         """
         return send_calls(self.app.binding, calls, transaction)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.
 
-        With arguments: ``report.signature("sales").schedule(...)``. Raises what :meth:`Signature.schedule` raises, and
-        ArgumentsRejected.
+        With arguments: ``report.signature("sales").schedule(...)``. Raises the errors of :meth:`Signature.schedule`
+        and ArgumentsRejected.
         """
         return self.signature().schedule(schedule_id, **timing)  # type: ignore[call-arg]
 
@@ -247,7 +248,7 @@ def store_replacement(
     entry of the task is written by the worker that ends the last step.
 
     ``keep`` is for how many seconds the result of the task is kept. With ``again`` an earlier attempt may have stored
-    a part of another result. Raises what :meth:`Workflow.send` raises, and InvalidSetting for one that is too deep;
+    a part of another result. Raises the errors of :meth:`Workflow.send`, and InvalidSetting for one that is too deep;
     nothing is stored then.
     """
     if task.count("#") >= MAX_REPLACEMENTS:

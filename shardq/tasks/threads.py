@@ -1,4 +1,4 @@
-"""The event loop of async tasks, and the interruption of what takes too long."""
+"""The event loop of async tasks, and the interruption of tasks that take too long."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
 
 
 def _ended_steps(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[Entry, datetime] | None]:
-    """Return what became of steps, without their values, and when."""
+    """Return the outcomes of steps, without their values, and when these came."""
     for place in range(0, len(steps), AT_ONCE):
         some = steps[place : place + AT_ONCE]
         dated = binding.results.dated(some)

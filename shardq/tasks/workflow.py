@@ -1,4 +1,4 @@
-"""Workflows: tasks that wait for others, and take what those returned."""
+"""Workflows: tasks that wait for others, and take their results."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Workflow(msgspec.Struct, frozen=True):
         The result of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
         that wait for each other have to fit into a message together; a group may have any size. ``name`` is the one by
         which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. With a
-        ``transaction`` of the application it begins after the commit. Raises what :meth:`Task.send` raises; nothing is
-        stored then.
+        ``transaction`` of the application it begins after the commit. Raises the errors of :meth:`Task.send`. Nothing
+        is stored then.
         """
         plan = self.plan(keep, next(iter(self.arguments), WORKFLOW) if name is None else _checked_name(name))
         if self.app is None:
@@ -114,7 +114,7 @@ class Workflow(msgspec.Struct, frozen=True):
         return await in_thread(partial(self.send, keep=keep, delay=delay, name=name))
 
     def plan(self, keep: float, name: str, *, replaces_task: bool = False) -> Plan:
-        """Return the plan that is stored. Raises what :meth:`send` raises."""
+        """Return the plan that is stored. Raises the errors of :meth:`send`."""
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)

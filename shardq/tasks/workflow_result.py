@@ -75,7 +75,7 @@ class WorkflowResult:
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
-        """Return what its steps are at, in their order; or those of a bucket of a large group, by its id.
+        """Return the states of its steps, in their order; or those of a bucket of a large group, by its id.
 
         Raises ResultMissing, and InvalidReceipt for a text that is no id.
         """
@@ -87,9 +87,9 @@ class WorkflowResult:
         return views
 
     def get(self, *, timeout: float | None = None) -> Any:
-        """Wait for all of it to end, for ``timeout`` seconds at most; returns what its end returned, or its ends.
+        """Wait for all of it to end, for ``timeout`` seconds at most; returns the result of its end, or of its ends.
 
-        Raises what :meth:`Result.get` raises. The failure of a step is that of all that wait for it.
+        Raises the errors of :meth:`Result.get`. The failure of a step is that of all that wait for it.
         """
         self.wait(timeout=timeout)
         values = list(self.values())
@@ -108,7 +108,7 @@ class WorkflowResult:
                 raise timed_out("workflow", self.id, timeout) from None
 
     def values(self) -> Iterator[Any]:
-        """Return what its ends returned, one after the other, when all of it has ended.
+        """Return the results of its ends, one after the other, when all of it has ended.
 
         Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
         """

@@ -76,15 +76,15 @@ class ApplicationTransaction(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit what was done."""
+        """Commit the transaction."""
 
     @abstractmethod
     def roll_back(self) -> None:
-        """Roll back what was done."""
+        """Roll the transaction back."""
 
     @abstractmethod
     def close(self) -> None:
-        """Roll back what is under way, and close the connection."""
+        """Roll a transaction under way back, and close the connection."""
 
 
 class StoreHarness(ABC):

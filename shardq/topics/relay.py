@@ -314,7 +314,10 @@ class Relay:
         return msgspec.structs.replace(record, filling=filling if chunk else None, missed=missed), chunk
 
     def _copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope] | None) -> None:
-        """Store what each subscription gets of a round. Without envelopes: as another relay may have done."""
+        """Store the messages that each subscription gets of a round.
+
+        Without envelopes: as another relay may have done.
+        """
         again = envelopes is None
         if envelopes is None:
             envelopes = [

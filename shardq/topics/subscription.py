@@ -1,4 +1,4 @@
-"""One subscription of a topic: its messages, and what can be done with them."""
+"""One subscription of a topic: its messages, and the calls for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One batch that a handler works on: how the handler is called, and what became of each message."""
+"""One batch that a handler works on: how the handler is called, and the outcome of each message."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class EachMessage(msgspec.Struct, frozen=True):
         return not left_out
 
     def note(self, attempt: Attempt, tally: Tally, message: Message, call: Callable[[], object]) -> None:
-        """Note what is to become of a message after a call, which returns or raises what its handler did."""
+        """Note the outcome of a message after a call, which returns or raises as its handler did."""
         try:
             result = call()
         except BaseException as error:

@@ -99,7 +99,7 @@ class WorkerLoop(ABC):
                 self._settle_beside(attempt)
 
     def _settle_beside(self, attempt: Attempt) -> None:
-        """Settle what no handler works on."""
+        """Settle the messages that no handler works on."""
         self._settle_all(self._queues[attempt.batch[0].queue], attempt, self._tally)
 
     @abstractmethod

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class HandlerLoop:
-    """The event loop of the async handlers of a worker, and the threads for what their messages ask the store."""
+    """The event loop of the async handlers of a worker, and the threads for the requests of their messages."""
 
     def __init__(self) -> None:
         self._loop = CoroutineLoop()
@@ -91,7 +91,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
 class _AllAtOnce(msgspec.Struct, frozen=True):
     """Calls a handler with all messages of a batch at the same time; with those of a group one after the other.
 
-    Each message passes the gate, and what became of it is noted, in a thread: both may ask the store.
+    Each message passes the gate, and its outcome is noted, in a thread: both may ask the store.
     """
 
     each: EachMessage
@@ -140,7 +140,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
         return await self.loop.threads.undoable(enter, lambda stack: None if stack is None else stack.close())
 
     async def _outcome(self, message: SyncMessage) -> Callable[[], object]:
-        """Call the handler; returns what returns or raises what it did."""
+        """Call the handler; returns a function that returns or raises as it did."""
         try:
             returned = await _awaited(self.each.handler, self.loop.message(message))
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""The queues of a worker, and what was given for each, where patterns stand for some of them."""
+"""The queues of a worker, and the values that were given for each, where patterns stand for some of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follows(queues: Mapping[str, object]) -> bool:
 class ByQueue(dict[str, T]):
     """Values that were given for queues and patterns.
 
-    A queue that is not named has what the first pattern that matches has.
+    A queue that is not named has the value of the first pattern that matches.
     """
 
     def __missing__(self, name: str) -> T:

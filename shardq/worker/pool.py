@@ -54,11 +54,10 @@ class WorkerPool:
     """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
-    all queues, if there are several, also those that a pattern such as ``mail/*`` matches; then the handler may be a
-    mapping of one for each. The options of the workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit``
-    the pool ends when in every process nothing was due for that time; delayed messages do not count. ``on_progress`` is
-    called with the report several times a second. With ``measured`` the processes measure what they do: see
-    :meth:`measures`.
+    all queues, also those that a pattern such as ``mail/*`` matches. For several queues the handler may be a mapping
+    of one for each. The options of the workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool
+    ends when in every process nothing was due for that time; delayed messages do not count. ``on_progress`` is called
+    with the report several times a second. With ``measured`` the processes measure what they do: see :meth:`measures`.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.

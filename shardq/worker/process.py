@@ -85,7 +85,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The last report of a process, and why it ended early: an error, what crashed its handler, or a signal."""
+    """The last report of a process, and why it ended early: an error, the crash of its handler, or a signal."""
 
     report: WorkerReport
     error: ShardqError | None = None

@@ -114,7 +114,7 @@ class AttemptSettling:
         return len(part)
 
     def _ack(self, part: Batch) -> None:
-        """Ack messages with what their handler returned for them, if the queue keeps results."""
+        """Ack messages with the results of their handler, if the queue keeps results."""
         results = self._attempt.results
         kept = {
             each: results[each] for each in part if each in results and self._is_kept(each, results[each])

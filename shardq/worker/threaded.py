@@ -81,7 +81,7 @@ class ThreadedLoop(WorkerLoop):
 
     @abstractmethod
     def _run_unit(self, unit: Unit) -> None:
-        """Run the messages of a unit, and note what is to become of each."""
+        """Run the messages of a unit, and note the outcome of each."""
 
     def _settle_ended(self, units: Sequence[Unit]) -> None:
         """Settle units that have ended, those of a batch together."""
@@ -90,13 +90,13 @@ class ThreadedLoop(WorkerLoop):
                 self._settle_all(self._queues[batch.queue], attempt, self._tally)
 
     def _begins(self, units: Sequence[Unit]) -> None:
-        """Do what comes before units wait for a thread."""
+        """Do the work before units wait for a thread."""
 
     def _ran(self, unit: Unit) -> None:
-        """Do what comes after a unit has run."""
+        """Do the work after a unit has run."""
 
     def _look_around(self) -> float:
-        """Do what is to be done now and then; returns for how many seconds at most it may wait."""
+        """Do the periodic work; returns for how many seconds at most it may wait."""
         return WAIT_SECONDS
 
     def _is_alone(self, kept: Batch) -> bool:  # noqa: ARG002 - for those who have to note it
@@ -239,7 +239,7 @@ class ThreadedLoop(WorkerLoop):
             self._prefetch.give(sum(len(unit.attempt.batch) for unit in units), len(units))
 
     def _settle_beside(self, attempt: Attempt) -> None:
-        """Settle what no handler works on. Where all of it has ended, the thread for that does."""
+        """Settle the messages that no handler works on. Where all of it has ended, the thread for that does."""
         if not self._receives_beside or attempt.running or attempt.unstarted:
             super()._settle_beside(attempt)
 

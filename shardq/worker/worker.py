@@ -58,16 +58,16 @@ class Worker(ThreadedLoop):
     after the other, in their order. A message at its last delivery waits until nothing else is held; where
     ``max_deliveries`` is 1, messages run beside others.
 
-    A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
-    ``on_error`` gives outcomes to errors.
+    A handler can raise or return another outcome for its message: an :class:`~shardq.Outcome`. The option ``on_error``
+    gives outcomes to errors.
 
     Any other value that the handler of a message returns is its result. The message is acked with it if its queue has
     ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
 
-    An async function is called on an event loop of the worker, with all messages of a batch at the same time; with
-    those of a group one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
+    An async function is called on an event loop of the worker, with all messages of a batch at the same time. The
+    messages of a group come one after the other. It takes a :class:`shardq.aio.Message`, or :class:`shardq.aio.Batch`.
     Generator functions are refused with InvalidSetting: calling them runs nothing.
 
     The worker ends when it is stopped, or when nothing was due for ``idle_exit`` seconds. While the store is

@@ -15,6 +15,7 @@ from tests.conformance.test_sqlite import SqliteHarness
 
 class SharedHarness(SqliteHarness):
     prefix = "shardq_"
+    examples = 20
 
     def __init__(self, folder: Path, journal: str) -> None:
         super().__init__(folder)
@@ -40,7 +41,7 @@ class SharedHarness(SqliteHarness):
             connection.execute("CREATE TABLE queue (user TEXT)")  # which is none of ours
 
 
-@pytest.fixture(scope="module", params=["wal", pytest.param("delete", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["delete", pytest.param("wal", marks=pytest.mark.long)])
 def harness(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SharedHarness:
     return SharedHarness(tmp_path_factory.mktemp("application"), request.param)
 

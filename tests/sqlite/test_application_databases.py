@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -19,7 +20,7 @@ import shardq
 from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
-from shardq.storage.sqlite import log
+from shardq.storage.sqlite import log, tables
 from shardq.storage.sqlite.shared import SharedStore
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.sqlite.tables import include_name
@@ -90,6 +91,17 @@ def test_the_database_stays_as_the_application_has_it(path: Path, url: str, jour
             name for name in added if not name.startswith(("shardq_", "sqlite_autoindex_shardq_"))
         } == set()
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_every_statement_names_tables_in_brackets() -> None:
+    """A name without brackets would be a table of the application there."""
+    folder = Path(tables.__file__).parent
+    names = "queue|shard|slice|bundle_data|finished_id|finished_period|moved|dedupe|consumer|finishing"
+    bare = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|INDEXED BY|TABLE) ({names})\w*\b")
+    sources = [*folder.glob("*.py"), *folder.parents[2].glob("schema/sqlite/*.sql")]
+    assert len(sources) > 20
+    found = [f"{file.name}: {match[0]}" for file in sources for match in bare.finditer(file.read_text())]
+    assert found == []
 
 
 def test_two_sets_of_queues_are_in_one_database(path: Path, db: sqlite3.Connection) -> None:

@@ -139,7 +139,7 @@ def test_a_full_disk_is_told_and_changes_nothing(
     send()
     opened_before = Connection.open
 
-    def open_small(path: Path, *, create: bool = False) -> Connection:
+    def open_small(path: Path, *, create: bool = False, prefix: str = "") -> Connection:
         connection = opened_before(path, create=create)
         connection.sql.execute("PRAGMA max_page_count = 40")
         return connection

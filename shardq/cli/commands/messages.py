@@ -230,7 +230,7 @@ def _remove_selected(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show what is selected, ask, and remove what was shown: not what has come since."""
+    """Show the selected messages, ask, and remove those that were shown: none that came since."""
     if len(names) != 1 or unique_key is not None:
         raise click.UsageError(
             "Selected messages are of one queue: give its name alone, as in shardq remove orders --until 7d."

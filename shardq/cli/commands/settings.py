@@ -220,8 +220,8 @@ def _altered(queue: str, changes: Mapping[str, Any]) -> str:
 def apply(session: Session, file: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and alter queues as a TOML file declares them.
 
-    A table [queues.NAME] declares a queue with its settings, and [defaults] has settings for all of them. Shows what
-    differs, then asks. A setting or a queue that is not declared is left as it is: nothing is deleted.
+    A table [queues.NAME] declares a queue with its settings, and [defaults] has settings for all of them. Shows the
+    differences, then asks. A setting or a queue that is not declared is left as it is: nothing is deleted.
     """
     found = differences(session.client, read_declarations(file))
     for each in () if as_json else found:

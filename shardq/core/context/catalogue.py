@@ -47,7 +47,7 @@ def create_catalogue(store: Store, retry: Retry) -> None:
 def note_change(store: Store, retry: Retry, name: str, *, dead_letters: bool = False) -> None:
     """Note that a queue was created or deleted; with ``dead_letters`` that its dead letters go elsewhere than before.
 
-    Call it when that is done. It raises nothing: who follows patterns lists the queues now and then.
+    Call it when that is done. It raises nothing: consumers that follow patterns list the queues now and then.
     """
     if name.startswith(INTERNAL):
         return
@@ -71,7 +71,7 @@ def note_deleted(store: Store, retry: Retry, record: QueueRecord) -> None:
 class MatchedQueues:
     """Finds the queues that names and patterns stand for.
 
-    No pattern matches a queue that shardq makes for itself, nor one for dead letters: one whose name ends with
+    No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
     ``.dead``, or to which the dead letters of another queue go.
     """
 

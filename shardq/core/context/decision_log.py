@@ -1,4 +1,4 @@
-"""The decision log: what the first attempt at a piece of work decided, for those that come after it.
+"""The decision log: decisions of the first attempt at a piece of work, for those that come after it.
 
 A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
 same time. The first attempt that writes its entry decides; the others find it and do the same. The entries are

@@ -100,7 +100,7 @@ class EventWriter(Generic[_Queue]):
             _wait(waiting, seconds)
 
     def close(self) -> None:
-        """Wait a moment for what is not written, and take nothing more."""
+        """Wait a moment for events that are not written, and take no more."""
         self.flush(_AT_THE_END)
         self._closed = True
 

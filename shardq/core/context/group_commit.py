@@ -116,10 +116,10 @@ class GroupCommit(Generic[T, R]):
         return group
 
     def submit(self, key: Hashable, item: T) -> R:
-        """Do it, together with what others submit under the same key; returns its result or raises its error.
+        """Do the item, together with those that others submit under the same key.
 
-        A thread that calls this in the middle of another call, as a signal handler may, does not wait for others: it
-        would wait for itself.
+        Returns its result or raises its error. A thread that calls this in the middle of another call, as a signal
+        handler may, does not wait for others: it would wait for itself.
         """
         here = self._here
         if here.busy:

@@ -66,7 +66,7 @@ class LiveSettings:
         return self.known
 
     def accept(self, record: QueueRecord | None) -> None:
-        """Take over what was read of the queue just now; None has it read again, which reports a missing queue."""
+        """Take over a record of the queue that was just read; None has it read again, which reports a missing queue."""
         if record is None:
             self._mark_read(-float("inf"))
         else:
@@ -218,7 +218,7 @@ class QueueContext(msgspec.Struct, frozen=True):
 
 
 class QueueContexts:
-    """The queues of one client, and what they share. Safe for threads, and in forked children."""
+    """The queues of one client, and the objects that they share. Safe for threads, and in forked children."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class QueueContexts:
             return self._known.setdefault(name, context)
 
     def forget(self, name: str) -> None:
-        """Forget what is known of a queue, as it was created or deleted."""
+        """Forget the settings and shards of a queue, as it was created or deleted."""
         with self._lock.plain:
             self._known.pop(name, None)
 
@@ -323,7 +323,7 @@ class QueueContexts:
         self._dismiss(self, job)
 
     def close(self) -> None:
-        """End what works in the background, write the events that wait, and close the store."""
+        """End the background threads, write the events that wait, and close the store."""
         for each in list(self.background.values()):
             if (own := each.known) is not None:
                 own.end()

@@ -1,4 +1,4 @@
-"""Joining what several threads settle at the same time into one request to the store."""
+"""Joining the settle requests of several threads at the same time into one request to the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_SPANS = 2_000  # in a joined request
 
 
 class SettleGroupCommit:
-    """Joins what comes at the same time, so that several callers wait for one request to the store.
+    """Joins requests of the same time, so that several callers wait for one request to the store.
 
     Where the store settles across shards, all that is settled goes together. Elsewhere it is the acks, releases and
     extensions of a shard that have the same options. A caller's answer covers its own messages only. If the store

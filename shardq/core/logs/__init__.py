@@ -1,1 +1,1 @@
-"""Logs of queues: what became of their messages, and what these were acked with."""
+"""Logs of queues: the events of their messages, and the results that these were acked with."""

@@ -123,7 +123,7 @@ class _Trace:
         self.entries: dict[Entry, tuple[MessageId, MessageId | None]] = {}
 
     def follow(self, identity: MessageId) -> None:
-        """Read what is known of an id, and of those that it leads to. Each log may know more of each of them."""
+        """Read the events of an id, and of those that it leads to. Each log may know more of each of them."""
         self._add(identity)
         while missing := self._missing():
             self._read.update(missing)

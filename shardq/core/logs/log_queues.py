@@ -47,7 +47,7 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class LogKind(msgspec.Struct, frozen=True):
-    """A kind of log: what its names begin with, and for how many seconds a queue keeps it; None: not at all."""
+    """A kind of log: the prefix of its names, and the seconds for which a queue keeps it; None: not at all."""
 
     folder: str
     kept: Callable[[QueueSettings], float | None]

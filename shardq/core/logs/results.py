@@ -58,9 +58,10 @@ def encode_result(codec: Codec, value: Any) -> bytes:
 def write_results(
     context: QueueContext, codec: Codec, results: Sequence[tuple[Selection, Any]]
 ) -> list[Result]:
-    """Store what single messages, which are held, are to be acked with. Nothing is stored when one cannot be.
+    """Store the results that single messages, which are held, are to be acked with.
 
-    Raises InvalidSetting when their queue keeps no results, QueueNotFound when it is gone.
+    Nothing is stored when one cannot be. Raises InvalidSetting when their queue keeps no results, QueueNotFound when
+    it is gone.
     """
     at = context.store.now()
     made = [

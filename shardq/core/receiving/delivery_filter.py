@@ -116,7 +116,7 @@ class DeliveryFilter:
         return kept
 
     def _confirm_keys(self, keyed: Sequence[tuple[HeldSlice, BundleKeys]]) -> set[HeldSlice]:
-        """Confirm dedupe keys and unique keys; returns what lost its unique key."""
+        """Confirm dedupe keys and unique keys; returns the messages that lost their unique keys."""
         context = self._context
         entries: list[DedupeEntry] = []
         unique: list[HeldSlice] = []

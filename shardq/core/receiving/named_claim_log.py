@@ -1,4 +1,4 @@
-"""Named claims in the decision log: what each got, its runs, and settling by the name alone.
+"""Named claims in the decision log: the messages of each, its runs, and settling by the name alone.
 
 The first run enters its messages. Each later one, such as a query that was restarted, enters itself in the next place.
 It enters also the messages that it gives up, which have had their deliveries. So a run is counted once, whatever

@@ -5,7 +5,7 @@ entered into the decision log. Later attempts deliver those that are still held 
 that knows the name can extend and ack the claim without reading a body.
 
 An application may come back to a claim in another run, such as a query that failed and was restarted. That counts as
-one more delivery of what it holds, and what was delivered too often becomes a dead letter.
+one more delivery of its messages, and those that were delivered too often become dead letters.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class NamedClaims:
     def _delivered_again(
         self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
     ) -> tuple[list[HeldSlice], set[BundlePosition]]:
-        """Count this run of the claim; returns what it is to deliver, and all that became dead letters."""
+        """Count this run of the claim; returns the messages to deliver, and all that became dead letters."""
         number, taken = self._runs.count(claim.key, run, held, self.context.settings.max_deliveries)
         given_up = places_of(taken)
         for piece in held:

@@ -1,4 +1,4 @@
-"""Counting a consumer among the live ones of its queues, which also tells it what is new of them."""
+"""Counting a consumer among the live ones of its queues, which also returns their changes."""
 
 from __future__ import annotations
 

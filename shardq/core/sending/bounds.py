@@ -1,4 +1,4 @@
-"""The bounds of a queue: how much may wait in it, and what becomes of what is sent to a full one."""
+"""The bounds of a queue: how much may wait in it, and the treatment of messages that are sent to a full one."""
 
 from __future__ import annotations
 

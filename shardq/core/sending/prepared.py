@@ -113,7 +113,7 @@ def expiry_of(due: int, ttl: int | None) -> int | None:
 
 
 def prepare_options(message: OutgoingMessage, queue: str) -> Send:
-    """Check everything but the body; raises InvalidMessage, naming what is wrong."""
+    """Check everything but the body; raises InvalidMessage, which names the fault."""
     return Send(
         DEFAULT_PRIORITY if message.priority is DEFAULT_PRIORITY else check_priority(message.priority),
         0 if type(message.delay) is float and not message.delay else check_delay(message.delay),

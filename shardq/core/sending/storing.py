@@ -243,7 +243,7 @@ def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int
 
 
 def send_alone(context: QueueContext, send: Send) -> str:
-    """Store one message; returns its id, or raises what kept it from being stored."""
+    """Store one message; returns its id, or raises the error that kept it from being stored."""
     written = store_sends(context, plan_sends(context, (send,)))
     if context.hooks is not None:
         tell_stored(context, written)
@@ -261,7 +261,7 @@ def send_once(context: QueueContext, message: OutgoingMessage, key: str) -> str:
     """Store a message of bytes unless one was sent under the key within 7 days; returns the id of that or of this one.
 
     It is for messages that shardq sends automatically: users have dedupe keys, for the time that the queue sets.
-    Raises what sends raise.
+    Raises the errors of sends.
     """
     options = msgspec.structs.replace(prepare_options(message, context.name), dedupe_key=ONCE + key)
     return send_alone(context, prepare(context, message, message.body, options, BYTES))

@@ -150,7 +150,10 @@ class SettleEngine:
         self._extend(selections, lease, KEEP)
 
     def start(self, selections: Sequence[Selection], lease: int) -> None:
-        """Count the delivery of messages that are about to be handed out, and hold them; what is lost is marked so."""
+        """Count the delivery of messages that are about to be handed out, and hold them.
+
+        Lost messages are marked so.
+        """
         self._extend(selections, lease, START)
 
     def forward(
@@ -305,7 +308,7 @@ class SettleEngine:
         ]
 
     def _raise_if_any(self, settling: SettleRun, operation: SettleOperation) -> None:
-        """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
+        """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats the failed ones."""
         if settling.failures:
             what = f"{self._not_done(settling.failed, operation)}, all others were:"
             raise settling.failures.error(what, done=bool(settling.done))

@@ -1,4 +1,4 @@
-"""Recording what became of messages that were held, in the logs of events, and showing it to hooks."""
+"""Recording the outcomes of messages that were held, in the logs of events, and showing them to hooks."""
 
 from __future__ import annotations
 

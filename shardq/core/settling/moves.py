@@ -77,7 +77,7 @@ UNCHANGED = Changes()
 
 
 class Move:
-    """Where messages go, and what changes on the way."""
+    """The targets of moved messages, and their changes on the way."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The table of settle operations: what is done to held messages, and what lost or gone means."""
+"""The table of settle operations on held messages, and the meaning of lost or gone for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class SettleOperation(msgspec.Struct, frozen=True):
-    """An operation on held messages, and what it means when one of them is lost or gone.
+    """An operation on held messages, and its result when one of them is lost or gone.
 
     An attempt that was not answered may have done it already: its repetition then finds the messages lost or gone.
     """

@@ -74,7 +74,7 @@ def _engine(context: QueueContext) -> SettleEngine:
 
 @contextmanager
 def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
-    """Raise after the block what could not be read, also in place of its LeaseLost."""
+    """Raise after the block the error of a failed read, also in place of its LeaseLost."""
     try:
         yield
     except LeaseLost:
@@ -145,7 +145,7 @@ def _unseen(receipt: Receipt) -> HeldSlice:
 
 
 def check_results(results: object) -> None:
-    """Raise InvalidSetting for what is neither None nor results of single messages."""
+    """Raise InvalidSetting for anything but None and results of single messages."""
     if not isinstance(results, Mapping | None):
         raise InvalidSetting(
             f"results={shown(results)} is {kind_of(results)}: give a mapping of messages, or of their receipts, "

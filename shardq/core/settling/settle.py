@@ -159,7 +159,7 @@ class SettleRun(msgspec.Struct, eq=False):
         return [each for each in still_open if each.positions], grants
 
     def _remove_traces(self) -> None:
-        """Remove what messages no longer need that have left their queue: unique keys, and large bodies.
+        """Remove the unique keys and large bodies of messages that have left their queue.
 
         Bodies of those that left it for good, as far as they are known here.
         """
@@ -196,7 +196,7 @@ class SettleRun(msgspec.Struct, eq=False):
         return [each for each in done if each.positions]
 
     def without_failed(self, selections: Sequence[Selection]) -> list[Selection]:
-        """Leave out, as failed too, what must not overtake messages of its shard that were not settled."""
+        """Leave out, as failed too, messages that must not overtake those of their shard that were not settled."""
         if not self.failures:
             return list(selections)
         left_out = [each for each in selections if each.held.shard in self.failures]

@@ -20,9 +20,10 @@ T = TypeVar("T")
 
 
 class LoopDatabase(msgspec.Struct, frozen=True):
-    """A database of the driver, as far as transactions use it. Each request runs on the event loop of the application.
+    """A database of the driver, as far as transactions use it.
 
-    None begins after the end of the transaction, as ``is_over`` tells: the driver would make it outside.
+    Each request runs on the event loop of the application. None begins after the end of the transaction, which
+    ``is_over`` shows: the driver would make it outside.
     """
 
     database: AsyncDatabase[Document]

@@ -166,8 +166,8 @@ class JoinedSession(Session):
         if not isinstance(given, kind):
             where = "a sync" if self._on_loop is None else "an asyncio"
             raise InvalidSetting(
-                f"connection={shown(given)} is {kind_of(given)}: {where} client takes the pymongo {kind.__name__} "
-                "of the transaction"
+                f"connection={shown(given)} is {kind_of(given)}: "
+                f"give the pymongo {kind.__name__} of the transaction to {where} client"
             )
         transaction = cast("ClientSession", given)  # of either kind, as far as it is used here
         self.address, self.outside, self.transaction = outside.address, outside, transaction

@@ -53,7 +53,7 @@ _MOVED = """
     SELECT first, first + count FROM [moved] WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
 """
 _TOKEN = f"""
-    SELECT token, due % {BEHIND} FROM slice WHERE bundle_id = ?1 AND first <= ?2 AND processed_at IS NULL
+    SELECT token, due % {BEHIND} FROM [slice] WHERE bundle_id = ?1 AND first <= ?2 AND processed_at IS NULL
     ORDER BY first DESC LIMIT 1
 """
 MOVES_KNOWN = 15 * 60 * 1_000_000

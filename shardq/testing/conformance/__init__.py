@@ -1,4 +1,4 @@
-"""The conformance suite: what every store has to do, as tests.
+"""The conformance suite: the duties of every store, as tests.
 
 A store's author writes a :class:`~shardq.testing.StoreHarness` and one class::
 

@@ -1,4 +1,4 @@
-"""Contract: an ack finishes what is still held, and says what is not."""
+"""Contract: an ack finishes the messages that are still held, and reports the others."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

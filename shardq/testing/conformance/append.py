@@ -1,4 +1,4 @@
-"""Contract: what is appended is stored, once."""
+"""Contract: appended messages are stored, once."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Contract: a claim may finish what it takes, and says of what it did."""
+"""Contract: a claim may finish the messages that it takes, and reports which."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
@@ -147,6 +147,6 @@ def _open(taken: Taken) -> list[Message]:
 
 
 def _finish(bench: Bench, taken: Taken, *, keep: bool = False) -> None:
-    """Ack what a claim only holds."""
+    """Ack the messages that a claim only holds."""
     spans = [span for span, each in zip(taken.spans, taken.slices, strict=True) if not each.finished]
     assert not spans or bench.ack(*spans, keep=keep) == Fenced()

@@ -13,7 +13,7 @@ ONE_SHARD: QueueSettingsArguments = {"shards": 1, "time_shards": 1}
 
 
 class TopicContract(ApplicationContract):
-    """Publishing to a topic, and what its subscriptions get."""
+    """Publishing to a topic, and the messages that its subscriptions get."""
 
     def test_every_subscription_gets_what_a_publisher_that_died_has_published(
         self, apps: Applications

@@ -1,4 +1,4 @@
-"""Contract: what is done in a transaction of the application stands with its commit, and is gone with its rollback."""
+"""Contract: changes in a transaction of the application stand with its commit, and are gone with its rollback."""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
