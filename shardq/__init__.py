@@ -22,6 +22,7 @@ else:
         "aio",
         "broadcast",
         "django",
+        "metrics",
         "otel",
         "pipelines",
         "planning",

@@ -49,7 +49,7 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import AllHooks, HookCall, Hooks
+from shardq.hooks import AllHooks, HookCall, Hooks, Observer
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.patterns import QueuePattern
@@ -101,6 +101,7 @@ __all__ = [
     "MessageId",
     "MessageNotPending",
     "MessageTooLarge",
+    "Observer",
     "OnConflict",
     "OnDeadLetter",
     "Outcome",

@@ -25,7 +25,7 @@ from shardq.core.receiving.removing import drop_oldest
 from shardq.core.receiving.several_queues import check_queues
 from shardq.core.receiving.unused import delete_unused
 from shardq.errors import InvalidSetting, UnsupportedByStore
-from shardq.hooks import Hooks, check_hooks
+from shardq.hooks import Hooks, Observer, check_hooks, check_observer
 from shardq.patterns import QueuePattern
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of
@@ -39,6 +39,7 @@ from shardq.semaphore import (
 )
 from shardq.settings import QueueSettingsArguments, check_number
 from shardq.storage.abilities import TransactionalStore
+from shardq.storage.observed_store import ObservedStore
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
@@ -54,23 +55,31 @@ _TOPICS = f"{INTERNAL}topics/"
 
 
 def connect(
-    url: str, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS, clock: Clock | None = None
+    url: str,
+    *,
+    hooks: Hooks | None = None,
+    observer: Observer | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    clock: Clock | None = None,
 ) -> Client:
     """Open the store that a URL names. Nothing is created, and no connection is made, before it is needed.
 
     ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
     ``memory://`` is of this client alone, and ``memory://name`` of this process: both end with their clients. Calls
     that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. One attempt to
-    connect takes at most half of that, within 2 to 10 seconds. Timeouts in the URL override this. ``clock`` is for
-    tests. Raises InvalidSetting.
+    connect takes at most half of that, within 2 to 10 seconds. Timeouts in the URL override this. ``observer`` is
+    notified of the duration of each request. ``clock`` is for tests. Raises InvalidSetting.
     """
     check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
     if clock is not None and not callable(getattr(clock, "now", None)):
         raise InvalidSetting(
             f"clock={shown(clock)} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
         )
+    check_observer(observer)
     store = open_store(url, clock or SystemClock(), retry_seconds=retry_seconds)
-    return Client(store, hooks=hooks, retry_seconds=retry_seconds)
+    if observer is not None:
+        store = ObservedStore(store, url.partition(":")[0], observer)
+    return Client(store, hooks=hooks, observer=observer, retry_seconds=retry_seconds)
 
 
 class Client(Closing):
@@ -83,21 +92,28 @@ class Client(Closing):
     """
 
     def __init__(
-        self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
+        self,
+        store: Store,
+        *,
+        hooks: Hooks | None = None,
+        observer: Observer | None = None,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         check_hooks(hooks)
+        check_observer(observer)
         self._contexts = QueueContexts(
             store,
             drop_oldest,
             write_entries,
             hooks=hooks,
+            observer=observer,
             retry_seconds=retry_seconds,
             attend=_attend,
             dismiss=_dismiss,
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}  # all, as each keeps the leases of its permits
-        self._hooks = hooks
+        self._hooks, self._observer = hooks, observer
 
     def create_queue(
         self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
@@ -301,7 +317,7 @@ class Client(Closing):
                 "(in tests an SQLite file in place of memory://)"
             )
         store = cast("TransactionalStore", self._store).within(connection)
-        within = Client(store, hooks=self._hooks, retry_seconds=0.0)
+        within = Client(store, hooks=self._hooks, observer=self._observer, retry_seconds=0.0)
         within._contexts.outside = self._contexts
         within._contexts.events.close()  # a thread writes them, which has no part in the transaction
         return within
@@ -332,7 +348,7 @@ class Client(Closing):
     @property
     def counters(self) -> Counts:
         """The counters of this client, since it was opened."""
-        return self._contexts.counters.read()
+        return self._contexts.counters.total()
 
     def close(self) -> None:
         """Close the connections, and with them the client's queues, producers and consumers. May be repeated.

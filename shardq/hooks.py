@@ -1,8 +1,8 @@
-"""Hooks: an application is called before and after sends and acks, and around the calls of its clients."""
+"""Hooks around the calls of clients and handlers; and observers, which are notified of counts and durations alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import msgspec
@@ -13,7 +13,17 @@ from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 
-__all__ = ["AllHooks", "HookCall", "Hooks", "check_hooks", "headers_to_forward", "stamped", "with_headers"]
+__all__ = [
+    "AllHooks",
+    "HookCall",
+    "Hooks",
+    "Observer",
+    "check_hooks",
+    "check_observer",
+    "headers_to_forward",
+    "stamped",
+    "with_headers",
+]
 
 
 class HookCall(msgspec.Struct, kw_only=True, eq=False):
@@ -160,6 +170,36 @@ def stamped(hooks: Hooks, queue: str, message: OutgoingMessage) -> OutgoingMessa
     return msgspec.structs.replace(message, headers=with_headers(hooks, queue, message.headers))
 
 
+class Observer:
+    """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
+
+    An observer measures: it is given numbers, and no message. Its methods are called in the thread of the caller, and
+    of several threads at once. They MUST return at once and raise nothing. :class:`shardq.metrics.Metrics` is one.
+    """
+
+    def opened(self, counters: Callable[[], Mapping[str, object]], client: object) -> None:
+        """Take what reads the :class:`shardq.Counts` of a client that was opened, by queue; "" are of no queue."""
+
+    def requests(self, store: str, operation: str) -> Callable[[float], None]:  # noqa: ARG002
+        """Return what is called with the seconds of each request of a kind. ``store`` is the scheme of its URL."""
+        return lambda _: None
+
+    def refused(self, store: str, operation: str, error: BaseException) -> None:
+        """Note that a request to the store has raised an error."""
+
+    def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
+        """Note for how many microseconds messages were due when they were received for the first time, and how many."""
+
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: Sequence[float]) -> None:
+        """Note the seconds of each call of a handler, of one or several, and the number of its messages by outcome.
+
+        The outcomes are worked, failed, snoozed and discarded.
+        """
+
+    def ran(self, task: str, outcome: str, seconds: float | None) -> None:
+        """Note that an attempt at a task has ended, and how long its function ran if it was called."""
+
+
 def check_hooks(hooks: object) -> None:
     """Raise InvalidSetting unless these are None, or hooks that can be called."""
     if hooks is None:
@@ -170,3 +210,12 @@ def check_hooks(hooks: object) -> None:
         )
     for name in ("before_send", "after_send", "before_ack", "after_ack", "around", "headers"):
         check_runs("hook", getattr(hooks, name))
+
+
+def check_observer(observer: object) -> None:
+    """Raise InvalidSetting for what is neither None nor an observer."""
+    if observer is not None and not isinstance(observer, Observer):
+        raise InvalidSetting(
+            f"observer={shown(observer)}: give an instance of a class that is derived from shardq.Observer, such as "
+            "shardq.metrics.Metrics()"
+        )

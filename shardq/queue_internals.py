@@ -26,7 +26,7 @@ from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, Observer
 from shardq.message import Message, StoredMessage
 from shardq.observed import consumer_class
 from shardq.patterns import QueuePattern
@@ -41,6 +41,8 @@ __all__ = [
     "found_in",
     "holders_of",
     "hooks_of",
+    "live_consumers",
+    "observer_of",
     "one_by_one",
     "placed",
     "queue_of",
@@ -233,6 +235,18 @@ def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:
     retry, names = queue._context.retry, (queue.name,)
     waiter = Waiter(queue._context.store, lambda: retry.closed)
     return lambda seconds: retry(waiter.wait, names, seconds)
+
+
+def observer_of(queue: Queue | QueuePattern) -> Observer | None:
+    """Return the observer of the client of a queue, or of a pattern, which asks the store nothing."""
+    return queue._contexts.observer if isinstance(queue, QueuePattern) else queue._context.observer
+
+
+def live_consumers(queue: Queue) -> int:
+    """Count the live consumers of a queue. Unlike :meth:`Queue.consumers` it does not read what they hold."""
+    context = queue._context
+    now = context.store.now()
+    return sum(now < seen.until for seen in context.retry(context.store.seen_consumers, context.name))
 
 
 def use(queue: Queue) -> None:

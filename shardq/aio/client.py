@@ -19,7 +19,7 @@ from shardq.base.clock import Clock
 from shardq.codec import BYTES, Codec
 from shardq.core.context.counters import Counts
 from shardq.core.context.retry import RETRY_SECONDS
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, Observer
 from shardq.settings import QueueSettingsArguments, check_number
 from shardq.storage.abilities import OnLoop
 
@@ -33,6 +33,7 @@ def connect(
     url: str,
     *,
     hooks: Hooks | None = None,
+    observer: Observer | None = None,
     retry_seconds: float = RETRY_SECONDS,
     clock: Clock | None = None,
     threads: int = MOST_THREADS,
@@ -44,7 +45,9 @@ def connect(
     of :func:`shardq.connect`. Raises InvalidSetting.
     """
     check_number("threads", threads, 1, MOST_THREADS, whole=True)
-    sync = shardq.client.connect(url, hooks=hooks, retry_seconds=retry_seconds, clock=clock)
+    sync = shardq.client.connect(
+        url, hooks=hooks, observer=observer, retry_seconds=retry_seconds, clock=clock
+    )
     return Client(sync, threads=threads)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 
@@ -17,6 +18,7 @@ from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.hooks import HookCall
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
+from shardq.queue_internals import observer_of
 from shardq.settings import check_number
 
 __all__ = ["Handler", "work"]
@@ -30,6 +32,7 @@ _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store
 _LOOK = 3_600.0  # seconds of one receive
 _LONGEST_REASON = 500  # characters
+_KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
 
 async def work(
@@ -92,6 +95,7 @@ class _Work:
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
         self._changed = asyncio.Event()
+        self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
         self._cancelled = self._stopping = False
@@ -232,7 +236,15 @@ class _Work:
         return await self._settle(message, ending) and done
 
     async def _outcome(self, message: Message) -> Outcome | None:
-        """Run the handler; returns the outcome of the message, None if it is finished."""
+        """Run the handler and notify the observer; returns the outcome of the message, None if it is finished."""
+        began = time.perf_counter()
+        outcome = await self._ending(message)
+        if self._observer is not None:
+            kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
+            self._observer.handled(self._queue.name, {kind: 1}, [time.perf_counter() - began])
+        return outcome
+
+    async def _ending(self, message: Message) -> Outcome | None:
         try:
             returned = await self._handled(message)
         except Outcome as outcome:

@@ -80,6 +80,12 @@ COMMANDS = {
     ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
+    "metrics": CommandEntry(
+        _LOOKING,
+        f"{_HERE}.metrics:metrics",
+        "Serve the state of all queues, for Prometheus.",
+        extra="metrics",
+    ),
     "backup": _entry(_REST, "store", "backup", "Save all queues of an SQLite file, beside running clients."),
     "restore": _entry(_REST, "store", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),

@@ -110,6 +110,7 @@ class PipelinePool(WorkerPool):
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        measured: bool = False,
         log: JsonLog | None = None,
         **options: Unpack[PipelineKeywords],
     ) -> None:
@@ -123,6 +124,7 @@ class PipelinePool(WorkerPool):
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
             on_progress=on_progress,
+            measured=measured,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -16,8 +16,9 @@ from shardq.outcome import DeadLetter, Outcome, Retry, Snooze
 from shardq.queue import Queue
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
-from shardq.tasks.entries import Decided, Entry, is_step_message, kept_seconds, result_id
+from shardq.tasks.entries import NAME, Decided, Entry, headers_of, is_step_message, kept_seconds, result_id
 from shardq.tasks.errors import Failure
+from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.result_backend import RESERVED_SECONDS, ResultBackend
 from shardq.worker.attempt import Ending
 from shardq.worker.options import WorkerOptions
@@ -129,6 +130,16 @@ class TaskUnit(Unit):
         """Those of its tasks that have ended for good and are steps of workflows."""
         return [message for message in self.entries if is_step_message(message)]
 
+    def outcomes(self) -> Iterator[tuple[Message, str]]:
+        """Yield what has become of the attempt at each of its tasks, once that is decided."""
+        for message, entry in self.entries.items():
+            yield message, entry.state
+        for message in self.begun - self.entries.keys():
+            yield message, "begun"
+        for ending in self.attempt.endings:
+            if ending.message not in self.entries:
+                yield ending.message, "retried" if isinstance(ending.outcome, Retry) else "put_off"
+
     def put_off(self, message: Message, reason: str) -> None:
         """Let a task that has ended be delivered again soon: the steps after it cannot be sent now."""
         attempt = self.attempt
@@ -173,6 +184,11 @@ def settle_all(
         if batch.queue is not None:
             for step in AttemptSettling(queues[batch.queue], attempt, options, tally).steps():
                 persist(step)
+    if tally.observer is not None:
+        for unit in units:
+            for message, outcome in unit.outcomes():
+                name = str(headers_of(message).get(NAME))[:LONGEST_NAME]  # others may have written anything
+                tally.observer.ran(name, outcome, unit.seconds.get(message))
 
 
 def _decide(units: Sequence[TaskUnit], binding: Binding) -> None:

@@ -27,6 +27,7 @@ from shardq.worker.policy import (
 )
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
+from shardq.worker.timed import timed
 
 if TYPE_CHECKING:
     import shardq.aio
@@ -69,13 +70,14 @@ class Attempt:
     """
 
     def __init__(self, batch: Batch, called: Callable[[Message], str] = _by_id) -> None:
-        self.batch, self.called = batch, called
+        self.batch, self.called, self.queue = batch, called, batch.queue or ""
         self.finished: list[Message] = []  # worked, or discarded
         self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started: list[Message] = []
+        self.discarded = 0  # of those finished
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -152,12 +154,13 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
-        for message in attempt.batch:
-            with gate() as is_open:
-                if not is_open:
-                    return
-                if self.begins(attempt, message):
-                    self.note(attempt, tally, message, partial(self.handler, message))
+        with timed(self.handler, attempt, tally.observer) as handler:
+            for message in attempt.batch:
+                with gate() as is_open:
+                    if not is_open:
+                        return
+                    if self.begins(attempt, message):
+                        self.note(attempt, tally, message, partial(handler, message))
 
     def begins(self, attempt: Attempt, message: Message) -> bool:
         """Count a message as begun. False when the handler is not to be called with it."""
@@ -192,13 +195,14 @@ class WholeBatch(msgspec.Struct, frozen=True):
         """Call the handler once, with all messages."""
         with gate() as is_open:
             if is_open and not any(message.lost for message in attempt.batch):
-                self._call(attempt, tally)
+                with timed(self.handler, attempt, tally.observer) as handler:
+                    self._call(handler, attempt, tally)
 
-    def _call(self, attempt: Attempt, tally: Tally) -> None:
+    def _call(self, handler: Handler, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
         attempt.started = messages
         try:
-            result = self.handler(without_next_claim(attempt.batch))
+            result = handler(without_next_claim(attempt.batch))
         except BaseException as error:
             if not _fail(attempt, tally, messages, error, self.policy):
                 raise
@@ -268,6 +272,7 @@ def _end(
     match outcome:
         case Discard():
             attempt.finished += messages
+            attempt.discarded += len(messages)
             tally.add(discarded=len(messages))
             return
         case Snooze():

@@ -18,7 +18,7 @@ from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.patterns import QueuePattern
 from shardq.queue import Queue
-from shardq.queue_internals import at_last_delivery, consumer_of, unless
+from shardq.queue_internals import at_last_delivery, consumer_of, observer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Attempt
@@ -42,7 +42,7 @@ class WorkerLoop(ABC):
 
     def __init__(self, queues: Mapping[str, Queue | QueuePattern], options: WorkerOptions) -> None:
         self._queues, self._options = WorkedQueues(queues), options
-        self._tally = Tally()
+        self._tally = Tally(observer_of(next(iter(queues.values()))))
         self._stopping = False
         self._open = set[Attempt]()  # with messages that are not settled
         self._runs_in = forks.count

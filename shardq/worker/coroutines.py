@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import wraps
+from time import perf_counter
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from shardq.worker.gate import Gate
 from shardq.worker.loop import CoroutineLoop
 from shardq.worker.policy import ErrorFunction
 from shardq.worker.report import Tally
+from shardq.worker.timed import noted
 
 __all__ = ["HandlerLoop"]
 
@@ -118,10 +120,12 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                 stack = None if run.failed else await self._entered(run, message)
             if stack is None:
                 return
+            began = perf_counter()
             outcome = await self._outcome(message)
+            seconds = perf_counter() - began
             try:
                 async with run.ending:
-                    await self.loop.threads.run(self._end, run, message, outcome, stack)
+                    await self.loop.threads.run(self._end, run, message, outcome, stack, seconds)
             except BaseException:
                 run.failed = True
                 raise
@@ -146,8 +150,10 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
             return _raising(error)
         return lambda: returned
 
-    def _end(self, run: _Run, message: SyncMessage, outcome: Callable[[], object], stack: ExitStack) -> None:
-        with stack:
+    def _end(
+        self, run: _Run, message: SyncMessage, outcome: Callable[[], object], stack: ExitStack, seconds: float
+    ) -> None:
+        with stack, noted(run.attempt, run.tally.observer, seconds):
             self.each.note(run.attempt, run.tally, message, outcome)
 
 

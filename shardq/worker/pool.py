@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
+import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
 from shardq.base.texts import kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
@@ -27,6 +28,9 @@ from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.scaling import LOOK_SECONDS, Backlog, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
+
+if TYPE_CHECKING:
+    import shardq.metrics
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
@@ -53,7 +57,7 @@ class WorkerPool:
     all queues, also those that a pattern such as ``mail/*`` matches. For several queues the handler may be a mapping
     of one for each. The options of the workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool
     ends when in every process nothing was due for that time; delayed messages do not count. ``on_progress`` is called
-    with the report several times a second.
+    with the report several times a second. With ``measured`` the processes measure what they do: see :meth:`measures`.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
@@ -75,8 +79,8 @@ class WorkerPool:
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced. A
     process that dies, or ends on a SIGTERM from outside, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
-    WorkersFailing. Otherwise it ends only when it is asked to, or by ``idle_exit``: a handler that raises SystemExit
-    fails, and its process continues.
+    WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
+    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues.
 
     With a :class:`~shardq.worker.JsonLog` the processes log lines of JSON on stderr, also what came of each message.
 
@@ -93,6 +97,7 @@ class WorkerPool:
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        measured: bool = False,
         log: JsonLog | None = None,
         **options: Unpack[WorkerKeywords],
     ) -> None:
@@ -109,6 +114,7 @@ class WorkerPool:
             handler_timeout=handler_timeout,
             max_restarts=max_restarts,
             on_progress=on_progress,
+            measured=measured,
         )
 
     def _begin(
@@ -119,6 +125,7 @@ class WorkerPool:
         handler_timeout: float | None,
         max_restarts: int,
         on_progress: Callable[[PoolReport], None],
+        measured: bool = False,
     ) -> None:
         """Take the plan of each process, and how many there are. Nothing runs yet."""
         least, most = bounds(processes)
@@ -130,7 +137,7 @@ class WorkerPool:
             raise InvalidSetting(
                 f"log={shown(plan.log)} is {kind_of(plan.log)}: give a shardq.worker.JsonLog(), or None"
             )
-        plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout)
+        plan = msgspec.structs.replace(plan, handler_timeout=handler_timeout, measured=measured)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)
         self._slots = [
@@ -155,6 +162,15 @@ class WorkerPool:
             left_in_flight=sum(slot.left_in_flight for slot in self._slots),
             stops=self._stops,
         )
+
+    def measures(self) -> shardq.metrics.Measures:
+        """Return what the processes have measured, with those that have ended; nothing unless it is ``measured``.
+
+        A process that is killed has sent what it had measured up to a second before. For any thread.
+        """
+        from shardq.metrics.measures import Measures  # noqa: PLC0415 - loaded where it is asked for
+
+        return sum((each for slot in self._slots if (each := slot.measures)), Measures())
 
     def run(self) -> PoolReport:
         """Work until stopped, or until all processes are idle.

@@ -9,7 +9,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,6 +37,9 @@ from shardq.worker.signals import (
 )
 from shardq.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from shardq.metrics.recorder import Metrics
+
 __all__ = [
     "REPORT_SECONDS",
     "Ended",
@@ -48,6 +53,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.2
+MEASURED_EVERY = 5  # reports: what was measured is larger
 ORPHAN_SECONDS = 60.0  # for a handler without a timeout, once the parent was killed
 
 
@@ -58,6 +64,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
     handler_timeout: float | None = None
+    measured: bool = False  # it sends its measures with its reports
     log: JsonLog | None = None
 
     @property
@@ -97,6 +104,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     print_stacks()
     here = forks.count
     worker: Worker | None = None
+    metrics: Metrics | None = None
     error: ShardqError | None = None
     crash, told = "", False
 
@@ -111,20 +119,29 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             plan.log.begin()
         hooks = None if plan.log is None else plan.log.hooks
         plan.load()
-        with connect(plan.url, hooks=hooks) as client, ExitStack() as stack:
+        metrics = _metrics() if plan.measured else None
+        with connect(plan.url, hooks=hooks, observer=metrics) as client, ExitStack() as stack:
             worker = plan.worker(client)
             call_on(signal.SIGTERM, stop)
             stack.enter_context(call_unless_handled({signal.SIGHUP: stop}))
             if any(isinstance(handler, ShellCommand) for handler in plan.handlers.values()):
                 stack.enter_context(guarded_group())
-            crash = _run(plan, worker, channel)
+            crash = _run(plan, worker, channel, metrics)
     except ShardqError as raised:
         error = raised
     if forks.count != here:  # a child that a handler has forked, and that came back here
         return
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
+        if metrics is not None:
+            channel.send(metrics.measures())
         channel.send(Ended(report, sendable(error), crash, told))
+
+
+def _metrics() -> Metrics:
+    from shardq.metrics.recorder import Metrics  # noqa: PLC0415 - loaded where it is asked for
+
+    return Metrics()
 
 
 def load_handler(handler: str | Handler) -> Handler:
@@ -132,11 +149,11 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
+def _run(plan: WorkerPlan, worker: Worker, channel: Connection, metrics: Metrics | None) -> str:
     """Work until the end; returns why the worker crashed, or ""."""
     here = forks.count
     try:
-        with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS):
+        with reporting(worker, channel, plan.handler_timeout or ORPHAN_SECONDS, metrics):
             worker.run()
     except SystemExit as exit_:
         if forks.count != here:  # of a child that a handler has forked
@@ -146,8 +163,10 @@ def _run(plan: WorkerPlan, worker: Worker, channel: Connection) -> str:
 
 
 @contextmanager
-def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS) -> Iterator[None]:
-    """Report on a worker, from a thread, while the block runs.
+def reporting(
+    worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS, metrics: Metrics | None = None
+) -> Iterator[None]:
+    """Report on a worker, and what it has measured, from a thread, while the block runs.
 
     When the parent is gone the worker is stopped here, as no other process does so. If its handler has not ended after
     ``patience`` seconds, it releases its messages, and its process group is killed. An error of the thread stops the
@@ -158,8 +177,12 @@ def reporting(worker: Worker, channel: Connection, patience: float = ORPHAN_SECO
 
     def report() -> None:
         try:
-            while not done.wait(REPORT_SECONDS):
+            for turn in count():
+                if done.wait(REPORT_SECONDS):
+                    break
                 channel.send(worker.report)
+                if metrics is not None and turn % MEASURED_EVERY == 0:
+                    channel.send(metrics.measures())
                 enable_loggers(_log)
         except OSError:  # the parent is gone
             worker.stop()

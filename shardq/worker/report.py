@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from shardq.core.settling.dead_letters import LONGEST_REASON
+from shardq.hooks import Observer
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport", "enable_loggers"]
@@ -58,9 +59,10 @@ _NUMBERS = tuple(name for name in WorkerReport.__struct_fields__ if name != "las
 
 
 class Tally:
-    """The counters of a running worker. Any thread may write and read them."""
+    """The counters of a running worker. Any thread may write and read them. Calls of handlers notify the observer."""
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
         self._report = WorkerReport()
         self._lock = OwnLock()
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
 
-from shardq.errors import ShardqError
+from shardq.errors import ShardqError, StoreUnavailable
 from shardq.outcome import Backoff
 from shardq.worker.process import Ended, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts
+
+if TYPE_CHECKING:
+    from shardq.metrics.measures import Measures
 
 __all__ = ["Child", "Slot", "WorkersFailing"]
 
@@ -41,6 +46,7 @@ class Child:
         self.process.start()
         theirs.close()
         self.report = WorkerReport()
+        self.measures: Measures | None = None  # as far as they are asked for
         self.ended: Ended | None = None
         self.reported = False
         self.progress_at = self._listened_at = time.monotonic()
@@ -89,8 +95,11 @@ class Child:
         self.channel.close()
         self.process.close()
 
-    def _take(self, report: WorkerReport | Ended) -> None:
+    def _take(self, report: WorkerReport | Ended | Measures) -> None:
         self.reported = True
+        if not isinstance(report, WorkerReport | Ended):
+            self.measures = report
+            return
         if isinstance(report, Ended):
             self.ended, report = report, report.report
         if _steps(report) != _steps(self.report) or not self.report.in_flight:
@@ -119,8 +128,11 @@ class Slot:
         self._plan, self._name, self._max_restarts = plan, name, max_restarts
         self.retired = retired
         self._past = WorkerReport()
+        self._measured: Measures | None = None  # by processes that have ended
+        self._counting = threading.Lock()
         self._start_at = time.monotonic()
-        self._deaths = 0  # in a row, without one finished message
+        self._ends = 0  # in a row, without one finished message
+        self._deaths = 0  # of those: while the store could be reached
         self._stopping = False
         self.restarts = 0
         self.left_in_flight = 0
@@ -146,6 +158,12 @@ class Slot:
     def report(self) -> WorkerReport:
         """The counters of the processes of this slot."""
         return self._past + self.child.report if self.child is not None else self._past
+
+    @property
+    def measures(self) -> Measures | None:
+        """Return the measures of the processes of this slot; None: there are none yet."""
+        with self._counting:
+            return _sum(self._measured, None if self.child is None else self.child.measures)
 
     def start_if_due(self) -> None:
         """Start a process if there is none and the pause after the last crash has passed."""
@@ -223,7 +241,11 @@ class Slot:
 
     def _restart(self, child: Child, error: ShardqError) -> None:
         progressed = child.report.handled > 0
-        self._deaths = 1 if progressed else self._deaths + 1
+        self._ends = 1 if progressed else self._ends + 1
+        if progressed:
+            self._deaths = 0
+        if not isinstance(error, StoreUnavailable):  # else a new pool could not begin either
+            self._deaths += 1
         if self._deaths > self._max_restarts:
             self.finished = True
             if isinstance(error, WorkersFailing):
@@ -232,7 +254,7 @@ class Slot:
                     f"more than max_restarts={self._max_restarts} are for a queue with many messages that kill"
                 )
             raise error
-        pause = PAUSES.delay(self._deaths)
+        pause = PAUSES.delay(self._ends)
         _log.warning("%s; %s is started again in %.1f seconds", error, self._name, pause)
         self.restarts += 1
         self._start_at = time.monotonic() + pause
@@ -241,7 +263,13 @@ class Slot:
         child.close()
         self.left_in_flight += child.report.in_flight if child.ended is None else 0
         self._past += _without_messages_in_flight(child.report)
-        self.child = None
+        with self._counting:  # a thread that asks for the measures sees those of a process once
+            self._measured = _sum(self._measured, child.measures)
+            self.child = None
+
+
+def _sum(one: Measures | None, other: Measures | None) -> Measures | None:
+    return one if other is None else other if one is None else one + other
 
 
 def _without_messages_in_flight(report: WorkerReport) -> WorkerReport:

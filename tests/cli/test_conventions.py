@@ -11,8 +11,8 @@ import pytest
 from shardq import errors
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
-from shardq.cli.commands.work import summary
 from shardq.cli.main import main
+from shardq.cli.pools import summary
 from shardq.cli.printing import many
 from shardq.cli.times import coming_moment, duration, in_words, past_moment
 from shardq.worker import PoolReport, WorkerReport

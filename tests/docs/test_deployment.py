@@ -31,7 +31,7 @@ def test_the_options_of_a_command_exist(words: list[str]) -> None:
 
 
 def test_there_are_commands_of_each_kind() -> None:
-    assert {words[0] for words in commands()} == {"work", "schema", "doctor", "sweep", "expire"}
+    assert {words[0] for words in commands()} == {"work", "metrics", "schema", "doctor", "sweep", "expire"}
 
 
 def test_every_manifest_can_be_applied_again_with_another_image() -> None:

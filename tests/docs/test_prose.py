@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-changelog coming-from commands comparison concepts dashboard django faq index large-bodies operations pipelines
-scaling schedules spark tasks testing topics tracing tutorial
+changelog coming-from commands comparison concepts dashboard django faq index large-bodies metrics operations
+pipelines scaling schedules spark tasks testing topics tracing tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",

@@ -17,9 +17,11 @@ from shardq.cli.command import (
     json_option,
     processes_option,
 )
-from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
+from shardq.cli.commands.work import USUAL, work_progress
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
+from shardq.metrics.monitor import Monitor
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.throughput import LinkReport, PipelineReport
@@ -60,18 +62,22 @@ def pipeline() -> None:
     type=duration,
     help="Kill and replace a process that finishes no message for this time.",
 )
+@monitor_options
 @log_option
 @json_option
 @click.pass_obj
 def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, **options: Any) -> None:
     """Run all links of a pipeline, in several processes.
 
-    The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`.
+    The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`. So
+    do the options for metrics and health what they do there.
     """
     _loaded(pipeline).check_queues(session.client)
-    with work_progress(pipeline, log) as progress:
-        pool = PipelinePool(session.url, pipeline, on_progress=progress, log=log, **options)
-        report = run_pool(pool, log)
+    monitoring = taken_from(options)
+    options["measured"] = monitoring.metrics_port is not None
+    with work_progress(pipeline, log) as progress, Monitor(session.url, monitoring) as monitor:
+        pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), log=log, **options)
+        report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:

@@ -22,15 +22,16 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.failures import FAILURE
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import log_option, many, note, print_json, tell
-from shardq.cli.times import duration, in_words
-from shardq.errors import ShardqError
+from shardq.cli.times import duration
+from shardq.metrics.monitor import Monitor
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
+__all__ = ["Progress", "Rate", "progress_line", "work", "work_progress"]
 
 WINDOW_SECONDS = 5.0
 LINES_AT_FIRST_SECONDS = 1.0
@@ -159,6 +160,7 @@ def _weight(given: str) -> tuple[str, float]:
     help="Extend leases while the handler runs.",
 )
 @codec_option
+@monitor_options
 @log_option
 @json_option
 @click.pass_obj
@@ -186,34 +188,41 @@ def work(
     A command finds the id of its message in the environment variable SHARDQ_ID, and its queue in SHARDQ_QUEUE.
     SHARDQ_DELIVERIES is the number of its deliveries, this one included. TRACEPARENT is there for a traced message.
 
+    The page /livez answers while the loop of the pool runs, and never asks the store. The page /readyz answers when the
+    store does, too. These pages and /metrics show names and counts to anybody who reaches their ports. They show no
+    body of a message.
+
     With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
     Tasks(url), unless --url is given.
     """
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
+    monitoring = taken_from(options)
+    options["measured"] = monitoring.metrics_port is not None
     log: JsonLog | None = options["log"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
-        with work_progress(tasks, log) as progress:
+        url = _url_of(session, tasks)
+        with work_progress(tasks, log) as progress, Monitor(url, monitoring) as monitor:
             pool: WorkerPool = TaskPool(
-                _url_of(session, tasks),
+                url,
                 tasks,
                 queues=queues,
-                on_progress=progress,
+                on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
-            report = run_pool(pool, log)
+            report = run_pool(pool, monitor, log)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues), log) as progress:
-            pool = WorkerPool(session.url, queues, task, on_progress=progress, **options)
-            report = run_pool(pool, log)
+        with work_progress(", ".join(queues), log) as progress, Monitor(session.url, monitoring) as monitor:
+            pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
+            report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:
@@ -225,16 +234,6 @@ def work(
         )
     if fail_on_error and report.total.failed:
         click.get_current_context().exit(FAILURE)
-
-
-def run_pool(pool: WorkerPool, log: JsonLog | None) -> PoolReport:
-    """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
-    try:
-        return pool.run()
-    except ShardqError:
-        if pool.report.total.batches:
-            tell(summary(pool.report), log)
-        raise
 
 
 def _url_of(session: Session, tasks: str) -> str:
@@ -259,26 +258,6 @@ def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
     if len(usual) > 1 or len(dict(own)) < len(own):
         raise click.UsageError("Two handlers for one queue: give --handler QUEUE=MODULE:FUNCTION for each.")
     return {queue: handler for handler in usual for queue in queues} | dict(own)
-
-
-def summary(report: PoolReport) -> str:
-    """Summarize the work of a pool in one line."""
-    total = report.total
-    parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
-    facts = {
-        "failed": total.failed,
-        "dead-lettered": total.dead_lettered,
-        "snoozed": total.snoozed,
-        "discarded": total.discarded,
-        "given back": total.given_back,
-        "lost their lease": total.lease_lost,
-    }
-    parts += [f"{number:,} {what}" for what, number in facts.items() if number]
-    if report.restarts:
-        parts.append(many(report.restarts, "restart"))
-    if total.last_failure:
-        parts.append(f"last failure: {total.last_failure}")
-    return ", ".join(parts)
 
 
 class Rate:

@@ -1,12 +1,21 @@
-"""The counters of a client."""
+"""The counters of a client, by queue."""
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
+from shardq.base.shard import INTERNAL
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["Counters", "Counts"]
+__all__ = ["ClientCounters", "Counters", "Counts"]
+
+OTHERS = "_others"
+"""The name under which further queues are counted together: no queue has it."""
+
+MOST_QUEUES = 4096  # queues that are counted one by one
+_TOPICS = f"{INTERNAL}topics/"
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -21,6 +30,7 @@ class Counts(msgspec.Struct, frozen=True):
     extended: int = 0
     forwarded: int = 0
     dead_lettered: int = 0
+    redriven: int = 0  # dead letters that were sent back to this queue; each is forwarded, too
     expired: int = 0  # dropped because their ttl or the retention was over
     dropped: int = 0  # the oldest of a full queue, for others
     lease_lost: int = 0
@@ -29,6 +39,9 @@ class Counts(msgspec.Struct, frozen=True):
     empty_reads: int = 0  # reads that found no message
     retries: int = 0  # store calls that were repeated
     events_lost: int = 0  # events that could not be written to the log of their queue
+
+    def __add__(self, other: Self) -> Counts:
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 class Counters:
@@ -52,3 +65,37 @@ class Counters:
         """Return the present values of the counters."""
         with self._lock.plain:
             return Counts(**self._values)
+
+
+class ClientCounters:
+    """The counters of a client's queues, and those that are of none. They outlive the queues, and never go down.
+
+    The queues that shardq makes for itself are counted together, but for those of topics. After 4,096 queues further
+    ones are, too: a program may make one for each request.
+    """
+
+    def __init__(self) -> None:
+        self.own = Counters()
+        self._lock = OwnLock()
+        self._queues: dict[str, Counters] = {}
+
+    def of(self, queue: str) -> Counters:
+        """Return the counters of a queue."""
+        if queue.startswith(INTERNAL) and not queue.startswith(_TOPICS):
+            queue = INTERNAL.rstrip("/")
+        with self._lock.plain:
+            known = self._queues.get(queue)
+            if known is None:
+                name = queue if len(self._queues) < MOST_QUEUES else OTHERS
+                known = self._queues.setdefault(name, Counters())
+            return known
+
+    def by_queue(self) -> dict[str, Counts]:
+        """Return the counters of each queue as they are now; those under "" are of none."""
+        with self._lock.plain:
+            queues = {"": self.own, **self._queues}
+        return {name: counters.read() for name, counters in queues.items()}
+
+    def total(self) -> Counts:
+        """Return the sum of all counters."""
+        return sum(self.by_queue().values(), Counts())

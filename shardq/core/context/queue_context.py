@@ -12,7 +12,7 @@ import msgspec
 
 from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
 from shardq.base.texts import kind_of, shown
-from shardq.core.context.counters import Counters
+from shardq.core.context.counters import ClientCounters, Counters
 from shardq.core.context.event_writer import EventWriter, Write
 from shardq.core.context.queue_records import jobs_of, unused_since, with_jobs
 from shardq.core.context.queue_usage import QueueUsage
@@ -20,7 +20,7 @@ from shardq.core.context.retry import Retry
 from shardq.core.context.settle_group_commit import SettleGroupCommit
 from shardq.core.sharding.placement import LaneTurns, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, Observer
 from shardq.settings import QueueSettings, check_number, check_store
 from shardq.storage.bundle_id import BundleIds
 from shardq.storage.per_process import OwnLock, PerProcess
@@ -204,6 +204,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     ]  # runs a background job; returns when it has something to do again
     dismiss: Callable[[str], None]  # removes what a background job stands for, when its queue is gone
     joined: bool = False  # all that is done is part of a transaction of the application
+    observer: Observer | None = None
 
     @property
     def settings(self) -> QueueSettings:
@@ -226,6 +227,7 @@ class QueueContexts:
         write_events: Write[QueueContext],
         *,
         hooks: Hooks | None = None,
+        observer: Observer | None = None,
         retry_seconds: float,
         attend: Attend,
         dismiss: Dismiss,
@@ -236,8 +238,10 @@ class QueueContexts:
         """Of queues whose requests are part of the application's transaction: those of the client that was asked."""
         self.background: dict[str, PerProcess[Any]] = {}
         """The work beside the calls of the client, by its name. Each has an ``end()``."""
-        self.counters = Counters()
-        self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
+        self.counters, self.observer = ClientCounters(), observer
+        if observer is not None:
+            observer.opened(self.counters.by_queue, self)
+        self.retry = Retry(retry_seconds, self.counters.own.repeated, store.close)
         self.store = store
         self.settle_commit = SettleGroupCommit(store, self.retry.check_open)
         self.events = EventWriter(write_events)
@@ -271,7 +275,7 @@ class QueueContexts:
             placement=Placement(name),
             lane_turns=LaneTurns(),
             ids=self._ids,
-            counters=self.counters,
+            counters=self.counters.of(name),
             hooks=self.hooks,
             sibling=self.of,
             usage=QueueUsage(self.store, self.retry, name),
@@ -281,6 +285,7 @@ class QueueContexts:
             attend=self.attend,
             dismiss=self.dismiss,
             joined=self.outside is not None,
+            observer=self.observer,
         )
         with self._lock.plain:
             if len(self._known) >= _MOST:

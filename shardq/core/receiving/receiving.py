@@ -19,6 +19,7 @@ from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.receiving.counting import count_received
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
@@ -49,7 +50,7 @@ class Receiving:
         following: Following | None = None,
     ) -> None:
         first = contexts[0] if following is None else following.catalogue  # all are of one client
-        self._store, self._retry, self._counters = first.store, first.retry, first.counters
+        self._first, self._store, self._retry = first, first.store, first.retry
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
         self._claims_of = partial(
@@ -161,7 +162,8 @@ class Receiving:
                         thorough and not held and any(queue.contended for queue in self.queues.values())
                     ),
                 )
-        self._count(held)
+        known = self.queues.get(held[0].shard.queue) if held else None  # unless it was deleted meanwhile
+        count_received(self._first if known is None else known.context, held)
         return held
 
     @contextmanager
@@ -334,16 +336,3 @@ class Receiving:
             names = ", ".join(sorted({repr(shard.queue) for shard in errors}))
             which = f"queue {names}" if len(self.queues) == 1 else f"{len(self.queues)} queues"
             raise failures.error(f"{which} gave nothing, and could not be read")
-
-    def _count(self, held: Sequence[HeldSlice]) -> None:
-        if not held:
-            self._counters.add(empty_reads=1)
-            return
-        received = redelivered = acked = 0
-        for piece in held:
-            received += piece.count
-            if piece.deliveries > 1:
-                redelivered += piece.count
-            if piece.finished:
-                acked += piece.count
-        self._counters.add(received=received, redelivered=redelivered, acked=acked)

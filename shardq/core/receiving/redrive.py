@@ -114,7 +114,7 @@ def redrive(
     def done() -> str:
         return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
 
-    with telling_done(done):
+    with telling_done(done), _counted(target, lambda: moved):
         source = existing_dead_letters(target)
         if source is None:
             return moved
@@ -134,6 +134,15 @@ def redrive(
     if moved < limit and largest > target.settings.max_message_bytes:
         raise too_large(target, largest)
     return moved
+
+
+@contextmanager
+def _counted(target: QueueContext, moved: Callable[[], int]) -> Iterator[None]:
+    """Count what was moved in the block, whatever ends it."""
+    try:
+        yield
+    finally:
+        target.counters.add(redriven=moved())
 
 
 @contextmanager

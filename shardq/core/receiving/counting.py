@@ -1,0 +1,34 @@
+"""Counting what was received, and showing an observer for how long it was due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from shardq.core.context.queue_context import QueueContext
+from shardq.errors import StoreUnavailable
+from shardq.held import HeldSlice
+
+__all__ = ["count_received"]
+
+
+def count_received(context: QueueContext, held: Sequence[HeldSlice]) -> None:
+    """Count messages that were received from a queue, or that a read found none."""
+    if not held:
+        context.counters.add(empty_reads=1)
+        return
+    received = redelivered = acked = 0
+    for piece in held:
+        received += piece.count
+        if piece.deliveries > 1:
+            redelivered += piece.count
+        if piece.finished:
+            acked += piece.count
+    context.counters.add(received=received, redelivered=redelivered, acked=acked)
+    if context.observer is None:
+        return
+    firsts = [piece for piece in held if piece.deliveries <= 1]
+    with suppress(StoreUnavailable):  # its clock is in doubt
+        now = context.store.now()
+        waits = [(now - max(each.bundle.due, each.bundle.enqueued_at), each.count) for each in firsts]
+        context.observer.received(context.name, waits)

@@ -1,0 +1,234 @@
+"""The state of all queues of a store, sampled in the background, for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from shardq.base.closing import Closing
+from shardq.client import Client
+from shardq.core.counts import QueueCounts, total
+from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.queue_internals import live_consumers
+from shardq.schedules import Schedule
+from shardq.settings import check_number
+from shardq.topics.names import folder_of, is_of_subscription, topic_in
+
+__all__ = ["INTERVAL_SECONDS", "QueueMetrics"]
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 15.0
+KEPT_SECONDS = 300.0  # for which the last sample of a queue is shown while no other can be taken
+SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most
+LATE_SECONDS = 60.0  # after the moment of an occurrence: consumers look at their schedules now and then
+_STATES = ("ready", "delayed", "in_flight", "processed")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A queue at a moment of ``time.monotonic()``."""
+
+    at: float
+    counts: QueueCounts
+    late: float
+    age: float
+    shards: int
+    consumers: int
+
+
+class Schedules(msgspec.Struct, frozen=True):
+    """The schedules of a queue."""
+
+    number: int = 0
+    late: int = 0
+    seconds: float = 0.0  # of the one that is latest
+
+
+class QueueMetrics(Closing):
+    """Samples every queue of a store in the background, and shows the last samples as gauges.
+
+    It is a collector of ``prometheus_client``. A scrape asks the store nothing. A sample counts the entries of a queue,
+    so samples are ``interval`` seconds apart, and longer where they take long: a twentieth of the time at most. While
+    the store is unreachable the last samples are shown for five minutes. One such process is enough for a store.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        interval: float = INTERVAL_SECONDS,
+        prefix: str = "",
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_number("interval", interval, 1.0, 3_600.0)
+        self._client, self._interval, self._prefix, self._timer = client, interval, prefix, timer
+        self._samples: dict[str, Sample] = {}
+        self._schedules: dict[str, Schedules] = {}
+        self._up = False
+        self.pause = interval
+        """Seconds until the next sampling."""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Sample in the background from now on, until :meth:`close`."""
+        self._thread = threading.Thread(target=self._run, name="shardq-queue-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the sampling. Does not wait for a request that is under way."""
+        self._ended.set()
+
+    @property
+    def runs(self) -> bool:
+        """True while it samples."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def sample(self) -> None:
+        """Sample all queues once. Raises an error of the store; the samples before it stay."""
+        began = self._timer()
+        self._up = False
+        try:
+            names = self._names()
+            for name in self._samples.keys() - set(names):
+                del self._samples[name]
+            for name in names:
+                if self._ended.is_set():
+                    break
+                self._sample(name)
+            self._schedules = self._look_at_schedules()
+            self._up = True
+        finally:
+            took = self._timer() - began
+            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * took)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the gauges."""
+        from shardq.metrics.families import gauge, info  # noqa: PLC0415 - needs prometheus_client
+
+        now = self._timer()
+        kept = max(KEPT_SECONDS, 3 * self.pause)
+        shown = {name: each for name, each in list(self._samples.items()) if now - each.at <= kept}
+
+        def by_queue(value: Callable[[Sample], float]) -> dict[tuple[str, ...], float]:
+            return {(name,): value(each) for name, each in shown.items()}
+
+        yield info()
+        yield gauge("store_up", "1 when the last sampling reached the store.", (), {(): float(self._up)})
+        yield gauge("queue_messages", "Messages by state.", ("queue", "state"), {
+            (name, state): getattr(each.counts, state) for name, each in shown.items() for state in _STATES
+        })  # fmt: skip
+        yield gauge(
+            "queue_late_seconds",
+            "For how long the first message that is due has been due.",
+            ("queue",),
+            by_queue(lambda each: each.late),
+        )
+        yield gauge(
+            "queue_oldest_message_age_seconds",
+            "How long ago the oldest message that is not processed was sent.",
+            ("queue",),
+            by_queue(lambda each: each.age),
+        )
+        yield gauge("consumers", "Live consumers.", ("queue",), by_queue(lambda each: each.consumers))
+        yield gauge(
+            "shards_in_use", "Shards that have messages.", ("queue",), by_queue(lambda each: each.shards)
+        )
+        yield gauge(
+            "queue_sample_age_seconds",
+            "How old the sample is.",
+            ("queue",),
+            by_queue(lambda each: now - each.at),
+        )
+        topics = {topic: each for name, each in shown.items() if (topic := topic_in(name)) is not None}
+        yield gauge(
+            "topic_lag_seconds",
+            "For how long the first published message that is not relayed has waited.",
+            ("topic",),
+            {(topic,): each.late for topic, each in topics.items()},
+        )
+        yield gauge(
+            "subscription_lag_messages",
+            "Messages of a subscription that are not acked yet.",
+            ("topic", "subscription"),
+            {
+                tuple(name.split("/")[2:4]): _waiting(each.counts)
+                for name, each in shown.items()
+                if _is_main(name)
+            },
+        )
+        schedules = self._schedules.items()
+        yield gauge("schedules", "Schedules.", ("queue",), {(name,): each.number for name, each in schedules})
+        yield gauge(
+            "schedules_late",
+            "Schedules whose next occurrence should have taken place.",
+            ("queue",),
+            {(name,): each.late for name, each in schedules},
+        )
+        yield gauge(
+            "schedule_late_seconds",
+            "For how long the latest of them should have taken place.",
+            ("queue",),
+            {(name,): each.seconds for name, each in schedules},
+        )
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.sample()
+            except ShardqError as error:
+                _log.warning("queues were not sampled, trying again: %s", error)
+            self._ended.wait(self.pause)
+
+    def _names(self) -> Sequence[str]:
+        """Return the queues that are worked on, and the logs of topics."""
+        own = self._client.queues(self._prefix)
+        topics = () if self._prefix else self._client.queues(folder_of())
+        return [*own, *(name for name in topics if is_of_subscription(name) or topic_in(name) is not None)]
+
+    def _sample(self, name: str) -> None:
+        try:
+            queue = self._client.queue(name)
+            states, now = queue.shard_states(), self._client.now()
+            counts = total([state.counts for state in states])
+            consumers = live_consumers(queue)
+        except QueueNotFound:  # it was deleted since it was listed
+            self._samples.pop(name, None)
+            return
+        age = 0.0 if counts.oldest is None else max(0.0, (now - counts.oldest).total_seconds())
+        late = counts.late_seconds(now)
+        self._samples[name] = Sample(self._timer(), counts, late, age, len(states), consumers)
+
+    def _look_at_schedules(self) -> dict[str, Schedules]:
+        found: dict[str, Schedules] = {}
+        now = self._client.now()
+        for schedule in self._client.schedules.list():
+            if not schedule.queue.startswith(self._prefix):
+                continue
+            before, late = found.get(schedule.queue, Schedules()), _late(schedule, now)
+            found[schedule.queue] = Schedules(
+                before.number + 1, before.late + (late > LATE_SECONDS), max(before.seconds, late)
+            )
+        return found
+
+
+def _waiting(counts: QueueCounts) -> int:
+    return counts.ready + counts.delayed + counts.in_flight
+
+
+def _is_main(name: str) -> bool:
+    """Return True for the queue of a subscription, and not for that of its dead letters."""
+    return is_of_subscription(name) and not name.endswith(DEAD_LETTER_SUFFIX)
+
+
+def _late(schedule: Schedule, now: datetime) -> float:
+    if schedule.paused or schedule.next is None:
+        return 0.0
+    return max(0.0, (now - schedule.next).total_seconds())

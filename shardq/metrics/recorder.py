@@ -1,0 +1,165 @@
+"""The measures of one process."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from shardq.core.context.counters import Counts
+from shardq.errors import ShardqError
+from shardq.hooks import Observer
+from shardq.metrics.measures import BOUNDS, Durations, Key, Measures
+from shardq.storage.per_process import OwnLock
+
+__all__ = ["MOST_LABELS", "OUTCOMES", "Metrics"]
+
+OTHERS = "_others"
+OUTCOMES = ("worked", "failed", "snoozed", "discarded")
+
+MOST_LABELS = 4096  # combinations of labels: whoever sends may have written anything into the name of a task
+
+
+class _Histogram:
+    """Durations that are being recorded."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds, self.counts, self.seconds = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def read(self) -> Durations:
+        return Durations(tuple(self.counts), self.seconds)
+
+
+class Metrics(Observer):
+    """Measures what the clients of this process do, for Prometheus. Safe for threads.
+
+    It is a collector of ``prometheus_client``, which ``shardq[metrics]`` installs. One may serve several clients, those
+    of asyncio too. Its counts stay when a client is closed, and never go down.
+
+    >>> import prometheus_client, shardq.metrics
+    >>> registry = prometheus_client.CollectorRegistry()
+    >>> metrics = shardq.metrics.Metrics()
+    >>> registry.register(metrics)
+    >>> client = shardq.connect(url, observer=metrics)
+    >>> id = client.create_queue("letters").producer().send(b"dear")
+    >>> registry.get_sample_value("shardq_messages_sent_total", {"queue": "letters"})
+    1
+    """
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._clients: dict[int, Callable[[], Mapping[str, Any]]] = {}
+        self._ids = count()
+        self._gone: list[int] = []
+        self._past: dict[str, Counts] = {}  # of clients that are gone, by queue
+        self._numbers: dict[Key, int] = {}
+        self._durations: dict[Key, _Histogram] = {}
+
+    def measures(self) -> Measures:
+        """Return what was measured so far."""
+        with self._lock.plain:
+            self._forget_gone()
+            numbers = dict(self._numbers)
+            durations = {key: each.read() for key, each in self._durations.items() if any(each.counts)}
+            for clients in (self._past, *(read() for read in self._clients.values())):
+                for queue, counts in clients.items():
+                    for name in counts.__struct_fields__:
+                        key = (name, queue)
+                        numbers[key] = numbers.get(key, 0) + getattr(counts, name)
+        return Measures(numbers, durations)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics of this process, as a registry of ``prometheus_client`` asks for them."""
+        from shardq.metrics.families import families  # noqa: PLC0415 - measuring needs no prometheus_client
+
+        return families(self.measures())
+
+    def opened(self, counters: Callable[[], Mapping[str, Any]], client: object) -> None:
+        """Count what a client does, for as long as there is something of it, and keep that."""
+        with self._lock.plain:
+            self._forget_gone()
+            number = next(self._ids)
+            self._clients[number] = counters
+        weakref.finalize(client, self._gone.append, number).atexit = False
+
+    def _forget_gone(self) -> None:
+        """Keep the counts of clients that are gone. Not when they go: that may be within any line of this."""
+        while self._gone:
+            for queue, counts in self._clients.pop(self._gone.pop())().items():
+                self._past[queue] = self._past.get(queue, Counts()) + counts
+
+    def requests(self, store: str, operation: str) -> Callable[[float], None]:
+        """Return what records the seconds of a request. It is called for each, so it looks for nothing."""
+        own = self._lock
+        with own.plain:
+            histogram = self._histogram(("operation", store, operation))
+        bounds, counts = histogram.bounds, histogram.counts
+
+        def record(seconds: float) -> None:
+            place = bisect_left(bounds, seconds)
+            with own.plain:
+                counts[place] += 1
+                histogram.seconds += seconds
+
+        return record
+
+    def refused(self, store: str, operation: str, error: BaseException) -> None:
+        """Count an error of the store by its code."""
+        reason = error.code if isinstance(error, ShardqError) else type(error).__name__
+        with self._lock.plain:
+            self._count(("errors", store, operation, reason), 1)
+
+    def received(self, queue: str, waits: Sequence[tuple[int, int]]) -> None:
+        """Record for how long messages were due until they were received."""
+        key = ("wait", queue)
+        with self._lock.plain:
+            histogram = self._durations.get(key) or self._histogram(key)
+            bounds, counts, total = histogram.bounds, histogram.counts, 0.0
+            for microseconds, messages in waits:
+                seconds = microseconds / 1e6 if microseconds > 0 else 0.0  # a clock may be a little behind
+                counts[bisect_left(bounds, seconds)] += messages
+                total += seconds * messages
+            histogram.seconds += total
+
+    def handled(self, queue: str, outcomes: Mapping[str, int], seconds: Sequence[float]) -> None:
+        """Record how long a handler ran, each time, and what became of its messages."""
+        with self._lock.plain:
+            if ("processing", queue) not in self._durations:
+                for outcome in OUTCOMES:  # a rate needs the 0 before the first one
+                    self._count((outcome, queue), 0)
+            self._observe(("processing", queue), seconds)
+            for outcome, messages in outcomes.items():
+                self._count((outcome, queue), messages)
+
+    def ran(self, task: str, outcome: str, seconds: float | None) -> None:
+        """Count an attempt at a task, and record how long it ran."""
+        with self._lock.plain:
+            self._count(("tasks", task, outcome), 1)
+            if seconds is not None:
+                self._observe(("task", task), [seconds])
+
+    def _observe(self, key: Key, seconds: Sequence[float]) -> None:
+        histogram = self._histogram(key)
+        bounds, counts = histogram.bounds, histogram.counts
+        for each in seconds:
+            counts[bisect_left(bounds, each)] += 1
+        histogram.seconds += sum(seconds)
+
+    def _histogram(self, key: Key) -> _Histogram:
+        """Return the histogram of some labels, or beyond the bound that of all further ones."""
+        if (known := self._durations.get(key)) is not None:
+            return known
+        if len(self._durations) >= MOST_LABELS:
+            key = _others(key)
+        return self._durations.setdefault(key, _Histogram(BOUNDS.get(key[0], BOUNDS["processing"])))
+
+    def _count(self, key: Key, amount: int) -> None:
+        if key not in self._numbers and len(self._numbers) >= MOST_LABELS:
+            key = _others(key)
+        self._numbers[key] = self._numbers.get(key, 0) + amount
+
+
+def _others(key: Key) -> Key:
+    return (key[0], *(OTHERS for _ in key[1:]))

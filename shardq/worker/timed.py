@@ -1,0 +1,83 @@
+"""Notifying an observer of the calls of a handler, and of their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
+from typing import Any, Protocol
+
+from shardq.hooks import Observer
+from shardq.outcome import Snooze
+
+__all__ = ["noted", "timed"]
+
+TOGETHER_SECONDS = 0.2  # for which calls are kept, so that a quick handler costs one notification for many
+
+
+class _Work(Protocol):
+    """The outcomes of the messages of a batch so far."""
+
+    queue: str
+    finished: list[Any]
+    discarded: int
+    endings: list[Any]
+
+
+_Handler = Callable[[Any], object]
+
+
+def timed(handler: _Handler, work: _Work, observer: Observer | None) -> AbstractContextManager[_Handler]:
+    """Return the handler for a block, in which the observer is notified of its calls and their outcomes."""
+    return nullcontext(handler) if observer is None else _timed(handler, work, observer)
+
+
+@contextmanager
+def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Handler]:
+    before, seconds = _outcomes(work), list[float]()
+    due = perf_counter() + TOGETHER_SECONDS
+
+    def notify() -> None:
+        nonlocal before, seconds
+        now = _outcomes(work)
+        observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
+        before, seconds = now, []
+
+    def call(argument: Any) -> object:
+        nonlocal due
+        began = perf_counter()
+        if began >= due:
+            due = began + TOGETHER_SECONDS
+            notify()
+        try:
+            return handler(argument)
+        finally:
+            seconds.append(perf_counter() - began)
+
+    try:
+        yield call
+    finally:
+        notify()
+
+
+@contextmanager
+def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[None]:
+    """Notify the observer of a call that took so long, of which the block notes the outcome."""
+    before = None if observer is None else _outcomes(work)
+    try:
+        yield
+    finally:
+        if observer is not None and before is not None:
+            now = _outcomes(work)
+            observer.handled(work.queue, {each: now[each] - before[each] for each in now}, [seconds])
+
+
+def _outcomes(work: _Work) -> dict[str, int]:
+    """Return how many messages the handler has worked, failed, snoozed and discarded so far."""
+    snoozed = sum(isinstance(each.outcome, Snooze) for each in work.endings)
+    return {
+        "worked": len(work.finished) - work.discarded,
+        "failed": len(work.endings) - snoozed,
+        "snoozed": snoozed,
+        "discarded": work.discarded,
+    }
