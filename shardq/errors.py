@@ -40,6 +40,7 @@
     ├── ReplayConflict         a repeated part of a run differs from its first attempt
     ├── StoreUnavailable       the store could not be reached; nothing was changed
     │   ├── Disturbed          other clients changed a group of MongoDB all the time (shardq.storage.mongodb)
+    │   ├── Locked             another transaction keeps a lock for too long (shardq.storage)
     │   ├── TransactionEnded   nothing stands of a transaction of the application (shardq.storage)
     │   │   └── TransactionDisturbed  the driver may do all of it again (shardq.storage.mongodb)
     │   └── TombstonesRefused  Cassandra refused to read past so many tombstones (shardq.storage.cassandra)
@@ -58,6 +59,8 @@
     ├── ResultRejected         a result of a task cannot be stored or read (shardq.tasks)
     ├── WaitRejected           a task would wait for another one without a timeout (shardq.tasks)
     ├── JobFailed              Spark ended a job (shardq.spark)
+    ├── Forbidden              a key of the HTTP service does not allow an action (shardq.service)
+    ├── NotFound               a message that the HTTP service was asked for is not stored (shardq.service)
     ├── TaskAbandoned          Spark no longer waits for a task (shardq.spark)
     └── ProcessFailed          a child process failed, died, or was not ready in time (shardq.worker)
 

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("test_errors")  # each process would parse 
 PACKAGE = Path(shardq.__file__).parent
 OWN_CODES_OF_STORES = {  # told to users as what it is a kind of
     "Disturbed",
+    "Locked",
     "TombstonesRefused",
     "TransactionDisturbed",
     "TransactionEnded",
@@ -30,10 +31,9 @@ CODES = {
     "CommandFailed": "command_failed",
     "ConsumerAlive": "consumer_alive",
     "ConsumerNotFound": "consumer_not_found",
-    "ScheduleExists": "schedule_exists",
-    "ScheduleNotFound": "schedule_not_found",
     "DanglingEnd": "dangling_end",
     "DuplicateLink": "duplicate_link",
+    "Forbidden": "forbidden",
     "HandlerExited": "handler_exited",
     "InvalidCursor": "invalid_cursor",
     "InvalidFilter": "invalid_filter",
@@ -46,6 +46,7 @@ CODES = {
     "LeaseLost": "lease_lost",
     "MessageNotPending": "message_not_pending",
     "MessageTooLarge": "message_too_large",
+    "NotFound": "not_found",
     "OutcomeUnknown": "outcome_unknown",
     "PartialSend": "partial_send",
     "PermitLost": "permit_lost",
@@ -61,6 +62,8 @@ CODES = {
     "ResultMissing": "result_missing",
     "ResultRejected": "result_rejected",
     "ResultTimeout": "result_timeout",
+    "ScheduleExists": "schedule_exists",
+    "ScheduleNotFound": "schedule_not_found",
     "SchemaMismatch": "schema_mismatch",
     "ShardqError": "error",
     "StoreUnavailable": "store_unavailable",
@@ -91,7 +94,11 @@ def defined() -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.ClassDef)
     ]
     found = {"ShardqError": ("", "shardq.errors")}
-    while more := [each for each in classes if each[0].name not in found and _parent(each[0]) in found]:
+    while more := [
+        each
+        for each in classes
+        if each[0].name[0] != "_" and each[0].name not in found and _parent(each[0]) in found
+    ]:
         found |= {node.name: (_parent(node), module) for node, module in more}
     return found
 

@@ -7,7 +7,7 @@
 
 Processor time is counted instead of the clock. Producers and consumers at work beside each other (loads.py) give what
 they and the servers take when consumers keep up: these wake up for each bundle, with cold caches. Queues that are
-filled and then emptied give what servers take of sends, and what each further bundle of a claim takes. Of repetitions
+filled and then emptied give what busy servers take, and what each further bundle of a claim takes. Of repetitions
 the lowest counts: what else the machine does makes them more. Unit costs are the non-negative least squares over all
 sizes. They replace the store's part of shardq/planning/unit_costs.json. compare.py says how well they predict.
 """
@@ -70,8 +70,9 @@ def main() -> None:
         "send": {"client": _fit(SEND, [each.producer for each in paced]), "server": send_server},
         "receive": {
             "client": _fit_receive([each.consumer for each in paced], [each.consumer for each in drained]),
-            "server": _fit_receive(
-                [each.receiving(send_server) for each in paced], [each.receiving for each in drained]
+            "server": _fit(
+                RECEIVE,
+                [each.receiving(send_server) for each in paced] + [each.receiving for each in drained],
             ),
         },
         **clocked,
