@@ -110,9 +110,9 @@ class HintContract(Contract):
         assert bench.claim().messages == []
 
     def test_a_deep_look_tells_what_lies_ahead_as_a_full_one_does(self, bench: Bench) -> None:
-        bench.given(2, delay=20)
+        bench.given(2, delay=2_000)
         bench.given(1, priority=4, delay=LONG_AGO)
-        bench.claim(1, lease=30)
+        bench.claim(1, lease=3_000)
         assert bench.probe(deep=True) == bench.probe()
         bench.given(1, priority=3, delay=LONG_AGO)
         assert bench.probe(deep=True) == bench.probe()
