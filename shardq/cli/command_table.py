@@ -26,7 +26,7 @@ def _service(attribute: str, summary: str) -> CommandEntry:
     return CommandEntry(_REST, f"{_HERE}.serve:{attribute}", summary, extra="service")
 
 
-_QUEUES, _MESSAGES, _LOOKING, _REST = "Queues", "Messages", "Looking", "Store and tools"
+_QUEUES, _MESSAGES, _LOOKING, _REST = "Queues", "Messages", "Inspection", "Store and tools"
 
 SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
 
@@ -42,7 +42,7 @@ COMMANDS = {
     "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of queues."),
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
     "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
-    "schedule": _entry(_QUEUES, "schedule", "schedule", "Send messages at moments, or again and again."),
+    "schedule": _entry(_QUEUES, "schedule", "schedule", "Send messages at fixed times or at intervals."),
     "semaphore": _entry(_QUEUES, "semaphore", "semaphore", "Show, create or change a semaphore."),
     "topic": _entry(_QUEUES, "topic", "topic", "Create, list, relay and delete topics, and publish to them."),
     "subscription": _entry(
@@ -69,7 +69,7 @@ COMMANDS = {
     "remove": _entry(
         _MESSAGES, "messages", "remove", "Remove messages by their ids, or those that are selected."
     ),
-    "edit": _entry(_MESSAGES, "edit", "edit", "Change a message that waits, and print its new id."),
+    "edit": _entry(_MESSAGES, "edit", "edit", "Change a pending message, and print its new id."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Show messages without receiving them."),

@@ -36,7 +36,7 @@ _COUNTERS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "failed": ("messages_failed", "Messages whose handler failed, each time.", ("queue",)),
     "snoozed": ("messages_snoozed", "Messages that a handler put off.", ("queue",)),
     "discarded": ("messages_discarded", "Messages that a handler discarded.", ("queue",)),
-    "lease_lost": ("lease_lost", "Messages that were settled after their lease had ended.", ("queue",)),
+    "lease_lost": ("lease_lost", "Messages whose settlement was refused because their lease was lost.", ("queue",)),
     "claims": ("claims", "Claims that were tried.", ("queue",)),
     "lock_contention": ("lock_contention", "Claims that found the shard locked by another.", ("queue",)),
     "empty_reads": ("empty_receives", "Receives that found no message.", ("queue",)),

@@ -44,7 +44,7 @@ def edit(
     due: datetime | None,
     as_json: bool,
 ) -> None:
-    """Change a message that waits, and print its new id.
+    """Change a pending message, and print its new id.
 
     Properties without an option stay as they are. Headers are replaced all together. A message that is in flight,
     processed or gone is refused, also when a consumer receives it at the same moment.

@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 schedule = ExampleGroup(
     name="schedule",
     help=(
-        "Send messages at moments, or again and again.\n\nThe consumers of a schedule's queue keep it going: "
+        "Send messages at fixed times or at intervals.\n\nThe consumers of a schedule's queue keep it going: "
         "also workers and `shardq work`."
     ),
     example='shardq schedule create nightly reports --cron "30 2 * * *" --time-zone Europe/Berlin --body sales\n'

@@ -130,7 +130,7 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--fail-on-error",
     is_flag=True,
-    help="Exit with code 1 if a handler has failed, also where its message was worked later.",
+    help="Exit with code 1 if a handler has failed, even if a later delivery of the message succeeded.",
 )
 @click.option(
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
