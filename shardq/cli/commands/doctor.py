@@ -49,8 +49,8 @@ def doctor(
     """Check the store and the queues, with remedies.
 
     Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be harmless. --quiet leaves out
-    notes, because you may be unable to apply their remedies. Exit code 1 means that something is wrong, 4 that the store is not
-    reached; warnings and notes do not change it.
+    notes, because you may be unable to apply their remedies. Exit code 1 means that something is wrong, 4 that the
+    store is not reached; warnings and notes do not change it.
     """
     checks, stopped_by = examine(ctx.ensure_object(Session).client, queue, late_after)
     wrong = [check for check in checks if not check.ok]
