@@ -127,6 +127,11 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+msgspec.json.Decoder(
+    Attempts
+)  # describes the structs before threads convert to them: see tests/packaging/test_decoders.py
+
+
 def shardq_priority(priority: int) -> int:
     """Return the priority of a message, 0 (first) to 9, for one of Django's, 100 (first) to -100; 5 for 0.
 

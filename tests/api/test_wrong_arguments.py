@@ -5,6 +5,7 @@ The doors are all public methods and functions. Each argument is given values th
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import re
@@ -251,6 +252,8 @@ def call(world: World, door: Door, odd: object) -> None:
     given[door.argument] = odd
     first = [given.pop(name) for name, each in parameters.items() if each.kind is each.POSITIONAL_ONLY]
     found = called(*first, **given)
+    if inspect.iscoroutine(found):
+        found = asyncio.run(found)
     if isinstance(found, Task):
         found.send(1)  # which looks at the options of its message
     elif isinstance(found, Iterator):

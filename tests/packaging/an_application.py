@@ -84,11 +84,13 @@ from shardq.worker import (
 
 ERRORS: tuple[type[shardq.ShardqError], ...] = (
     shardq.Closed, shardq.InvalidCursor, shardq.InvalidMessage, shardq.InvalidName, shardq.InvalidReceipt,
-    shardq.InvalidSetting, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
+    shardq.InvalidSetting, shardq.MessageNotPending, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
     shardq.RepeatTooLate, shardq.ReplayConflict, shardq.SchemaMismatch, shardq.StoreUnavailable,
     shardq.UnsupportedByStore, shardq.PermitTimeout, shardq.QueueFull, WorkersFailing, InvalidFilter,
     SubscriptionExists, SubscriptionNotFound, TopicExists, TopicNotFound,
 )  # fmt: skip
+SELECTING = (shardq.EditArguments, shardq.MessageFilter, shardq.QueuePattern)
+OBSERVING = (shardq.AllHooks, shardq.HookCall, shardq.Observer)
 CODECS: tuple[shardq.Codec, ...] = (shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT)
 HELPERS = (BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore)
 PLANNING = (Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs)

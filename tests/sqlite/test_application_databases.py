@@ -7,6 +7,8 @@ import os
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -296,31 +298,27 @@ def test_alembic_sees_no_table_of_the_queues(path: Path, url: str) -> None:
     assert (ours, len(others)) == ([], len(none))
 
 
-def test_migrations_of_django_leave_the_queues_alone(path: Path, url: str) -> None:
-    django = pytest.importorskip("django")
-    from django.conf import settings
-    from django.core.management import call_command
-    from django.db import connections
+MIGRATES = """
+import sys
+import django
+from django.conf import settings
+from django.core.management import call_command
 
-    if not settings.configured:
-        settings.configure()
-        django.setup()
-    settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}}
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}},
+    INSTALLED_APPS=["django.contrib.contenttypes"],
+)
+django.setup()
+call_command("migrate", verbosity=0)
+call_command("flush", verbosity=0, interactive=False)
+"""
+
+
+def test_migrations_of_django_leave_the_queues_alone(path: Path, url: str) -> None:
+    """In another process: the settings of Django are those of its whole process."""
+    pytest.importorskip("django")
     with shardq.connect(url) as client:
         use(client)
         client.queue("orders").producer().send(b"kept")
-        settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
-        django.apps.apps.set_installed_apps(settings.INSTALLED_APPS)
-        handler = django.db.utils.ConnectionHandler(
-            {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}}
-        )
-        connections["own"] = handler["default"]
-        connections.databases["own"] = handler.databases["default"]
-        try:
-            call_command("migrate", database="own", verbosity=0)
-            call_command("flush", database="own", verbosity=0, interactive=False)
-        finally:
-            connections["own"].close()
-            del connections["own"], connections.databases["own"]
-            django.apps.apps.unset_installed_apps()
+        subprocess.run([sys.executable, "-c", MIGRATES, str(path)], check=True, timeout=120)
         assert client.queue("orders").counts().ready == 1
