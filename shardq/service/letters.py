@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
 
 from shardq import MessageFilter, StoredMessage
-from shardq.errors import InvalidSetting
+from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
 from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, page_of, pages_of, shown_message
@@ -89,9 +91,14 @@ def _text(headers: Mapping[str, object], name: str) -> str | None:
 
 
 async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
-    """Move dead letters back to the queues that they came from. Those of queues that the key does not see stay."""
+    """Move dead letters back, out of the dead-letter queue of the path.
+
+    Those of queues that the key does not see stay.
+    """
     every = given.ids is None and not given.reason and not given.source
     found = await _chosen(desk, name, given)
+    if not any(source for _, source in found):
+        await _check_is_dead_letter_queue(desk, name)
     by_source: dict[str, list[str]] = {}
     for identity, source in found:
         if source is not None and desk.may("act", source):
@@ -104,6 +111,16 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     finally:
         desk.store.forget()
     return Changed(changed=moved, more=len(found) >= MOST_SCANNED)
+
+
+async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:
+    """Raise QueueNotFound for a queue that has a dead-letter queue and is none itself."""
+    if name.endswith(DEAD_LETTER_SUFFIX):
+        return
+    with suppress(InvalidName):
+        dead = dead_letter_name(name, await desk.store.settings(name))
+        if await desk.client.exists(dead):
+            raise QueueNotFound(f"queue {name!r} is no dead-letter queue: its dead letters are in {dead!r}")
 
 
 async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Changed:

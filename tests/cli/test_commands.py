@@ -846,8 +846,9 @@ def test_the_defaults_of_settings_are_shown_where_they_hold(shell) -> None:
 
 
 def test_redriving_a_dead_letter_queue_says_which_queue_to_give(jobs) -> None:
-    refused = jobs("redrive", "jobs.dead")
-    assert (refused.exit_code, "`shardq redrive jobs` moves" in refused.stderr) == (3, True)
+    for options in ([], ["--reason", "x"]):
+        refused = jobs("redrive", "jobs.dead", *options)
+        assert (refused.exit_code, "`shardq redrive jobs` moves" in refused.stderr) == (3, True)
     assert "came from" not in jobs.ok("redrive", "jobs").stderr
     assert jobs.ok("list").stdout.split() == ["jobs", "jobs.dead"]
 

@@ -140,6 +140,14 @@ def test_dead_letters_are_counted_by_reason_and_sent_back_one_some_or_all(web, o
     assert orders.counts().ready == 5
 
 
+def test_a_redrive_of_the_wrong_queue_names_the_dead_letter_queue(web, make_letters) -> None:
+    make_letters(1, "bank")
+    refused = web.post(f"{API}/redrive/orders", json={})
+    assert (refused.status_code, "in 'orders.dead'" in refused.json()["detail"]) == (404, True)
+    assert web.post(f"{API}/redrive/orders.dead", json={}).json()["changed"] == 1
+    assert web.post(f"{API}/redrive/orders.dead", json={}).json()["changed"] == 0
+
+
 def test_dead_letters_are_removed_by_id_or_reason_and_never_all_by_accident(
     web, orders, dead, make_letters
 ) -> None:

@@ -278,6 +278,8 @@ def redrive(
     """
     where = selected_filter(**selection, by_due=True)
     if is_pattern(queue) or where is not None:
+        if not is_pattern(queue):
+            _check_is_source(session, session.queue(queue))
         operation = Operation(
             "Move the dead letters back to",
             "redriven",
@@ -291,7 +293,7 @@ def redrive(
     moved = target.redrive(limit)
     dead = dead_letter_name(queue, target.settings)
     if not moved and not session.client.exists(dead):
-        raise _nothing_to_redrive(session, queue, dead)
+        raise _nothing_to_redrive(queue, dead)
     if as_json:
         print_json({"redriven": moved})
     else:
@@ -320,10 +322,14 @@ def _redriven(name: str, moved: int) -> str:
     return f"{many(moved, 'dead letter')} back in queue {name}"
 
 
-def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
-    """Make the error for a queue without dead letters, which may be a dead-letter queue."""
-    origin = queue.removesuffix(dead.removeprefix(queue))
-    remedy = "give the queue that the dead letters came from"
-    if origin != queue and session.client.exists(origin):
-        remedy = f"`shardq redrive {origin}` moves the messages of {queue!r} back"
-    return QueueNotFound(f"queue {queue!r} has no dead-letter queue {dead!r}: {remedy}")
+def _check_is_source(session: Session, queue: Queue) -> None:
+    """Raise QueueNotFound for a dead-letter queue, whose messages go back to another queue."""
+    if not session.client.exists(dead_letter_name(queue.name, queue.settings)):
+        queue.redrive(where=MessageFilter(ids=frozenset()))  # moves nothing
+
+
+def _nothing_to_redrive(queue: str, dead: str) -> QueueNotFound:
+    """Make the error for a queue without dead letters."""
+    return QueueNotFound(
+        f"queue {queue!r} has no dead-letter queue {dead!r}: give the queue that the dead letters came from"
+    )
