@@ -50,7 +50,7 @@ def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
             continue
         counted[reason] += 1
         newest[reason] = max(newest.get(reason, message.enqueued_at), message.enqueued_at)
-        if given.reason in ("", reason):
+        if _is_for(reason, given.reason):
             bodies = given.bodies and start <= len(letters) < start + given.size
             shown = shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None)
             letters.append(_letter(message, shown, reason))
@@ -71,6 +71,11 @@ def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
 
 def _reason(message: StoredMessage) -> str:
     return str(message.headers.get(REASON, NO_REASON))
+
+
+def _is_for(reason: str, wanted: str) -> bool:
+    """Return whether a reason has the text in it. A message without a reason has only all of ``NO_REASON``."""
+    return wanted in ("", reason) or (reason != NO_REASON and wanted in reason)
 
 
 def _letter(message: StoredMessage, shown: MessageView, reason: str) -> DeadLetterView:
@@ -156,7 +161,7 @@ async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> lis
         return [
             (each.id, _text(each.headers, SOURCE))
             for each in stored
-            if given.reason in ("", _reason(each)) and given.source in ("", each.headers.get(SOURCE))
+            if _is_for(_reason(each), given.reason) and given.source in ("", each.headers.get(SOURCE))
         ]
 
     return await asyncio.to_thread(scan)
