@@ -114,6 +114,8 @@ def test_delete_and_purge_ask_first(jobs) -> None:
         refused = jobs(command, "jobs", stdin="n\n")
         assert refused.exit_code == 1
         assert refused.stderr.splitlines()[-1].endswith("shardq: cancelled: nothing was changed")
+        unasked = jobs(command, "jobs", stdin="")
+        assert unasked.stderr.endswith("nothing was changed: give --yes to do it without a question\n")
     assert jobs.json("stats", "jobs")["ready"] == 1
     assert jobs.json("purge", "jobs", "--yes") == {"purged": 1}
     jobs.ok("delete", "jobs", stdin="y\n")

@@ -140,7 +140,9 @@ def test_dead_letters_are_counted_by_reason_and_sent_back_one_some_or_all(web, o
     assert orders.counts().ready == 5
 
 
-def test_dead_letters_are_chosen_by_a_part_of_their_reason_as_by_the_command(web, orders, make_letters) -> None:
+def test_dead_letters_are_chosen_by_a_part_of_their_reason_as_by_the_command(
+    web, orders, make_letters
+) -> None:
     make_letters(1, "timeout of the bank"), make_letters(2, "timeout of the disk"), make_letters(1, "refused")
     assert web.get(f"{API}/dead-letters/orders.dead", params={"reason": "timeout"}).json()["matching"] == 3
     assert web.post(f"{API}/redrive/orders.dead", json={"reason": "Timeout"}).json()["changed"] == 0
