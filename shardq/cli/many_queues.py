@@ -47,14 +47,16 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     A queue that fails keeps no other one from being done. The exit code is that of its error, or 1 if several differ.
     A queue that was deleted meanwhile is left out.
     """
-    names = matching(session, pattern) if is_pattern(pattern) else (session.queue(pattern).name,)
+    several = is_pattern(pattern)
+    names = matching(session, pattern) if several else (session.queue(pattern).name,)
     queue_of = session.client.queue
     previews = look_at_each(names, lambda name: (name, operation.preview(queue_of(name))))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:
         note(f"  {name}: {text}")
     if chosen and not yes:
-        click.confirm(f"{operation.question} {many(len(chosen), 'queue')}?", abort=True, err=True)
+        what = many(len(chosen), "queue") if several else f"queue {pattern}"
+        click.confirm(f"{operation.question} {what}?", abort=True, err=True)
     done: dict[str, T] = {}
     failed: dict[str, ShardqError] = {}
     for name, _ in chosen:

@@ -283,7 +283,7 @@ def redrive(
         operation = Operation(
             "Move the dead letters back to",
             "redriven",
-            partial(_dead_letters, session.client, where=where),
+            partial(_dead_letters, session.client, limit=limit, where=where),
             lambda each: each.redrive(limit, where=where, progress=Progress("redriven")),
             _redriven,
         )
@@ -300,8 +300,8 @@ def redrive(
         note(_redriven(queue, moved))
 
 
-def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
-    """Return in words which messages of a queue can be redriven; "" for none."""
+def _dead_letters(client: Client, queue: Queue, *, limit: int | None, where: MessageFilter | None) -> str:
+    """Return in words which messages of a queue are redriven, those that block their groups first; "" for none."""
     dead = dead_letter_name(queue.name, queue.settings)
     waiting = 0
     if client.exists(dead) and where is None:  # those of other queues, too
@@ -313,9 +313,19 @@ def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) 
     may_block = queue.settings.on_dead_letter == "block"
     wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
     blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0
-    texts = [many(waiting, "message") + f" in {dead}"] * bool(waiting)
-    texts += [many(blocking, "message") + " that block their groups"] * bool(blocking)
+    rest = None if limit is None else max(0, limit - blocking)
+    texts = [f"{_first_of(waiting, rest)} in {dead}"] * bool(waiting)
+    texts += [f"{_first_of(blocking, limit)} that block their groups"] * bool(blocking)
     return ", ".join(texts)
+
+
+def _first_of(count: int, limit: int | None) -> str:
+    """Write a number of messages, and how many of them a limit allows if that is less."""
+    return (
+        many(count, "message")
+        if limit is None or limit >= count
+        else f"{limit:,} of {many(count, 'message')}"
+    )
 
 
 def _redriven(name: str, moved: int) -> str:
