@@ -792,7 +792,8 @@ def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:
     assert jobs.json("remove", ids[0]) == {"removed": 1, "missing": []}
     gone = jobs("remove", *ids)
     assert gone.exit_code == 3
-    assert jobs("get", ids[0]).exit_code == 3
+    missing = jobs("get", ids[0])
+    assert (missing.exit_code, f"`shardq trace {ids[0]}`" in missing.stderr) == (3, True)
 
 
 def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:

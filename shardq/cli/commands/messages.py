@@ -94,8 +94,11 @@ def get(
     else:
         message = session.queue(message_id).get(unique_key=unique_key)
     if message is None:
-        name = message_id if unique_key is None else f"with the key {unique_key!r} in queue {message_id}"
-        note(f"shardq: message_not_found: message {name} is not stored")
+        name, remedy = f"with the key {unique_key!r} in queue {message_id}", ""
+        if unique_key is None:
+            name = message_id
+            remedy = f": `shardq trace {name}` shows its events, if the queue keeps them; a dead letter has another id"
+        note(f"shardq: message_not_found: message {name} is not stored{remedy}")
         ctx.exit(NOT_FOUND)
     elif as_json and output is None:
         print_json(view_of(message, codec))
