@@ -45,7 +45,7 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     """Do it to a queue, or each that a pattern matches, once the changes were shown on stderr and confirmed.
 
     A queue that fails keeps no other one from being done. The exit code is that of its error, or 1 if several differ.
-    A queue that was deleted meanwhile is left out.
+    A queue that was deleted meanwhile is left out. JSON has the result of each queue, or of the only one that is named.
     """
     several = is_pattern(pattern)
     names = matching(session, pattern) if several else (session.queue(pattern).name,)
@@ -62,14 +62,18 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     for name, _ in chosen:
         try:
             done[name] = operation.do(queue_of(name))
-        except QueueNotFound:
-            continue
         except ShardqError as error:
+            if not several:
+                raise
+            if isinstance(error, QueueNotFound):
+                continue
             failed[name] = error
             note(f"queue {name} was not {operation.past}: {error}")
     if as_json:
         errors = {name: {"code": error.code, "error": str(error)} for name, error in failed.items()}
-        print_json({operation.past: done, "failed": errors})
+        print_json(
+            {operation.past: done, "failed": errors} if several else {operation.past: done.get(pattern, 0)}
+        )
     else:
         for name, result in done.items():
             note(operation.line(name, result))

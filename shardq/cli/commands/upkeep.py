@@ -83,7 +83,8 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 
     Messages in flight are removed too. The history stays.
 
-    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed. Then
+    --json prints the number of each queue.
     """
     if is_pattern(queue):
         on_each(session, queue, _PURGE, yes=yes, as_json=as_json)
@@ -271,7 +272,7 @@ def redrive(
     start at 0. Those that block their groups keep their places.
 
     A pattern such as 'mail/*' stands for each queue that it matches. The numbers of their dead letters are shown
-    first, and confirmed. --limit is for each of them.
+    first, and confirmed. --limit is for each of them, and --json prints the number of each.
 
     With --header, --group, --reason, --since or --until only dead letters that meet all of these are moved; how many
     these are is shown first, and confirmed. The moments are when messages became dead letters.
