@@ -713,11 +713,13 @@ def test_a_queue_is_described_from_its_name_on(jobs) -> None:
     )
 
 
-def test_a_dead_letter_is_shown_with_its_reason(jobs) -> None:
+def test_a_dead_letter_is_shown_with_its_reason_and_earlier_deliveries(jobs) -> None:
     jobs.ok("send", "jobs", "x")
     with shardq.connect(jobs.url) as client, client.queue("jobs").consumer() as consumer:
         consumer.receive(1)[0].dead_letter("no address")
-    assert jobs.ok("peek", "jobs.dead").stdout.endswith("  x  (no address)\n")
+    shown = jobs.ok("peek", "jobs.dead").stdout
+    assert shown.endswith("  x  (no address)\n")
+    assert "  x1  " in shown
 
 
 def test_commands_for_all_queues_leave_out_one_that_was_deleted_since_they_were_listed(

@@ -56,6 +56,7 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
     """Show messages without receiving them.
 
     Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    A dead letter shows the deliveries that it had before. --codec msgpack shows the arguments of tasks.
     To find selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
 
     --since and --until bound the time of the send: --until 10m shows messages that are older than 10 minutes.
