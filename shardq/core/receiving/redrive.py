@@ -109,7 +109,7 @@ def redrive(
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
     are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
-    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue without one of its own. Raises
+    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises
     OutcomeUnknown when the store fails after some were moved.
     """
     if progress is not None:
