@@ -109,8 +109,8 @@ def redrive(
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
     are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
-    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises
-    OutcomeUnknown when the store fails after some were moved.
+    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises OutcomeUnknown when the
+    store fails after some were moved.
     """
     if progress is not None:
         check_runs("progress", progress)
@@ -146,8 +146,9 @@ def redrive(
 
 def _check_is_source(target: QueueContext) -> None:
     """Raise QueueNotFound for a dead-letter queue, whose messages go back to another queue."""
-    first = next(browse(target, BYTES, 1), None)
-    marked = None if first is None else came_from(first.headers)
+    marked = None
+    with suppress(InvalidMessage):  # one that is damaged
+        marked = next((came_from(first.headers) for first in browse(target, BYTES, 1)), None)
     for name in (target.name.removesuffix(DEAD_LETTER_SUFFIX), marked):
         if name is not None and name != target.name:
             with suppress(QueueNotFound, InvalidName):
