@@ -279,8 +279,9 @@ class Queue:
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
-        MessageTooLarge when some are above the queue's limit; all others were moved then. Raises OutcomeUnknown when it
-        fails after some of them: to repeat it moves the rest.
+        QueueNotFound for a dead-letter queue: redrive the queue that its messages came from. Raises MessageTooLarge
+        when some are above the queue's limit; all others were moved then. Raises OutcomeUnknown when it fails after
+        some of them: to repeat it moves the rest.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)

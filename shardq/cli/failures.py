@@ -119,7 +119,9 @@ def _describe(error: BaseException) -> tuple[str, str]:
         case click.ClickException():
             words = "failed", error.format_message()
         case click.Abort():
-            words = "cancelled", "nothing was changed"
+            unasked = isinstance(error.__context__, EOFError)  # stdin has no answer
+            hint = ": give --yes to do it without a question" if unasked else ""
+            words = "cancelled", f"nothing was changed{hint}"
         case KeyboardInterrupt():
             words = "interrupted", str(error) or "stopped by Ctrl-C"
         case OSError():

@@ -45,29 +45,35 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     """Do it to a queue, or each that a pattern matches, once the changes were shown on stderr and confirmed.
 
     A queue that fails keeps no other one from being done. The exit code is that of its error, or 1 if several differ.
-    A queue that was deleted meanwhile is left out.
+    A queue that was deleted meanwhile is left out. JSON has the result of each queue, or of the only one that is named.
     """
-    names = matching(session, pattern) if is_pattern(pattern) else (session.queue(pattern).name,)
+    several = is_pattern(pattern)
+    names = matching(session, pattern) if several else (session.queue(pattern).name,)
     queue_of = session.client.queue
     previews = look_at_each(names, lambda name: (name, operation.preview(queue_of(name))))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:
         note(f"  {name}: {text}")
     if chosen and not yes:
-        click.confirm(f"{operation.question} {many(len(chosen), 'queue')}?", abort=True, err=True)
+        what = many(len(chosen), "queue") if several else f"queue {pattern}"
+        click.confirm(f"{operation.question} {what}?", abort=True, err=True)
     done: dict[str, T] = {}
     failed: dict[str, ShardqError] = {}
     for name, _ in chosen:
         try:
             done[name] = operation.do(queue_of(name))
-        except QueueNotFound:
-            continue
         except ShardqError as error:
+            if not several:
+                raise
+            if isinstance(error, QueueNotFound):
+                continue
             failed[name] = error
             note(f"queue {name} was not {operation.past}: {error}")
     if as_json:
         errors = {name: {"code": error.code, "error": str(error)} for name, error in failed.items()}
-        print_json({operation.past: done, "failed": errors})
+        print_json(
+            {operation.past: done, "failed": errors} if several else {operation.past: done.get(pattern, 0)}
+        )
     else:
         for name, result in done.items():
             note(operation.line(name, result))

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from shardq.base.outgoing_message import Headers, HeaderValue
 from shardq.codec import JSON, codec_named
-from shardq.core.settling.dead_letters import REASON
+from shardq.core.settling.dead_letters import REASON, deliveries_before
 from shardq.errors import InvalidMessage
 from shardq.message import Message, StoredMessage
 
@@ -116,7 +116,10 @@ def row_of(message: StoredMessage, codec: str) -> str:
 
 def _row(message: StoredMessage, short: str) -> str:
     due = "" if message.blocked is not None else f"{message.due:%Y-%m-%d %H:%M:%S}  "  # blocked: never
-    row = f"{message.id}  {_state(message):<9}  p{message.priority}  x{message.deliveries}  {due}{short}"
+    deliveries = (
+        message.deliveries or deliveries_before(message.headers) or 0
+    )  # of a dead letter, those before
+    row = f"{message.id}  {_state(message):<9}  p{message.priority}  x{deliveries}  {due}{short}"
     if message.result is not None:
         return f"{row}  -> {_preview(message.result)}"
     reason = message.headers.get(REASON)

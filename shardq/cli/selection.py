@@ -25,7 +25,9 @@ _STEP = 1_000
 _OPTIONS = (
     headers_option,
     click.option("--group", help="Only messages of this group."),
-    click.option("--reason", metavar="TEXT", help="Only messages whose reason has this text in it."),
+    click.option(
+        "--reason", metavar="TEXT", help="Only messages whose reason has this text in it, in the same case."
+    ),
     click.option("--since", type=past_moment, metavar="MOMENT", help="Only from this moment on."),
     click.option("--until", type=past_moment, metavar="MOMENT", help="Only from before this moment."),
 )

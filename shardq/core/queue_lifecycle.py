@@ -48,7 +48,8 @@ def create_queue(
         unanswered = created.after_unknown and retry(store.load_queue, name) == record
         if not created.value and not unanswered and not exist_ok:
             raise QueueExists(
-                f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
+                f"queue {name!r} exists already: open it, accept it with exist_ok=True, or change it with "
+                f"`shardq alter {name}`"
             )
         contexts.forget(name)
         try:

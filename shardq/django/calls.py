@@ -127,9 +127,8 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-msgspec.json.Decoder(
-    Attempts
-)  # describes the structs before threads convert to them: see tests/packaging/test_decoders.py
+# Describes the structs before threads convert to them: see tests/packaging/test_decoders.py.
+msgspec.json.Decoder(Attempts)
 
 
 def shardq_priority(priority: int) -> int:

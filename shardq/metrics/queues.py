@@ -104,7 +104,7 @@ class QueueMetrics(Closing):
                     break
                 self._sample(name)
             self._schedules = self._look_at_schedules()
-            self._up = True
+            self._up = bool(names) or not self._lacks_file()
         finally:
             took = self._timer() - began
             self.pause = max(self._interval, (SHARE_OF_TIME - 1) * took)
@@ -121,7 +121,9 @@ class QueueMetrics(Closing):
             return {(name,): value(each) for name, each in shown.items()}
 
         yield info()
-        yield gauge("store_up", "1 when the last sampling reached the store.", (), {(): float(self._up)})
+        yield gauge(
+            "store_up", "1 when the last sampling reached a store that exists.", (), {(): float(self._up)}
+        )
         yield gauge("queue_messages", "Messages by state.", ("queue", "state"), {
             (name, state): getattr(each.counts, state) for name, each in shown.items() for state in _STATES
         })  # fmt: skip
@@ -192,6 +194,9 @@ class QueueMetrics(Closing):
         own = self._client.queues(self._prefix)
         topics = () if self._prefix else self._client.queues(folder_of())
         return [*own, *(name for name in topics if is_of_subscription(name) or topic_in(name) is not None)]
+
+    def _lacks_file(self) -> bool:
+        return any(each.name == "file" and not each.ok for each in self._client.diagnose())
 
     def _sample(self, name: str) -> None:
         try:

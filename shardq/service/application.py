@@ -27,6 +27,7 @@ from shardq.service.openapi import description
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import fields_of, read_fields
 from shardq.service.sessions import Identity, Sessions
+from shardq.service.views import Changed
 
 __all__ = ["API", "Service", "ServiceOptions"]
 
@@ -154,11 +155,13 @@ class Service:
         if not endpoint.is_action:
             desk.check(endpoint.role, endpoint.queue_of(name))
             return await endpoint.call(desk, name, given)
-        outcome = "failed"
+        outcome, numbers = "failed", dict[str, int]()
         try:
             desk.check(endpoint.role, endpoint.queue_of(name))
             answer = await endpoint.call(desk, name, given)
             outcome = "done"
+            if isinstance(answer, Changed):
+                numbers["changed"] = answer.changed
         except ShardqError as error:
             outcome = error.code
             raise
@@ -166,7 +169,7 @@ class Service:
             return answer
         finally:
             desk.store.forget()
-            self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given))
+            self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
 
     def note(self, key: str, action: str, outcome: str, **details: Any) -> None:
         """Log an action, or a login: whose key it was, and what became of it."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
 
 from shardq import MessageFilter, StoredMessage
-from shardq.errors import InvalidSetting
+from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
 from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, page_of, pages_of, shown_message
@@ -48,7 +50,7 @@ def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
             continue
         counted[reason] += 1
         newest[reason] = max(newest.get(reason, message.enqueued_at), message.enqueued_at)
-        if given.reason in ("", reason):
+        if _is_for(reason, given.reason):
             bodies = given.bodies and start <= len(letters) < start + given.size
             shown = shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None)
             letters.append(_letter(message, shown, reason))
@@ -71,6 +73,11 @@ def _reason(message: StoredMessage) -> str:
     return str(message.headers.get(REASON, NO_REASON))
 
 
+def _is_for(reason: str, wanted: str) -> bool:
+    """Return whether a reason has the text in it. A message without a reason has only all of ``NO_REASON``."""
+    return wanted in ("", reason) or (reason != NO_REASON and wanted in reason)
+
+
 def _letter(message: StoredMessage, shown: MessageView, reason: str) -> DeadLetterView:
     headers = message.headers
     deliveries = headers.get(DELIVERIES)
@@ -89,9 +96,14 @@ def _text(headers: Mapping[str, object], name: str) -> str | None:
 
 
 async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
-    """Move dead letters back to the queues that they came from. Those of queues that the key does not see stay."""
+    """Move dead letters back, out of the dead-letter queue of the path.
+
+    Those of queues that the key does not see stay.
+    """
     every = given.ids is None and not given.reason and not given.source
     found = await _chosen(desk, name, given)
+    if not any(source for _, source in found):
+        await _check_is_dead_letter_queue(desk, name)
     by_source: dict[str, list[str]] = {}
     for identity, source in found:
         if source is not None and desk.may("act", source):
@@ -104,6 +116,16 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     finally:
         desk.store.forget()
     return Changed(changed=moved, more=len(found) >= MOST_SCANNED)
+
+
+async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:
+    """Raise QueueNotFound for a queue that has a dead-letter queue and is none itself."""
+    if name.endswith(DEAD_LETTER_SUFFIX):
+        return
+    with suppress(InvalidName):
+        dead = dead_letter_name(name, await desk.store.settings(name))
+        if await desk.client.exists(dead):
+            raise QueueNotFound(f"queue {name!r} is no dead-letter queue: its dead letters are in {dead!r}")
 
 
 async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Changed:
@@ -139,7 +161,7 @@ async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> lis
         return [
             (each.id, _text(each.headers, SOURCE))
             for each in stored
-            if given.reason in ("", _reason(each)) and given.source in ("", each.headers.get(SOURCE))
+            if _is_for(_reason(each), given.reason) and given.source in ("", each.headers.get(SOURCE))
         ]
 
     return await asyncio.to_thread(scan)

@@ -127,7 +127,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters of a dead-letter queue."""
+    """Which dead letters of a dead-letter queue. ``reason`` is a part of their reason."""
 
     reason: Text = ""
     source: Text = ""
@@ -138,7 +138,10 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Redrive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters of a dead-letter queue go back: those of ``ids``, else those that match, else all."""
+    """Which dead letters of a dead-letter queue go back: those of ``ids``, else those that match, else all.
+
+    ``reason`` is a part of their reason, in the same case; ``source`` is the queue that they came from.
+    """
 
     ids: Ids | None = None
     reason: Text = ""
@@ -146,7 +149,10 @@ class Redrive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RemoveMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages are removed: those of ``ids``, else the dead letters that match the reason and the source."""
+    """Which messages are removed: those of ``ids``, else the dead letters that match the reason and the source.
+
+    ``reason`` is a part of their reason, in the same case; ``source`` is the queue that they came from.
+    """
 
     ids: Ids | None = None
     reason: Text = ""

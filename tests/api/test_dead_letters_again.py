@@ -98,3 +98,20 @@ def test_a_default_dead_letter_queue_may_close_the_circle(client: shardq.Client)
     with pytest.raises(shardq.InvalidSetting, match=r"x -> x\.dead -> x"):
         client.create_queue("x")
     assert not client.exists("x")
+
+
+@pytest.mark.parametrize("name", ["orders.dead", "graves"])
+def test_a_redrive_of_a_dead_letter_queue_names_the_queue_to_redrive(
+    client: shardq.Client, name: str
+) -> None:
+    orders = client.create_queue("orders", dead_letter_queue=name)
+    orders.producer().send(b"tea")
+    dead_lettered(orders, "cold")
+    with pytest.raises(shardq.QueueNotFound, match="`shardq redrive orders` moves the messages"):
+        client.queue(name).redrive()
+    assert orders.redrive() == 1
+
+
+def test_a_redrive_of_a_queue_without_dead_letters_moves_none(client: shardq.Client) -> None:
+    assert client.create_queue("plain", max_deliveries=None).redrive() == 0
+    assert client.create_queue("not.dead", max_deliveries=None).redrive() == 0

@@ -28,7 +28,7 @@ def test_a_queue_that_exists_is_not_taken_for_a_new_one_whose_creation_was_not_a
         open_store(url, clock), FaultPlan(faults=(Fault("create_queue", 1, FaultKind.LOST_REQUEST),))
     )
     with shardq.Client(store) as client:
-        with pytest.raises(shardq.QueueExists):
+        with pytest.raises(shardq.QueueExists, match="exist_ok=True"):
             client.create_queue("q", shards=5)
         assert client.queue("q").settings.shards == 3
 

@@ -114,6 +114,8 @@ def test_delete_and_purge_ask_first(jobs) -> None:
         refused = jobs(command, "jobs", stdin="n\n")
         assert refused.exit_code == 1
         assert refused.stderr.splitlines()[-1].endswith("shardq: cancelled: nothing was changed")
+        unasked = jobs(command, "jobs", stdin="")
+        assert unasked.stderr.endswith("nothing was changed: give --yes to do it without a question\n")
     assert jobs.json("stats", "jobs")["ready"] == 1
     assert jobs.json("purge", "jobs", "--yes") == {"purged": 1}
     jobs.ok("delete", "jobs", stdin="y\n")
@@ -711,11 +713,13 @@ def test_a_queue_is_described_from_its_name_on(jobs) -> None:
     )
 
 
-def test_a_dead_letter_is_shown_with_its_reason(jobs) -> None:
+def test_a_dead_letter_is_shown_with_its_reason_and_earlier_deliveries(jobs) -> None:
     jobs.ok("send", "jobs", "x")
     with shardq.connect(jobs.url) as client, client.queue("jobs").consumer() as consumer:
         consumer.receive(1)[0].dead_letter("no address")
-    assert jobs.ok("peek", "jobs.dead").stdout.endswith("  x  (no address)\n")
+    shown = jobs.ok("peek", "jobs.dead").stdout
+    assert shown.endswith("  x  (no address)\n")
+    assert "  x1  " in shown
 
 
 def test_commands_for_all_queues_leave_out_one_that_was_deleted_since_they_were_listed(
@@ -790,7 +794,8 @@ def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:
     assert jobs.json("remove", ids[0]) == {"removed": 1, "missing": []}
     gone = jobs("remove", *ids)
     assert gone.exit_code == 3
-    assert jobs("get", ids[0]).exit_code == 3
+    missing = jobs("get", ids[0])
+    assert (missing.exit_code, f"`shardq trace {ids[0]}`" in missing.stderr) == (3, True)
 
 
 def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:
@@ -846,8 +851,9 @@ def test_the_defaults_of_settings_are_shown_where_they_hold(shell) -> None:
 
 
 def test_redriving_a_dead_letter_queue_says_which_queue_to_give(jobs) -> None:
-    refused = jobs("redrive", "jobs.dead")
-    assert (refused.exit_code, "`shardq redrive jobs` moves" in refused.stderr) == (3, True)
+    for options in ([], ["--reason", "x"]):
+        refused = jobs("redrive", "jobs.dead", *options)
+        assert (refused.exit_code, "`shardq redrive jobs` moves" in refused.stderr) == (3, True)
     assert "came from" not in jobs.ok("redrive", "jobs").stderr
     assert jobs.ok("list").stdout.split() == ["jobs", "jobs.dead"]
 

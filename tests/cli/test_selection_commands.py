@@ -57,7 +57,12 @@ def test_redrive_moves_the_selected_dead_letters(orders: Shell) -> None:
             message.dead_letter("timeout" if number < 3 else "refused")
     asked = orders("redrive", "orders", "--reason", "time", stdin="n\n")
     assert "orders: 3 messages in orders.dead" in asked.stderr
+    assert "back to queue orders?" in asked.stderr
     assert asked.exit_code == 1
-    assert "3 dead letters back" in orders.ok("redrive", "orders", "--reason", "time", "--yes").stderr
+    limited = orders("redrive", "orders", "--reason", "time", "--limit", "1", stdin="n\n")
+    assert "orders: 1 of 3 messages in orders.dead" in limited.stderr
+    assert orders.json("redrive", "orders", "--reason", "TIME", "--yes") == {"redriven": 0}
+    assert orders.json("redrive", "orders", "--reason", "time", "--limit", "1", "--yes") == {"redriven": 1}
+    assert "2 dead letters back" in orders.ok("redrive", "orders", "--reason", "time", "--yes").stderr
     assert len(orders.lines("peek", "orders")) == 3
     assert "nothing to change" in orders.ok("redrive", "orders", "--since", "2100-01-01").stderr

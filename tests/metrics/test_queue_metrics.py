@@ -165,6 +165,16 @@ def test_it_samples_in_the_background_until_it_is_closed(url: str) -> None:
             assert collector.runs
 
 
+def test_a_store_whose_file_does_not_exist_is_down_until_it_has_a_queue(tmp_path) -> None:
+    with shardq.connect(f"sqlite:///{tmp_path}/wrong.db") as client:
+        collector = QueueMetrics(client)
+        collector.sample()
+        assert Scraped(collector)("store_up") == 0
+        client.create_queue("orders")
+        collector.sample()
+        assert Scraped(collector)("store_up") == 1
+
+
 def test_the_command_prints_the_metrics_once(url: str) -> None:
     with shardq.connect(url) as client:
         client.create_queue("orders").producer().send(b"x")

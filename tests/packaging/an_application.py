@@ -84,7 +84,8 @@ from shardq.worker import (
 
 ERRORS: tuple[type[shardq.ShardqError], ...] = (
     shardq.Closed, shardq.InvalidCursor, shardq.InvalidMessage, shardq.InvalidName, shardq.InvalidReceipt,
-    shardq.InvalidSetting, shardq.MessageNotPending, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
+    shardq.InvalidSetting, shardq.MessageNotPending, shardq.MessageTooLarge, shardq.QueueExists,
+    shardq.QueueNotFound, shardq.QueuePaused,
     shardq.RepeatTooLate, shardq.ReplayConflict, shardq.SchemaMismatch, shardq.StoreUnavailable,
     shardq.UnsupportedByStore, shardq.PermitTimeout, shardq.QueueFull, WorkersFailing, InvalidFilter,
     SubscriptionExists, SubscriptionNotFound, TopicExists, TopicNotFound,

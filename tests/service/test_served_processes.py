@@ -47,6 +47,14 @@ def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tm
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("options", [("serve",), ("ui", "--no-browser")])
+def test_a_service_of_a_file_that_does_not_exist_says_so(url, tmp_path, options) -> None:
+    with _serving(url, tmp_path, *options) as (process, address):
+        _get(f"{address}/livez")
+        process.terminate()
+        assert f"{tmp_path}/queue.db does not exist" in process.stderr.read()
+
+
 def test_a_service_that_would_be_open_to_all_does_not_start(url, tmp_path) -> None:
     command = [sys.executable, "-m", "shardq", "--url", url, "serve", "--host", "0.0.0.0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

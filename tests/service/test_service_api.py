@@ -140,6 +140,26 @@ def test_dead_letters_are_counted_by_reason_and_sent_back_one_some_or_all(web, o
     assert orders.counts().ready == 5
 
 
+def test_dead_letters_are_chosen_by_a_part_of_their_reason_as_by_the_command(
+    web, orders, make_letters
+) -> None:
+    make_letters(1, "timeout of the bank"), make_letters(2, "timeout of the disk"), make_letters(1, "refused")
+    assert web.get(f"{API}/dead-letters/orders.dead", params={"reason": "timeout"}).json()["matching"] == 3
+    assert web.post(f"{API}/redrive/orders.dead", json={"reason": "Timeout"}).json()["changed"] == 0
+    assert web.post(f"{API}/redrive/orders.dead", json={"reason": "bank"}).json()["changed"] == 1
+    assert web.post(f"{API}/remove/orders.dead", json={"reason": "timeout"}).json()["changed"] == 2
+    assert web.post(f"{API}/remove/orders", json={"reason": "none"}).json()["changed"] == 0
+    assert orders.counts().ready == 1
+
+
+def test_a_redrive_of_the_wrong_queue_names_the_dead_letter_queue(web, make_letters) -> None:
+    make_letters(1, "bank")
+    refused = web.post(f"{API}/redrive/orders", json={})
+    assert (refused.status_code, "in 'orders.dead'" in refused.json()["detail"]) == (404, True)
+    assert web.post(f"{API}/redrive/orders.dead", json={}).json()["changed"] == 1
+    assert web.post(f"{API}/redrive/orders.dead", json={}).json()["changed"] == 0
+
+
 def test_dead_letters_are_removed_by_id_or_reason_and_never_all_by_accident(
     web, orders, dead, make_letters
 ) -> None:

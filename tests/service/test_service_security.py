@@ -233,6 +233,19 @@ def test_actions_are_logged_with_who_did_what_and_without_bodies(serve, keys, or
     assert key not in caplog.text
 
 
+def test_the_log_of_an_action_has_the_number_of_changes(serve, make_letters, caplog) -> None:
+    make_letters(2, "bank")
+    web = serve()
+    with caplog.at_level(logging.INFO, "shardq.service.audit"):
+        for reason in ("disk", "bank"):
+            web.post(f"{API}/redrive/orders.dead", json={"reason": reason})
+        web.post(f"{API}/redrive/nothing", json={})
+    logged = [json.loads(record.message) for record in caplog.records]
+    assert [(each["outcome"], each.get("changed")) for each in logged] == [
+        ("done", 0), ("done", 2), ("queue_not_found", None),
+    ]  # fmt: skip
+
+
 def test_a_mask_decides_what_is_shown_of_a_body(serve, orders) -> None:
     with orders.producer() as producer:
         ids = [producer.send(each) for each in (b"card 4711", b"hide", b"fail")]

@@ -56,6 +56,7 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
     """Show messages without receiving them.
 
     Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
+    A dead letter shows the deliveries that it had before. --codec msgpack shows the arguments of tasks.
     To find selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
 
     --since and --until bound the time of the send: --until 10m shows messages that are older than 10 minutes.
@@ -94,8 +95,11 @@ def get(
     else:
         message = session.queue(message_id).get(unique_key=unique_key)
     if message is None:
-        name = message_id if unique_key is None else f"with the key {unique_key!r} in queue {message_id}"
-        note(f"shardq: message_not_found: message {name} is not stored")
+        name, remedy = f"with the key {unique_key!r} in queue {message_id}", ""
+        if unique_key is None:
+            name = message_id
+            remedy = f": `shardq trace {name}` shows its events, if the queue keeps them; a dead letter has another id"
+        note(f"shardq: message_not_found: message {name} is not stored{remedy}")
         ctx.exit(NOT_FOUND)
     elif as_json and output is None:
         print_json(view_of(message, codec))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
-from shardq.cli.failures import NOT_FOUND
+from shardq.cli.failures import NOT_FOUND, StoreMissing
 from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.errors import ShardqError
 from shardq.service import ROLES, KeyFile, ServePlan, ServiceOptions, serve
 from shardq.service.access import Role
 
@@ -106,7 +108,12 @@ def serve_command(
         allow_hosts=tuple(hosts),
         options=ServiceOptions(keys=_existing(keys_path), read_only=read_only, ui=with_ui),
     )
-    serve(plan, on_start=lambda url: note(f"serving on {url}  (Ctrl-C ends it)"))
+
+    def started(url: str) -> None:
+        note(f"serving on {url}  (Ctrl-C ends it)")
+        _note_missing_file(session)
+
+    serve(plan, on_start=started)
 
 
 @click.command("ui", cls=ExampleCommand, example="shardq ui\nshardq ui --read-only --no-browser")
@@ -140,12 +147,24 @@ def ui(
 
     def started(url: str) -> None:
         note(f"dashboard on {url}  (Ctrl-C ends it)")
+        _note_missing_file(session)
         if not no_browser:
             opening = threading.Timer(0.5, webbrowser.open, (url,))  # when the server answers
             opening.daemon = True
             opening.start()
 
     serve(plan, on_start=started)
+
+
+def _note_missing_file(session: Session) -> None:
+    """Report on stderr that the store's file does not exist: a wrong path looks like a store without queues."""
+    if session.url.startswith("sqlite:"):  # a server that is unreachable would hold up the start
+        with suppress(ShardqError):
+            try:
+                if not session.client.queues():
+                    session.check_file()
+            except StoreMissing as error:
+                note(f"note: {error.format_message()}")
 
 
 def _existing(path: str) -> str | None:

@@ -83,7 +83,8 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 
     Messages in flight are removed too. The history stays.
 
-    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
+    A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed. Then
+    --json prints the number of each queue.
     """
     if is_pattern(queue):
         on_each(session, queue, _PURGE, yes=yes, as_json=as_json)
@@ -271,17 +272,19 @@ def redrive(
     start at 0. Those that block their groups keep their places.
 
     A pattern such as 'mail/*' stands for each queue that it matches. The numbers of their dead letters are shown
-    first, and confirmed. --limit is for each of them.
+    first, and confirmed. --limit is for each of them, and --json prints the number of each.
 
     With --header, --group, --reason, --since or --until only dead letters that meet all of these are moved; how many
     these are is shown first, and confirmed. The moments are when messages became dead letters.
     """
     where = selected_filter(**selection, by_due=True)
     if is_pattern(queue) or where is not None:
+        if not is_pattern(queue):
+            _check_is_source(session, session.queue(queue))
         operation = Operation(
             "Move the dead letters back to",
             "redriven",
-            partial(_dead_letters, session.client, where=where),
+            partial(_dead_letters, session.client, limit=limit, where=where),
             lambda each: each.redrive(limit, where=where, progress=Progress("redriven")),
             _redriven,
         )
@@ -291,15 +294,15 @@ def redrive(
     moved = target.redrive(limit)
     dead = dead_letter_name(queue, target.settings)
     if not moved and not session.client.exists(dead):
-        raise _nothing_to_redrive(session, queue, dead)
+        raise _nothing_to_redrive(queue, dead)
     if as_json:
         print_json({"redriven": moved})
     else:
         note(_redriven(queue, moved))
 
 
-def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) -> str:
-    """Return in words which messages of a queue can be redriven; "" for none."""
+def _dead_letters(client: Client, queue: Queue, *, limit: int | None, where: MessageFilter | None) -> str:
+    """Return in words which messages of a queue are redriven, those that block their groups first; "" for none."""
     dead = dead_letter_name(queue.name, queue.settings)
     waiting = 0
     if client.exists(dead) and where is None:  # those of other queues, too
@@ -311,19 +314,33 @@ def _dead_letters(client: Client, queue: Queue, *, where: MessageFilter | None) 
     may_block = queue.settings.on_dead_letter == "block"
     wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
     blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0
-    texts = [many(waiting, "message") + f" in {dead}"] * bool(waiting)
-    texts += [many(blocking, "message") + " that block their groups"] * bool(blocking)
+    rest = None if limit is None else max(0, limit - blocking)
+    texts = [f"{_first_of(waiting, rest)} in {dead}"] * bool(waiting)
+    texts += [f"{_first_of(blocking, limit)} that block their groups"] * bool(blocking)
     return ", ".join(texts)
+
+
+def _first_of(count: int, limit: int | None) -> str:
+    """Write a number of messages, and how many of them a limit allows if that is less."""
+    return (
+        many(count, "message")
+        if limit is None or limit >= count
+        else f"{limit:,} of {many(count, 'message')}"
+    )
 
 
 def _redriven(name: str, moved: int) -> str:
     return f"{many(moved, 'dead letter')} back in queue {name}"
 
 
-def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
-    """Make the error for a queue without dead letters, which may be a dead-letter queue."""
-    origin = queue.removesuffix(dead.removeprefix(queue))
-    remedy = "give the queue that the dead letters came from"
-    if origin != queue and session.client.exists(origin):
-        remedy = f"`shardq redrive {origin}` moves the messages of {queue!r} back"
-    return QueueNotFound(f"queue {queue!r} has no dead-letter queue {dead!r}: {remedy}")
+def _check_is_source(session: Session, queue: Queue) -> None:
+    """Raise QueueNotFound for a dead-letter queue, whose messages go back to another queue."""
+    if not session.client.exists(dead_letter_name(queue.name, queue.settings)):
+        queue.redrive(where=MessageFilter(ids=frozenset()))  # moves nothing
+
+
+def _nothing_to_redrive(queue: str, dead: str) -> QueueNotFound:
+    """Make the error for a queue without dead letters."""
+    return QueueNotFound(
+        f"queue {queue!r} has no dead-letter queue {dead!r}: give the queue that the dead letters came from"
+    )

@@ -12,19 +12,24 @@ from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.codec import BYTES
-from shardq.core.browsing import blocked_slices, held_stored
+from shardq.core.browsing import blocked_slices, browse, held_stored
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
-from shardq.core.settling.dead_letters import came_from, existing_dead_letters
+from shardq.core.settling.dead_letters import (
+    DEAD_LETTER_SUFFIX,
+    came_from,
+    dead_letter_name,
+    existing_dead_letters,
+)
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
-from shardq.errors import InvalidMessage, LeaseLost, ShardqError
+from shardq.errors import InvalidMessage, InvalidName, LeaseLost, QueueNotFound, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
@@ -104,7 +109,8 @@ def redrive(
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
     are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
-    queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
+    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises OutcomeUnknown when the
+    store fails after some were moved.
     """
     if progress is not None:
         check_runs("progress", progress)
@@ -117,6 +123,8 @@ def redrive(
     with telling_done(done), _counted(target, lambda: moved):
         source = existing_dead_letters(target)
         if source is None:
+            if not moved:
+                _check_is_source(target)
             return moved
         engine = SettleEngine(source, BYTES)
         with _holding(source, engine) as hold:
@@ -134,6 +142,25 @@ def redrive(
     if moved < limit and largest > target.settings.max_message_bytes:
         raise too_large(target, largest)
     return moved
+
+
+def _check_is_source(target: QueueContext) -> None:
+    """Raise QueueNotFound for a dead-letter queue, whose messages go back to another queue."""
+    marked = None
+    with suppress(InvalidMessage):  # one that is damaged
+        marked = next((came_from(first.headers) for first in browse(target, BYTES, 1)), None)
+    for name in (target.name.removesuffix(DEAD_LETTER_SUFFIX), marked):
+        if name is not None and name != target.name:
+            with suppress(QueueNotFound, InvalidName):
+                settings = target.sibling(name).settings
+                if dead_letter_name(name, settings) == target.name:
+                    break
+    else:
+        return
+    raise QueueNotFound(
+        f"queue {target.name!r} has no dead-letter queue {dead_letter_name(target.name, target.settings)!r}: "
+        f"`shardq redrive {name}` moves the messages of {target.name!r} back, as does `redrive` of the queue {name!r}"
+    )
 
 
 @contextmanager
