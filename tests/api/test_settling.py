@@ -488,7 +488,8 @@ def test_redrive_of_a_queue_without_dead_letters_moves_nothing(client: shardq.Cl
 
 def test_a_redrive_makes_no_queue(client: shardq.Client) -> None:
     client.create_queue("orders")
-    assert client.queue("orders.dead").redrive() == 0
+    with pytest.raises(shardq.QueueNotFound, match="shardq redrive orders`"):
+        client.queue("orders.dead").redrive()
     assert client.queues() == ("orders", "orders.dead")
 
 
