@@ -47,7 +47,7 @@ def failing(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Failing:
     """A store, and workers that try again at once."""
     monkeypatch.setattr(workflow, "BUCKET_STEPS", 2)
     monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
-    monkeypatch.setattr("shardq.worker.worker.Backoff.delay", lambda *_: 0.0)
+    monkeypatch.setattr("shardq.worker.consuming.Backoff.delay", lambda *_: 0.0)
     return Failing(open_store(url, clock))
 
 
