@@ -30,7 +30,7 @@ _AT_ONCE = 8
 
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     """Return the dead letters of a dead-letter queue, grouped and counted by reason."""
-    await desk.queue(name)
+    await desk.store.settings(name)  # so that a wrong name is told
 
     async def read() -> DeadLettersView:
         return await asyncio.to_thread(partial(_scan_letters, desk, name, given))

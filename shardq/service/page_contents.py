@@ -18,9 +18,10 @@ __all__ = ["PAGES", "Page"]
 Ask = Callable[..., Awaitable[Any]]
 Content = dict[str, Any]
 
-MOST_CELLS = 4_000
+MOST_CELLS = 1_280
+"""Of a heat map: each takes about 100 bytes of the page."""
+
 MOST_COLUMNS = 128
-MOST_ROWS = 200
 _LARGEST = 10
 _BY_CALL = {endpoint.call: endpoint for endpoint in ENDPOINTS}
 
@@ -80,17 +81,21 @@ def heat_map(view: ShardsView) -> HeatMap:
     found = {(each.time_shard, each.shard): each for each in view.states if not each.grouped}
     times = {each.time_shard for each in found.values() if _depth(each)} | {view.written}
     columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if _depth(each))])
-    if view.time_shards * columns <= MOST_CELLS:
+    width = min(columns, MOST_COLUMNS)
+    most = MOST_CELLS // width
+    if view.time_shards <= most:
         times |= set(range(view.time_shards))
-    shown, width = sorted(times)[:MOST_ROWS], min(columns, MOST_COLUMNS)
+    shown = sorted([view.written, *sorted(times - {view.written})[: most - 1]])
     rows = [
         HeatRow(str(time), time == view.written, [found.get((time, shard)) for shard in range(width)])
         for time in shown
     ]
     grouped = {each.shard: each for each in view.states if each.grouped}
-    groups = [HeatRow("groups", False, [grouped.get(shard) for shard in sorted(grouped)])] if grouped else []
+    lanes: list[ShardView | None] = [grouped[shard] for shard in sorted(grouped)[:MOST_COLUMNS]]
+    groups = [HeatRow("groups", False, lanes)] if lanes else []
     is_shown = {(time, shard) for time in shown for shard in range(width)}
     hidden = sum(1 for place, each in found.items() if place not in is_shown and _depth(each))
+    hidden += sum(1 for shard in sorted(grouped)[MOST_COLUMNS:] if _depth(grouped[shard]))
     largest = sorted(filter(_depth, view.states), key=lambda each: (-each.level, -_depth(each)))[:_LARGEST]
     return HeatMap(width, rows, groups, largest, hidden, dense=width > 24)
 

@@ -31,7 +31,9 @@ async function readAgain() {
   const focused = document.activeElement && find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
   const failed = find("#live .problem") !== null;
   try {
-    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", swap: "outerHTML" });
+    const actions = find("#actions");  // they stay while somebody uses them
+    const selectOOB = actions && !actions.contains(document.activeElement) && !actions.querySelector("details[open]") ? "#actions" : undefined;
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", selectOOB, swap: "outerHTML" });
     if (failed && !find("#live .problem")) location.reload();  // its title and forms come back, too
     if (focused) refocus(focused);
   } finally {
@@ -60,7 +62,12 @@ function follow() {
     stream = new EventSource(`${root}/events`);
     stream.addEventListener("tick", readAgain);
     stream.addEventListener("open", () => say("live"));
-    stream.addEventListener("error", () => say("not connected"));
+    stream.addEventListener("error", () => {
+      say("not connected");
+      if (stream?.readyState !== EventSource.CLOSED) return;  // else the browser tries again on its own
+      stream = null;
+      setTimeout(follow, 10_000);
+    });
   } else if (!wanted && stream !== null) {
     stream.close();
     stream = null;
@@ -85,6 +92,11 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("pagehide", () => { stream?.close(); stream = null; });
 addEventListener("pageshow", follow);
+
+// The address of a page names the filters that are set, and no others.
+document.addEventListener("htmx:configRequest", (event) => {
+  for (const [name, value] of [...event.detail.formData]) if (value === "") event.detail.formData.delete(name);
+});
 
 // -- relative times go on while a page is paused ---------------------------------------------------------------------
 
