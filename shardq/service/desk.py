@@ -35,6 +35,7 @@ RETRY_SECONDS = 1.0
 THREADS = 24
 _ROUND_AT_ONCE = 8
 _ROUND_PAUSE = 1.5
+_REST = 99  # times as long as a round took
 
 
 class Forbidden(ShardqError):
@@ -111,8 +112,8 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
-    most of its time for others. Counts may thus be older than a tick, by up to four rounds.
+    A round reads some queues at a time and rests for 99 times as long as it took, so open pages cost the store a
+    hundredth of its time. Counts of many queues may thus be older than a tick, by up to a hundred rounds.
     """
 
     def __init__(self, store: StoreReads) -> None:
@@ -152,7 +153,7 @@ class Survey:
                 places = asyncio.Semaphore(_ROUND_AT_ONCE)
                 await asyncio.gather(*(self._count(name, places) for name in names))
             self._first.set()
-            await asyncio.sleep(max(_ROUND_PAUSE, 3 * (loop.time() - begun)))
+            await asyncio.sleep(max(_ROUND_PAUSE, _REST * (loop.time() - begun)))
 
     async def _count(self, name: str, places: asyncio.Semaphore) -> None:
         async with places:

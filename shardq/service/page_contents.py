@@ -23,6 +23,8 @@ MOST_CELLS = 1_280
 
 MOST_COLUMNS = 128
 _LARGEST = 10
+_SURVEYED: Content = {"took": 0.0}
+"""Of pages that show counts of the survey, which has a pace of its own: they may have waited for it."""
 _BY_CALL = {endpoint.call: endpoint for endpoint in ENDPOINTS}
 
 
@@ -41,11 +43,12 @@ class Page(msgspec.Struct, frozen=True):
 
 
 async def _overview(ask: Ask, _name: str, _wanted: Any) -> Content:
-    return {"view": await ask(queues.overview)}
+    return {"view": await ask(queues.overview), **_SURVEYED}
 
 
 async def _queues(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
-    return {"view": await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))}
+    view = await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))
+    return {"view": view, **_SURVEYED}
 
 
 async def _queue(ask: Ask, name: str, wanted: given.Shards) -> Content:
@@ -117,7 +120,7 @@ async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
 
 async def _all_letters(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
     shown = msgspec.structs.replace(wanted, exact=False, sort="dead", size=200)
-    return {"view": await ask(queues.list_queues, given=shown)}
+    return {"view": await ask(queues.list_queues, given=shown), **_SURVEYED}
 
 
 async def _letters(ask: Ask, name: str, wanted: given.Letters) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -117,7 +118,9 @@ def _showing(service: Behind, page: Page) -> Answer:
             wanted = endpoint.given() if given is None else given
             return await service.perform(endpoint, desk, queue, wanted)
 
+        began = time.monotonic()
         content = await page.load(ask, name, given)
+        content = {"took": time.monotonic() - began} | content
         content |= {
             "name": name,
             "given": given,
