@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,14 +59,22 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
         check_number("processes", self.processes, 1, MOST_PROCESSES, whole=True)
         check_number("port", self.port, 0, 65_535, whole=True)
         is_local = self.host in LOOPBACK or self.host.startswith("127.")
-        if not is_local and self.options.keys is None and not self.insecure:
-            raise InvalidSetting(
-                f"host={self.host!r} is reached from other machines, and there are no keys: create one with "
-                "`shardq keys create NAME`, or give --insecure to let everybody do everything"
-            )
+        if self.options.keys is None and not self.insecure:
+            remedy = "create one with `shardq keys create NAME`, or give --insecure to let each request do everything"
+            if not is_local:
+                raise InvalidSetting(
+                    f"host={self.host!r} is reached from other machines, and there are no keys: {remedy}"
+                )
+            if names := [name for name in self.allow_hosts if name not in LOOPBACK]:
+                raise InvalidSetting(
+                    f"allow_host={names[0]!r} is reached from other machines through a proxy, and there are no keys: "
+                    f"{remedy}"
+                )
         if self.options.keys is not None and not KeyFile(self.options.keys).keys():
+            lack = "has no key" if Path(self.options.keys).exists() else "does not exist"
             raise InvalidSetting(
-                f"keys={self.options.keys!r} has no key: create one with `shardq keys create NAME --role manage`"
+                f"keys={self.options.keys!r} {lack}: create a key with "
+                f"`shardq keys create NAME --role manage --keys {self.options.keys}`"
             )
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
             raise InvalidSetting(

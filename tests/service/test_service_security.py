@@ -270,10 +270,23 @@ def test_other_addresses_are_bound_only_with_keys_or_when_it_is_said(host: str, 
         plan.check()
     msgspec.structs.replace(plan, insecure=True).check()
     with_keys = msgspec.structs.replace(plan, options=ServiceOptions(keys=str(keys.path)))
+    with pytest.raises(InvalidSetting, match="does not exist"):
+        with_keys.check()
+    keys.path.write_text("[]")
     with pytest.raises(InvalidSetting, match="has no key"):
         with_keys.check()
     keys.create("ops", "read")
     with_keys.check()
+
+
+def test_a_name_of_a_proxy_is_allowed_only_with_keys_or_when_it_is_said(keys) -> None:
+    plan = ServePlan(url="sqlite:///queue.db", allow_hosts=("localhost", "queues.example.com"))
+    with pytest.raises(InvalidSetting, match=r"allow_host='queues\.example\.com'.*--insecure"):
+        plan.check()
+    msgspec.structs.replace(plan, insecure=True).check()
+    msgspec.structs.replace(plan, allow_hosts=("localhost",)).check()
+    keys.create("ops", "read")
+    msgspec.structs.replace(plan, options=ServiceOptions(keys=str(keys.path))).check()
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '[{"id": 1}]', "\xff"])
