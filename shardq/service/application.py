@@ -164,6 +164,8 @@ class Service:
                 numbers["changed"] = answer.changed
         except ShardqError as error:
             outcome = error.code
+            if desk.tally.changed:
+                numbers["changed"] = desk.tally.changed
             raise
         else:
             return answer

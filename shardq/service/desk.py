@@ -164,6 +164,21 @@ class Survey:
                 self._rows[name] = QueueRow(name=name, error=str(error))
 
 
+class Tally(msgspec.Struct):
+    """How many things an action has changed, also if it fails in the end."""
+
+    changed: int = 0
+
+    def counting(self) -> Callable[[int], None]:
+        """Return what a step of the action is to call with its own number so far."""
+        before = self.changed
+
+        def count(number: int) -> None:
+            self.changed = before + number
+
+        return count
+
+
 class Desk(msgspec.Struct, frozen=True, dict=True):
     """The store and the rights of a call of an endpoint."""
 
@@ -172,6 +187,7 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     read_only: bool = False
     mask: Mask | None = None
     doctor: Doctor | None = None
+    tally: Tally = msgspec.field(default_factory=Tally)
 
     @cached_property
     def client(self) -> shardq.aio.Client:

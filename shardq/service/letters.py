@@ -12,7 +12,7 @@ from itertools import islice
 
 from shardq import MessageFilter, StoredMessage
 from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
-from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
 from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, page_of, pages_of, shown_message
@@ -98,24 +98,32 @@ def _text(headers: Mapping[str, object], name: str) -> str | None:
 async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     """Move dead letters back, out of the dead-letter queue of the path.
 
-    Those of queues that the key does not see stay.
+    Those stay whose queue the key does not see, was deleted, or has another dead-letter queue by now.
     """
     every = given.ids is None and not given.reason and not given.source
     found = await _chosen(desk, name, given)
-    if not any(source for _, source in found):
-        await _check_is_dead_letter_queue(desk, name)
     by_source: dict[str, list[str]] = {}
     for identity, source in found:
-        if source is not None and desk.may("act", source):
+        if source is not None and desk.may("act", source):  # any sender may have written that header
             by_source.setdefault(source, []).append(identity)
-    moved = 0
-    try:
-        for source, ids in by_source.items():
-            where = None if every else MessageFilter(ids=frozenset(ids))
-            moved += await (await desk.queue(source)).redrive(where=where)
-    finally:
-        desk.store.forget()
-    return Changed(changed=moved, more=len(found) >= MOST_SCANNED)
+    error: ShardqError | None = None
+    is_source = False
+    for source, ids in by_source.items():
+        where = None if every else MessageFilter(ids=frozenset(ids))
+        try:
+            queue = await desk.queue(source)
+            if dead_letter_name(source, await queue.settings()) == name:
+                is_source = True
+                await queue.redrive(where=where, progress=desk.tally.counting())
+        except (InvalidName, QueueNotFound):
+            continue
+        except ShardqError as raised:  # the letters of the other queues go back all the same
+            error = error or raised
+    if error is not None:
+        raise error
+    if not is_source:
+        await _check_is_dead_letter_queue(desk, name)
+    return Changed(changed=desk.tally.changed, more=len(found) >= MOST_SCANNED)
 
 
 async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:
@@ -141,10 +149,7 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
         async with places:
             return await queue.remove(identity)
 
-    try:
-        removed = sum(await asyncio.gather(*map(remove, dict.fromkeys(ids))))
-    finally:
-        desk.store.forget()
+    removed = sum(await asyncio.gather(*map(remove, dict.fromkeys(ids))))
     return Changed(changed=removed, more=given.ids is None and len(ids) >= MOST_SCANNED)
 
 
