@@ -211,13 +211,25 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
                 f"the key {self.grant.name!r} has the role {self.grant.role}: this needs one with {role}"
             )
 
+    def shown_row(self, row: QueueRow) -> QueueRow:
+        """Return a queue without a dead-letter queue that the key does not see."""
+        dead = row.dead_letter_queue
+        if dead is None or self.grant.sees(dead):
+            return row
+        return msgspec.structs.replace(row, dead=None, dead_letter_queue=None)
+
+    async def row(self, queue: str) -> QueueRow:
+        """Return a queue with its counts. Raises QueueNotFound."""
+        return self.shown_row(await self.store.row(queue))
+
+    async def counted(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
+        """Return those of the queues that are counted, after at most ``wait`` seconds for the first round."""
+        rows = await self.store.survey.rows(names, wait)
+        return {name: self.shown_row(row) for name, row in rows.items()}
+
     def seen(self, names: Iterable[str]) -> list[str]:
         """Return those of the names that the key sees."""
         return [name for name in names if self.grant.sees(name)]
-
-    async def queue(self, name: str) -> shardq.aio.Queue:
-        """Return a queue. Raises InvalidName or QueueNotFound."""
-        return await self.client.queue(name)
 
     def shown(self, queue: str, body: Any) -> Any:
         """Return what is shown of a body: all of it, or what the mask lets through."""

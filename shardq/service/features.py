@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from shardq.base.texts import masked
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
 from shardq.queue_internals import stored_in
 from shardq.schedules import Schedule
@@ -34,6 +36,7 @@ from shardq.service.views import (
     WorkflowDetail,
     WorkflowsView,
 )
+from shardq.tasks.views import TaskView
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -117,7 +120,11 @@ async def list_workflows(desk: Desk, _name: str, given: ListWorkflows) -> Workfl
         )
         return WorkflowsView(workflows=found)
 
-    return await desk.store.shared.read(("workflows", given, tuple(names)), lambda: asyncio.to_thread(read))
+    found = await desk.store.shared.read(("workflows", given, tuple(names)), lambda: asyncio.to_thread(read))
+    if desk.grant.sees_all:
+        return found
+    # A failure may be that of a step in a queue that the key does not see; the view of the workflow tells them apart.
+    return WorkflowsView(workflows=[msgspec.structs.replace(each, failure=None) for each in found.workflows])
 
 
 async def show_workflow(desk: Desk, workflow: str, _given: Nothing) -> WorkflowDetail:
@@ -130,7 +137,16 @@ async def show_workflow(desk: Desk, workflow: str, _given: Nothing) -> WorkflowD
         check_task_id(workflow)
         return WorkflowDetail(id=workflow, steps=views_of_steps(_binding(desk), workflow))
 
-    return await desk.store.shared.read(("workflow", workflow), lambda: asyncio.to_thread(read))
+    found = await desk.store.shared.read(("workflow", workflow), lambda: asyncio.to_thread(read))
+    return WorkflowDetail(id=found.id, steps=[_step(desk, each) for each in found.steps])
+
+
+def _step(desk: Desk, step: TaskView) -> TaskView:
+    """Return a step; of one in a queue that the key does not see only its state, its place and its times."""
+    if desk.grant.sees(step.queue):
+        return step
+    names = ("id", "state", "after", "steps", "ended", "seconds")
+    return TaskView(task="", **{name: getattr(step, name) for name in names})
 
 
 # -- schedules ----------------------------------------------------------------------------------------------------
@@ -165,9 +181,10 @@ async def trigger_schedule(desk: Desk, _name: str, given: ScheduleId) -> SentVie
 
 
 async def _check_schedule(desk: Desk, identity: str) -> None:
-    schedule = await desk.client.schedules.get(identity)
-    if not desk.grant.sees(schedule.queue):
-        raise ScheduleNotFound(f"schedule {identity!r} does not exist, or the key has no right to see it")
+    with suppress(ScheduleNotFound):
+        if desk.grant.sees((await desk.client.schedules.get(identity)).queue):
+            return
+    raise ScheduleNotFound(f"schedule {identity!r} does not exist, or the key has no right to see it")
 
 
 # -- topics -------------------------------------------------------------------------------------------------------
@@ -242,7 +259,7 @@ async def _limits_of(desk: Desk, name: str) -> list[LimitView]:
     if settings.max_messages is not None:
         add("waiting messages", settings.max_messages, row.ready + row.delayed)
     if settings.max_bytes is not None:
-        counts = await (await desk.queue(name)).counts()
+        counts = await (await desk.client.queue(name)).counts()
         add("waiting bytes", settings.max_bytes, counts.bytes)
     return limits
 
@@ -295,8 +312,19 @@ async def run_checks(desk: Desk, _name: str, _given: Nothing) -> ChecksView:
         return [_finding(each, each.subject) for each in found]
 
     found = await desk.store.shared.read("checks", read)
-    seen = [each for each in found if each.subject == "store" or desk.grant.sees(each.subject)]
+    seen = [each for each in found if each.subject == "store" or await _is_seen(desk, each)]
     return ChecksView(wrong=sum(each.state == "wrong" for each in seen), findings=seen)
+
+
+async def _is_seen(desk: Desk, finding: FindingView) -> bool:
+    """Return whether the key sees the queue of a finding, and the dead-letter queue that it is about."""
+    if not desk.grant.sees(finding.subject):
+        return False
+    if finding.name != "dead letters":
+        return True
+    with suppress(QueueNotFound):  # it was deleted since it was checked
+        return desk.grant.sees(dead_letter_name(finding.subject, await desk.store.settings(finding.subject)))
+    return False
 
 
 def _finding(finding: Any, subject: str = "store") -> FindingView:

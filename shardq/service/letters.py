@@ -30,7 +30,7 @@ _AT_ONCE = 8
 
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     """Return the dead letters of a dead-letter queue, grouped and counted by reason."""
-    await desk.queue(name)
+    await desk.client.queue(name)
 
     async def read() -> DeadLettersView:
         return await asyncio.to_thread(partial(_scan_letters, desk, name, given))
@@ -111,7 +111,7 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     for source, ids in by_source.items():
         where = None if every else MessageFilter(ids=frozenset(ids))
         try:
-            queue = await desk.queue(source)
+            queue = await desk.client.queue(source)
             if dead_letter_name(source, await queue.settings()) == name:
                 is_source = True
                 await queue.redrive(where=where, progress=desk.tally.counting())
@@ -143,7 +143,7 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
             f"ids, reason, source: give one of them; to remove all messages of {name}, purge it"
         )
     ids: Sequence[str] = given.ids or [identity for identity, _ in await _chosen(desk, name, given)]
-    queue, places = await desk.queue(name), asyncio.Semaphore(_AT_ONCE)
+    queue, places = await desk.client.queue(name), asyncio.Semaphore(_AT_ONCE)
 
     async def remove(identity: str) -> bool:
         async with places:
@@ -155,7 +155,7 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
 
 async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> list[tuple[str, str | None]]:
     """Return the ids of the messages that are meant, and the queues that they came from."""
-    queue = await desk.queue(name)
+    queue = await desk.client.queue(name)
     if given.ids is not None:
         found = [await queue.get(identity) for identity in dict.fromkeys(given.ids)]
         messages: Iterable[StoredMessage] = [each for each in found if each is not None]

@@ -46,7 +46,7 @@ PAGE = 50  # messages that are read at a time, as they may be large
 
 async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.queue(name)  # so that a wrong name is told
+    await desk.client.queue(name)  # so that a wrong name is told
     now = await desk.client.now()
 
     async def read() -> MessagesView:
@@ -185,7 +185,7 @@ def _is_flat(value: Any, depth: int) -> bool:
 async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
     """Return one message in any state."""
     name = message_id.partition(":")[0]
-    found = await (await desk.queue(name)).get(message_id)
+    found = await (await desk.client.queue(name)).get(message_id)
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
@@ -194,7 +194,7 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
-    events = await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+    events = await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
     return [
         each
         if each.to is None or desk.grant.sees(each.to.partition(":")[0])
@@ -205,7 +205,7 @@ async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Ev
 
 async def send(desk: Desk, name: str, given: Send) -> SentView:
     """Send a message."""
-    queue = await desk.queue(name)
+    queue = await desk.client.queue(name)
     async with queue.producer() as producer:
         sent = await producer.send(
             _sent_body(given),
@@ -237,4 +237,6 @@ def _sent_body(given: Send) -> bytes:
 
 async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Changed:
     """Remove one message in any state."""
-    return Changed(changed=int(await (await desk.queue(message_id.partition(":")[0])).remove(message_id)))
+    return Changed(
+        changed=int(await (await desk.client.queue(message_id.partition(":")[0])).remove(message_id))
+    )

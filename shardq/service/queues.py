@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from shardq import ConsumerState, ShardState
+from shardq.base.shard import INTERNAL
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.service.desk import Desk
 from shardq.service.parameters import (
@@ -74,7 +75,7 @@ _SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
 async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
     """Return all queues together, as far as they are counted yet."""
     names = desk.seen(await desk.store.names())
-    rows = list((await desk.store.survey.rows(names, PAINT_SECONDS)).values())
+    rows = list((await desk.counted(names, PAINT_SECONDS)).values())
     dead_queues = {row.dead_letter_queue for row in rows}
     own = [row for row in rows if row.name not in dead_queues]  # whose letters are counted as dead
     return OverviewView(
@@ -114,14 +115,14 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
     names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
     known: Mapping[str, QueueRow] = {}
     if given.sort != "name" or not given.exact:
-        known = await desk.store.survey.rows(names, PAINT_SECONDS)
+        known = await desk.counted(names, PAINT_SECONDS)
         if given.sort != "name":
             counted = sorted(known.values(), key=lambda row: (_SORTS[given.sort](row), row.name))
             names = [*(row.name for row in counted), *(name for name in names if name not in known)]
     start = (given.page - 1) * given.size
     page = names[start : start + given.size]
     if given.exact:
-        found = await asyncio.gather(*map(desk.store.row, page), return_exceptions=True)
+        found = await asyncio.gather(*map(desk.row, page), return_exceptions=True)
         rows = [row for row in found if not isinstance(row, QueueNotFound)]
         if errors := [row for row in rows if isinstance(row, BaseException)]:
             raise errors[0]
@@ -138,20 +139,23 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
 
 async def show_queue(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
     """Return a queue with its counts and settings."""
-    row, settings = await asyncio.gather(desk.store.row(name), desk.store.settings(name))
+    row, settings = await asyncio.gather(desk.row(name), desk.store.settings(name))
+    if settings.dead_letter_queue != row.dead_letter_queue:  # the key does not see it
+        settings = msgspec.structs.replace(settings, dead_letter_queue=None)
     return QueueDetail(queue=row, settings=msgspec.to_builtins(settings))
 
 
 async def create_queue(desk: Desk, _name: str, given: CreateQueue) -> QueueDetail:
     """Create a queue with its dead-letter queue."""
     desk.check("manage", given.name)
+    _check_is_no_subscription(given.name)
     await desk.client.create_queue(given.name, **_settings(desk, given.settings))
     return await _changed(desk, given.name)
 
 
 async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
     """Change settings of a queue in use."""
-    await (await desk.queue(name)).alter(**_settings(desk, given.settings))
+    await (await desk.client.queue(name)).alter(**_settings(desk, given.settings))
     return await _changed(desk, name)
 
 
@@ -162,6 +166,7 @@ def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidSetting("dead_letter_queue: give the name of a queue")
     if dead is not None:
         desk.check("manage", dead)
+        _check_is_no_subscription(dead)
     return dict(given)
 
 
@@ -173,14 +178,23 @@ async def _changed(desk: Desk, name: str) -> QueueDetail:
 async def delete_queue(desk: Desk, name: str, given: Confirmed) -> Changed:
     """Delete a queue with all its messages."""
     _check_confirmed(name, given)
+    _check_is_no_subscription(name)
     await desk.client.delete_queue(name)
     return Changed(changed=1)
+
+
+def _check_is_no_subscription(name: str) -> None:
+    if name.startswith(INTERNAL):  # its topic has to know of it
+        raise InvalidSetting(
+            f"queue {name!r} is that of a subscription: `shardq subscription create` and `shardq subscription delete` "
+            "change those"
+        )
 
 
 async def purge(desk: Desk, name: str, given: Confirmed) -> Changed:
     """Remove all messages of a queue, those in flight too."""
     _check_confirmed(name, given)
-    return Changed(changed=await (await desk.queue(name)).purge())
+    return Changed(changed=await (await desk.client.queue(name)).purge())
 
 
 def _check_confirmed(name: str, given: Confirmed) -> None:
@@ -192,26 +206,26 @@ def _check_confirmed(name: str, given: Confirmed) -> None:
 
 async def pause(desk: Desk, name: str, given: Pause) -> QueueDetail:
     """Stop deliveries, sends or both."""
-    await (await desk.queue(name)).pause(delivery=given.delivery, sends=given.sends)
+    await (await desk.client.queue(name)).pause(delivery=given.delivery, sends=given.sends)
     return await _changed(desk, name)
 
 
 async def resume(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
     """Allow deliveries and sends again."""
-    await (await desk.queue(name)).resume()
+    await (await desk.client.queue(name)).resume()
     return await _changed(desk, name)
 
 
 async def sweep(desk: Desk, name: str, _given: Nothing) -> Changed:
     """Remove leftovers and what has expired."""
-    return Changed(changed=await (await desk.queue(name)).sweep())
+    return Changed(changed=await (await desk.client.queue(name)).sweep())
 
 
 async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
     """Return the shards of a queue that are in use, by depth or age."""
 
     async def read() -> Sequence[ShardState]:
-        return await (await desk.queue(name)).shard_states()
+        return await (await desk.client.queue(name)).shard_states()
 
     settings = await desk.store.settings(name)
     states = await desk.store.shared.read(("shards", name), read)
@@ -260,7 +274,7 @@ async def list_consumers(desk: Desk, name: str, _given: Nothing) -> ConsumersVie
 
 
 async def _consumers_of(desk: Desk, name: str) -> Sequence[ConsumerState]:
-    return await (await desk.queue(name)).consumers()
+    return await (await desk.client.queue(name)).consumers()
 
 
 async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> ConsumersView:
@@ -289,4 +303,4 @@ def _consumer(queue: str, state: ConsumerState) -> ConsumerView:
 
 async def evict(desk: Desk, name: str, given: Evict) -> Changed:
     """Release the messages that a dead consumer holds."""
-    return Changed(changed=await (await desk.queue(name)).evict(given.consumer, force=given.force))
+    return Changed(changed=await (await desk.client.queue(name)).evict(given.consumer, force=given.force))

@@ -188,7 +188,11 @@ keys = ExampleGroup(
     "--role", type=click.Choice(ROLES), default="read", show_default=True, help="The rights of the key."
 )
 @click.option(
-    "--queue", "queues", metavar="PATTERN", multiple=True, help="Queues it is for.  [*]  May be repeated."
+    "--queue",
+    "queues",
+    metavar="PATTERN",
+    multiple=True,
+    help="Queues it is for, such as 'mail/**'.  [**]  May be repeated.",
 )
 @_keys_option
 def create(name: str, role: str, queues: Sequence[str], keys_path: str) -> None:
@@ -197,7 +201,7 @@ def create(name: str, role: str, queues: Sequence[str], keys_path: str) -> None:
     read shows everything, act also sends, redrives, removes and evicts, manage also creates, changes, purges and
     deletes queues. The file keeps a hash of it only.
     """
-    print_line(KeyFile(keys_path).create(name, cast("Role", role), queues or ("*",)))
+    print_line(KeyFile(keys_path).create(name, cast("Role", role), queues or ("**",)))
 
 
 @keys.command("list", example="shardq keys list")
