@@ -37,6 +37,7 @@ from shardq.service.views import (
     ShardsView,
     ShardView,
 )
+from shardq.settings import check_setting_name
 
 __all__ = [
     "alter_queue",
@@ -161,6 +162,8 @@ async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
 
 def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that a key may make. Its messages go to no dead-letter queue that it does not see."""
+    for name in given:  # each is an argument of a call, which has others
+        check_setting_name(name)
     dead = given.get("dead_letter_queue")
     if dead is not None and not isinstance(dead, str):
         raise InvalidSetting("dead_letter_queue: give the name of a queue")

@@ -306,7 +306,18 @@ def test_what_a_queue_refuses_is_no_defect_of_the_service(web, orders) -> None:
     assert web.post(f"{API}/messages/orders", json={"body": "x" * 11}).status_code == 413
     orders.pause(sends=True)
     assert web.post(f"{API}/messages/orders", json={"body": "x"}).status_code == 409
-    for settings in ({"shards": 0}, {"nothing": 1}, {"visibility_timeout": "soon"}, {"dead_letter_queue": 5}):
+    for settings in (
+        {"shards": 0},
+        {"nothing": 1},
+        {"visibility_timeout": "soon"},
+        {"dead_letter_queue": 5},
+        {"name": "x"},
+        {"self": 1},
+        {"exist_ok": True},
+    ):
         assert web.patch(f"{API}/queues/orders", json={"settings": settings}).status_code == 400, settings
+        assert web.post(f"{API}/queues", json={"name": "fresh", "settings": settings}).status_code == 400, (
+            settings
+        )
     assert web.post(f"{API}/queues", json={"name": "orders"}).status_code == 409
     assert web.post(f"{API}/queues", json={"name": "~"}).status_code == 400
