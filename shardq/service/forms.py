@@ -115,5 +115,5 @@ def said_before(cookies: Mapping[str, str]) -> Said | None:
     """Return what the last action left to be said."""
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cookies.get(COOKIE, "")), type=Said)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return None

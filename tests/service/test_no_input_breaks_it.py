@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shardq.service.endpoints import ACTIONS, ENDPOINTS, Endpoint
+from shardq.service.forms import COOKIE as SAID
 
 TRIES = 60
 QUIET = settings(max_examples=TRIES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -119,6 +121,12 @@ def test_no_bytes_of_a_body_break_it(serve, orders) -> None:
 def _try_pages(web: Any, path: str, query: str, header: str, value: str) -> None:
     answer = web.get(f"{path}?{quote(query, safe='=&%')}", headers={header: value.encode("latin-1")})
     assert answer.status_code < 500
+
+
+def test_a_cookie_that_is_nested_deeply_breaks_no_page(serve) -> None:
+    nested = b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    cookie = base64.urlsafe_b64encode(nested).decode()
+    assert serve(ui=True).get("/", headers={"cookie": f"{SAID}={cookie}"}).status_code == 200
 
 
 def test_no_query_and_no_header_of_a_page_breaks_it(serve, orders) -> None:
