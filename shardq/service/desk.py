@@ -35,6 +35,7 @@ RETRY_SECONDS = 1.0
 THREADS = 24
 _ROUND_AT_ONCE = 8
 _ROUND_PAUSE = 1.5
+_SHORTEST_REST = 0.05
 
 
 class Forbidden(ShardqError):
@@ -99,7 +100,7 @@ class StoreReads:
     def forget(self) -> None:
         """Have everything read anew, as an action has changed it."""
         self.shared.forget()
-        self.survey.restart()
+        self.survey.hurry()
 
     async def close(self) -> None:
         """End the streams, the survey and the connections."""
@@ -112,30 +113,31 @@ class Survey:
     """Counts of all queues, read again and again while pages show them.
 
     A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
-    most of its time for others. Counts may thus be older than a tick, by up to four rounds.
+    most of its time for others. Counts may thus be older than a tick, by up to four rounds. An action shortens the rest
+    to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
     """
 
     def __init__(self, store: StoreReads) -> None:
         self._store = store
         self._rows: dict[str, QueueRow] = {}
         self._going: asyncio.Task[None] | None = None
-        self._first = asyncio.Event()
+        self._counted, self._hurried = asyncio.Event(), asyncio.Event()
         self._asked = False
 
     async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
-        """Return those of the queues that are counted, after at most ``wait`` seconds for the first round."""
+        """Return those of the queues that are counted, after at most ``wait`` seconds for a round."""
         self._asked = True
         if self._going is None or self._going.done():
-            self._first.clear()
+            self._counted.clear()
             self._going = asyncio.ensure_future(self._go_on())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._first.wait(), wait)
+            await asyncio.wait_for(self._counted.wait(), wait)
         return {name: row for name in names if (row := self._rows.get(name)) is not None}
 
-    def restart(self) -> None:
-        """Begin a new round with the next caller. Older counts are shown until then."""
-        self.stop()
-        self._going = None
+    def hurry(self) -> None:
+        """Shorten the rest before the next round, for which callers wait. Older counts are shown until then."""
+        self._counted.clear()
+        self._hurried.set()
 
     def stop(self) -> None:
         """End the round."""
@@ -146,13 +148,17 @@ class Survey:
         loop = asyncio.get_running_loop()
         while self._asked:
             self._asked, begun = False, loop.time()
+            self._hurried.clear()
             with suppress(ShardqError):
                 names = await self._store.names()
                 self._rows = {name: self._rows[name] for name in names if name in self._rows}
                 places = asyncio.Semaphore(_ROUND_AT_ONCE)
                 await asyncio.gather(*(self._count(name, places) for name in names))
-            self._first.set()
-            await asyncio.sleep(max(_ROUND_PAUSE, 3 * (loop.time() - begun)))
+            self._counted.set()
+            took = loop.time() - begun
+            await asyncio.sleep(max(took, _SHORTEST_REST))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), max(_ROUND_PAUSE, 3 * took) - took)
 
     async def _count(self, name: str, places: asyncio.Semaphore) -> None:
         async with places:
