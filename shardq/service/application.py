@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -18,11 +19,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from shardq.base.texts import masked
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint
-from shardq.service.guard import LOOPBACK, Guard
+from shardq.service.guard import HEALTH, LOOPBACK, Guard
 from shardq.service.openapi import description
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import fields_of, read_fields
@@ -227,9 +229,10 @@ class Service:
     async def _readyz(self, _request: Request) -> Response:
         store = self.store
         try:
-            await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
-        except ShardqError as error:
-            _log.warning("the store is not ready: %s", error)
+            async with asyncio.timeout(READY_SECONDS + 0.5):  # its threads may all wait for the store
+                await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
+        except (ShardqError, TimeoutError) as error:
+            _log.warning("the store is not ready: %s", masked(str(error)) or "it did not answer in time")
             return PlainTextResponse("the store is unreachable\n", 503)
         return PlainTextResponse("ok\n")
 
@@ -266,7 +269,7 @@ class Service:
 def is_api(request: Request) -> bool:
     """Return whether a request is of a program: for the API or a health check."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    return path.startswith(("/api/", "/livez", "/readyz"))
+    return path.startswith("/api/") or path in HEALTH
 
 
 _SECRET_FIELDS = {"body", "headers"}

@@ -158,13 +158,16 @@ def test_a_service_that_only_reads_refuses_every_action(serve, orders) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost:80:80", "", "[::1", "localhost@evil"]
 )
-def test_other_hosts_are_refused(web, host: str) -> None:
-    assert web.get("/livez", headers={"host": host}).status_code == 421
+def test_other_hosts_are_refused_but_for_health(web, host: str) -> None:
+    assert web.get(f"{API}/queues", headers={"host": host}).status_code == 421
+    assert web.get("/livez/", headers={"host": host}).status_code == 421
+    assert web.get("/livez", headers={"host": host}).status_code == 200
+    assert web.get("/readyz", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8765", "[::1]:80", "LOCALHOST"])
 def test_hosts_of_this_machine_are_answered(web, host: str) -> None:
-    assert web.get("/livez", headers={"host": host}).status_code == 200
+    assert web.get(f"{API}/queues", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
