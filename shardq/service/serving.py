@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -80,7 +81,28 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"prefix={self.prefix!r}: give a path such as /queues, without a slash at its end"
             )
+        self._check_files()
         _imported("mask", self.mask)
+
+    def _check_files(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidSetting("certificate, private_key: give both, or none to serve HTTP")
+        if self.certificate is not None:
+            try:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(self.certificate, self.key, password="")
+            except OSError as error:  # ssl.SSLError is one
+                raise InvalidSetting(
+                    f"certificate={self.certificate!r}, private_key={self.key!r} cannot be used: "
+                    f"{error.strerror or error}; give readable PEM files of one pair, without a password"
+                ) from error
+        if self.audit_log is not None:
+            try:
+                Path(self.audit_log).open("a").close()
+            except OSError as error:
+                raise InvalidSetting(
+                    f"audit_log={self.audit_log!r} cannot be written: {error.strerror}; give another path"
+                ) from error
 
     @property
     def answering(self) -> ServiceOptions:
