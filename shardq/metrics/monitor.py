@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.metrics.measures import Measures
@@ -153,7 +154,7 @@ class Monitor:
                 self._client = connect(self._url, retry_seconds=0.0)
             self._client.ping(timeout=PING_SECONDS)
         except ShardqError as error:
-            return str(error)
+            return masked(str(error))
         return ""
 
     def _pages(self) -> Mapping[int, Mapping[str, Page]]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardq.base.closing import Closing
+from shardq.base.texts import masked
 from shardq.client import Client
 from shardq.core.counts import QueueCounts, total
 from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX
@@ -197,7 +198,7 @@ class QueueMetrics(Closing):
             try:
                 self.sample()
             except ShardqError as error:
-                _log.warning("queues were not sampled, trying again: %s", error)
+                _log.warning("queues were not sampled, trying again: %s", masked(str(error)))
             self._ended.wait(self.pause)
 
     def _names(self) -> Sequence[str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import shardq.aio
+from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.hooks import Hooks
@@ -167,7 +168,7 @@ class Survey:
             except QueueNotFound:
                 self._rows.pop(name, None)
             except ShardqError as error:
-                self._rows[name] = QueueRow(name=name, error=str(error))
+                self._rows[name] = QueueRow(name=name, error=masked(str(error)))
 
 
 class Tally(msgspec.Struct):

@@ -74,6 +74,18 @@ def test_an_unreachable_store_makes_a_pool_unready_and_never_dead(tmp_path: Path
         assert asked(port, "/livez") == (200, "ok\n")
 
 
+def test_the_reason_why_the_store_does_not_answer_has_no_password(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise shardq.StoreUnavailable("mongodb://ada:secret@db/queues does not answer")
+
+    monkeypatch.setattr(monitoring, "connect", refuse)
+    with monitored(url) as (monitor, port):
+        monitor.beat(AT_WORK)
+        assert asked(port, "/readyz?verbose") == (503, "mongodb://...@db/queues does not answer\n")
+
+
 def test_a_pool_whose_loop_stands_still_is_dead(
     url: str, queue: shardq.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

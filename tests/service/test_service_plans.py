@@ -42,13 +42,13 @@ def test_certificates_are_checked_before_the_start(folder, certificate: str | No
         name: None if file is None else str(folder / file)
         for name, file in (("certificate", certificate), ("key", key))
     }
-    with pytest.raises(InvalidSetting, match="certificate.*private_key"):
+    with pytest.raises(InvalidSetting, match=r"certificate.*private_key"):
         _check(**given)
 
 
 @pytest.mark.parametrize("file", ["missing/audit.log", "."])
 def test_an_audit_log_that_cannot_be_written_ends_the_start(tmp_path, file: str) -> None:
-    with pytest.raises(InvalidSetting, match="audit_log.*cannot be written"):
+    with pytest.raises(InvalidSetting, match=r"audit_log.*cannot be written"):
         _check(audit_log=str(tmp_path / file))
 
 

@@ -151,6 +151,20 @@ def test_an_action_has_the_queues_counted_again_at_once(url) -> None:
     assert time.monotonic() - began < 20  # the rests would take 30 seconds
 
 
+def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(url) -> None:
+    class Refusing(_Counted):
+        async def row(self, queue: str) -> QueueRow:
+            raise StoreUnavailable(f"{queue} of mongodb://ada:secret@db/queues does not answer")
+
+    async def main() -> None:
+        store = Refusing(url)
+        rows = await store.survey.rows(("a",), 60)
+        assert rows["a"].error == "a of mongodb://...@db/queues does not answer"
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_an_error_is_shared_and_the_next_read_may_succeed() -> None:
     async def main() -> None:
         source, clock = Source(), Clock()
