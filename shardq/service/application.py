@@ -58,7 +58,8 @@ class Service:
 
     The store is first used by a request, in the event loop of that, so an application that mounts it need not start it.
     Await :meth:`close` at the end, unless the server sends the events of the lifespan. ``mask`` is called with the name
-    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values; None hides it.
+    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values. None hides it, an
+    error too.
 
     >>> from starlette.testclient import TestClient
     >>> client = shardq.connect(url)

@@ -137,14 +137,18 @@ def _body(desk: Desk, queue: str, body: bytes | None, most: int) -> dict[str, An
     if body is None:
         return {"encoding": "large"}
     try:
-        shown = desk.shown(queue, body)
-    except Exception:  # a mask that fails shows nothing
+        shown = _as_bytes(desk.shown(queue, body))
+    except Exception:  # a mask that fails, or returns what cannot be shown, shows nothing
         shown = None
-    if shown is None:
-        return {"encoding": "masked"}
+    return {"encoding": "masked"} if shown is None else _encoded(shown, most)
+
+
+def _as_bytes(shown: Any) -> bytes | None:
     if isinstance(shown, str):
-        shown = shown.encode("utf-8", "replace")
-    return _encoded(shown, most) if isinstance(shown, bytes) else {"encoding": "json", "body": shown}
+        return shown.encode("utf-8", "replace")
+    if isinstance(shown, bytes | bytearray | None):
+        return shown if shown is None else bytes(shown)
+    return msgspec.json.encode(shown)
 
 
 def _encoded(shown: bytes, most: int) -> dict[str, Any]:

@@ -266,6 +266,38 @@ def test_a_mask_decides_what_is_shown_of_a_body(serve, orders) -> None:
     assert "4711" not in web.get(f"{API}/messages/orders?bodies=true").text
 
 
+@pytest.mark.parametrize(
+    ("returned", "encoding", "shown"),
+    [
+        (object(), "masked", None),
+        ({"n": {"a": object()}}, "masked", None),
+        ("\ud800", "text", "?"),
+        ({"n": "\ud800"}, "masked", None),
+        (bytearray(b"x"), "text", "x"),
+        ({"n": 1}, "json", {"n": 1}),
+        (7, "text", "7"),
+        (["x" * 100_000], "text", '["' + "x" * 65_534),
+    ],
+    ids=["object", "inner-object", "surrogate", "inner-surrogate", "bytearray", "dict", "number", "large"],
+)
+def test_whatever_a_mask_returns_is_shown_or_hidden(serve, orders, returned, encoding, shown) -> None:
+    with orders.producer() as producer:
+        identity = producer.send(b"card 4711")
+    web = serve(mask=lambda _queue, _body: returned, ui=True)
+    found = web.get(f"{API}/message/{identity}?body=true").json()
+    assert (found["encoding"], found["body"]) == (encoding, shown)
+    for path in (f"/message/{identity}?body=true", "/messages/orders?bodies=true"):
+        assert web.get(path).status_code == 200, path
+
+
+def test_a_mask_is_called_with_the_queue_that_stores_the_message(serve, orders, make_letters) -> None:
+    make_letters(1, "bank")
+    called = []
+    web = serve(mask=lambda queue, _body: called.append(queue))
+    web.get(f"{API}/dead-letters/orders.dead?bodies=true")
+    assert called == ["orders.dead"]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
 def test_other_addresses_are_bound_only_with_keys_or_when_it_is_said(host: str, keys) -> None:
     plan = ServePlan(url="sqlite:///queue.db", host=host)
