@@ -132,6 +132,23 @@ def test_the_heartbeat_file_is_touched_while_the_loop_runs_and_removed_at_the_en
     assert not file.exists()
 
 
+def test_a_pool_that_cannot_start_leaves_the_heartbeat_file_of_another(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    file.write_text("1\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = MonitorOptions(health_port=taken.getsockname()[1], heartbeat_file=str(file))
+        with pytest.raises(shardq.InvalidSetting):
+            Monitor(url, options).__enter__()
+    assert file.read_text() == "1\n"
+
+
+def test_a_pool_that_ends_leaves_the_heartbeat_file_of_its_successor(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    with Monitor(url, MonitorOptions(heartbeat_file=str(file))):
+        file.write_text("1\n")
+    assert file.read_text() == "1\n"
+
+
 def test_systemd_is_notified_that_the_pool_is_ready_runs_and_ends(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
