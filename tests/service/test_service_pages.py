@@ -174,12 +174,76 @@ def test_a_form_without_the_token_of_its_session_does_nothing(ui, orders, token:
     assert orders.counts().ready == 0
 
 
-def test_a_token_of_another_session_does_nothing(ui, serve, orders) -> None:
+def test_a_token_of_another_session_does_nothing(serve, keys, orders) -> None:
+    key = keys.create("ops", "act")
+    ui = serve(ui=True, keys=str(keys.path))
+    ui.post("/login", data={"key": key})
     token = _token(ui.get("/queues/orders").text)
-    ui.cookies.clear()
-    ui.get("/queues/orders")
+    ui.post("/login", data={"key": key})
     assert ui.post("/do/send/orders", data={"body": "1", "csrf": token}).status_code == 403
     assert orders.counts().ready == 0
+
+
+def test_a_cookie_that_was_changed_opens_nothing(serve, keys) -> None:
+    ui = serve(ui=True, keys=str(keys.path))
+    ui.post("/login", data={"key": keys.create("ops", "read")})
+    ((name, cookie),) = ui.cookies.items()
+    other = keys.find(keys.create("other", "manage")).id
+    identity, expires, *rest = cookie.split(".")
+    ui.cookies.clear()
+    for changed in (
+        ".".join((other, expires, *rest)),
+        ".".join((identity, str(int(expires) + 1), *rest)),
+        cookie[:-1],
+        "local.9999999999.aa.bb",
+    ):
+        answer = ui.get("/api/v1/queues", headers={"cookie": f"{name}={changed}"})
+        assert answer.status_code == 401, changed
+    assert ui.get("/api/v1/queues", headers={"cookie": f"{name}={cookie}"}).status_code == 200
+
+
+def _browsing(*services: TestClient) -> None:
+    """Let services have the cookies of one browser, as those of one host have."""
+    for service in services[1:]:
+        service.cookies.jar = services[0].cookies.jar
+
+
+def test_services_of_one_host_leave_the_forms_of_each_other_valid(serve, orders) -> None:
+    ui, other = serve(ui=True), serve(ui=True)
+    _browsing(ui, other)
+    token = _token(ui.get("/queues/orders").text)
+    other.get("/queues/orders")
+    ui.get("/queues/orders")
+    ui.post("/do/send/orders", data={"body": "1", "csrf": token})
+    assert orders.counts().ready == 1
+
+
+def test_a_login_to_one_service_of_a_host_ends_no_session_of_another(serve, keys) -> None:
+    key = keys.create("ops", "act")
+    ui, other = serve(ui=True, keys=str(keys.path)), serve(ui=True, keys=str(keys.path))
+    _browsing(ui, other)
+    for service in (ui, other):
+        service.post("/login", data={"key": key})
+    assert [service.get("/api/v1/queues").status_code for service in (ui, other)] == [200, 200]
+    ui.post("/logout", data={"csrf": _token(ui.get("/").text)})
+    assert [service.get("/api/v1/queues").status_code for service in (ui, other)] == [401, 200]
+
+
+def test_over_https_no_other_host_of_the_domain_can_set_the_cookie_of_a_session(url, keys) -> None:
+    key = keys.create("ops", "read")
+    service = Service(url, ServiceOptions(ui=True, keys=str(keys.path), hosts=("localhost",)))
+    for app, prefix, name in (
+        (service, "", "__Host-"),
+        (Starlette(routes=[Mount("/pages", app=service)]), "/pages", "__Secure-"),
+    ):
+        with TestClient(app, base_url="https://localhost") as web:
+            answer = web.post(f"{prefix}/login", data={"key": key}, follow_redirects=False)
+            cookie = answer.headers["set-cookie"]
+            assert cookie.startswith(name), cookie
+            assert "Secure" in cookie
+            assert web.get(f"{prefix}/api/v1/queues").status_code == 200
+            web.post(f"{prefix}/logout", data={"csrf": _token(web.get(f"{prefix}/").text)})
+            assert web.get(f"{prefix}/api/v1/queues").status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 import shardq
 from shardq.errors import InvalidSetting
 from shardq.service import Grant, KeyFile, ServePlan, ServiceOptions
-from shardq.service.sessions import COOKIE
 
 API = "/api/v1"
 
@@ -55,7 +54,6 @@ def test_keys_that_are_all_revoked_open_nothing(serve, keys) -> None:
         {},
         {"authorization": "Bearer x"},
         {"authorization": "Basic eA=="},
-        {"cookie": f"{COOKIE}=local.9999999999.aa.bb"},
     ],
 )
 def test_without_a_known_key_nothing_is_shown_but_health(serve, keys, given) -> None:
