@@ -185,7 +185,7 @@ class QueueMetrics(Closing):
             "Messages of a subscription that are not acked yet.",
             ("topic", "subscription"),
             {
-                tuple(name.split("/")[2:4]): _waiting(each.counts)
+                tuple(name.split("/")[2:4]): each.counts.backlog
                 for name, each in samples.items()
                 if _is_main(name)
             },
@@ -234,10 +234,6 @@ class QueueMetrics(Closing):
                 before.number + 1, before.late + (late > LATE_SECONDS), max(before.seconds, late)
             )
         self._schedules, self._schedules_at = found, self._timer()
-
-
-def _waiting(counts: QueueCounts) -> int:
-    return counts.ready + counts.delayed + counts.in_flight
 
 
 def _is_main(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import msgspec
 import shardq.aio
 from shardq.base.texts import masked
 from shardq.client import Client, connect
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.hooks import Hooks
 from shardq.service.access import Grant, Role
@@ -20,7 +21,7 @@ from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
 from shardq.settings import QueueSettings
 
-__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads"]
+__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,17 @@ class Forbidden(ShardqError):
 
 class NotFound(ShardqError):
     """Raised when a message is not stored, or not any more."""
+
+
+async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Return the results of calls, but for queues that were deleted meanwhile. Raises the first other error."""
+    found: list[T] = []
+    for each in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(each, BaseException):
+            found.append(each)
+        elif not isinstance(each, QueueNotFound):
+            raise each
+    return found
 
 
 class StoreReads:
@@ -77,12 +89,11 @@ class StoreReads:
     async def _row(self, name: str) -> QueueRow:
         queue, now = await self.client.queue(name), await self.client.now()
         settings, counts = await queue.settings(), await queue.counts()
-        dead_queue = (settings.dead_letter_queue or f"{name}.dead") if settings.has_dead_letters else None
+        dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
             with suppress(QueueNotFound):
-                letters = await (await self.client.queue(dead_queue)).counts()
-                dead = letters.ready + letters.delayed + letters.in_flight
+                dead = (await (await self.client.queue(dead_queue)).counts()).backlog
         return QueueRow(
             name=name,
             ready=counts.ready,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import islice
@@ -14,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from shardq.base.texts import masked
+from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
 from shardq.queue_internals import stored_in
 from shardq.schedules import Schedule
-from shardq.service.desk import Desk, NotFound
+from shardq.service.desk import Desk, NotFound, gathered
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
 from shardq.service.views import (
     ChecksView,
@@ -55,7 +54,6 @@ __all__ = [
     "trigger_schedule",
 ]
 
-CLOCK_TOLERANCE_SECONDS = 1.0
 PERMITS = "_shardq/permits/"
 _MOST_QUEUES = 200
 _MOST_SCANNED = 5_000
@@ -193,16 +191,7 @@ async def _check_schedule(desk: Desk, identity: str) -> None:
 async def list_topics(desk: Desk, _name: str, _given: Nothing) -> TopicsView:
     """Return the topics, each with its subscriptions and their lag. Patterns of keys match the topic's name."""
     names = desk.seen(await desk.store.shared.read("topics", desk.client.topics))
-    found = await asyncio.gather(*(_topic(desk, name) for name in names), return_exceptions=True)
-    return TopicsView(topics=list(_found(found)))
-
-
-def _found(results: Sequence[Any]) -> list[Any]:
-    """Return the results without what was deleted meanwhile. Raises the first other error."""
-    for each in results:
-        if isinstance(each, BaseException) and not isinstance(each, QueueNotFound):
-            raise each
-    return [each for each in results if not isinstance(each, BaseException)]
+    return TopicsView(topics=await gathered(_topic(desk, name) for name in names))
 
 
 async def _topic(desk: Desk, name: str) -> TopicView:
@@ -215,8 +204,8 @@ async def _topic(desk: Desk, name: str) -> TopicView:
             lag = state.ready + state.delayed + state.in_flight
             return SubscriptionView(lag=lag, **msgspec.structs.asdict(state))
 
-        found = await asyncio.gather(*map(subscription, names), return_exceptions=True)
-        return TopicView(name=name, retention=retention, subscriptions=_found(found))
+        found = await gathered(map(subscription, names))
+        return TopicView(name=name, retention=retention, subscriptions=found)
 
     return await desk.store.shared.read(("topic", name), read)
 
@@ -227,8 +216,7 @@ async def _topic(desk: Desk, name: str) -> TopicView:
 async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
     """Return the limits of the first 200 queues, and the semaphores."""
     names = desk.seen(await desk.store.names())[:_MOST_QUEUES]
-    found = await asyncio.gather(*(_limits_of(desk, name) for name in names), return_exceptions=True)
-    limits = [limit for each in _found(found) for limit in each]
+    limits = [limit for each in await gathered(_limits_of(desk, name) for name in names) for limit in each]
 
     async def permits() -> tuple[str, ...]:
         return await desk.client.queues(PERMITS)
@@ -236,10 +224,9 @@ async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
     own = {f"{name}{suffix}" for name in await desk.store.names() for suffix in (".in-flight", ".rate")}
     queues = await desk.store.shared.read("permits", permits)
     semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS)) not in own]
-    shown = await asyncio.gather(
-        *(_semaphore(desk, name) for name in desk.seen(semaphores)), return_exceptions=True
+    return LimitsView(
+        limits=[*limits, *await gathered(_semaphore(desk, name) for name in desk.seen(semaphores))]
     )
-    return LimitsView(limits=[*limits, *_found(shown)])
 
 
 async def _limits_of(desk: Desk, name: str) -> list[LimitView]:
@@ -284,18 +271,12 @@ async def show_system(desk: Desk, _name: str, _given: Nothing) -> SystemView:
         before = time.time()
         now = await desk.client.now()
         offset = now.timestamp() - (before + time.time()) / 2
-        shown = [_finding(each) for each in findings]
-        fine = math.fabs(offset) <= CLOCK_TOLERANCE_SECONDS
-        remedy = "" if fine else "let NTP set the clocks of all machines"
-        clock = FindingView(
-            name="clock", state="ok" if fine else "wrong", value=f"{offset:+.3f} s", remedy=remedy
-        )
         return SystemView(
             version=version("shardq"),
             store=desk.store.kind,
             store_time=now,
             clock_offset_seconds=round(offset, 6),
-            findings=[*shown, clock],
+            findings=[_finding(each) for each in (*findings, clock_finding(offset))],
         )
 
     return await desk.store.shared.read("system", read)

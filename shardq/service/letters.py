@@ -10,12 +10,14 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 
+import msgspec
+
 from shardq import MessageFilter, StoredMessage
 from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
-from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, page_of, pages_of, shown_message
+from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, scan, shown_message
 from shardq.service.parameters import MOST_SCANNED, Letters, Redrive, RemoveMessages
 from shardq.service.views import Changed, DeadLettersView, DeadLetterView, MessageView, Reason
 
@@ -41,31 +43,25 @@ async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView
 def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     counted: Counter[str] = Counter()
     newest: dict[str, datetime] = {}
-    start, scanned = (given.page - 1) * given.size, 0
-    letters: list[DeadLetterView] = []
-    for message in islice(stored_in(desk.store.sync.queue(name), PAGE), given.scan):
-        scanned += 1
+
+    def matches(message: StoredMessage) -> bool:
         reason = _reason(message)
-        if given.source and message.headers.get(SOURCE) != given.source:
-            continue
+        if given.source not in ("", message.headers.get(SOURCE)):
+            return False
         counted[reason] += 1
         newest[reason] = max(newest.get(reason, message.enqueued_at), message.enqueued_at)
-        if _is_for(reason, given.reason):
-            bodies = given.bodies and start <= len(letters) < start + given.size
-            shown = shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None)
-            letters.append(_letter(message, shown, reason))
+        return _is_for(reason, given.reason)
+
+    stored = islice(stored_in(desk.store.sync.queue(name), PAGE), given.scan)
+    page, scanned = scan(name, given, stored, matches)
+    most = MOST_SHOWN_IN_LISTS if given.bodies else None
     return DeadLettersView(
-        queue=name,
         reasons=[
             Reason(reason=reason, count=count, newest=newest[reason])
             for reason, count in counted.most_common()
         ],
-        letters=page_of(letters, given.page, given.size),
-        matching=len(letters),
-        scanned=scanned,
-        complete=scanned < given.scan,
-        page=given.page,
-        pages=pages_of(len(letters), given.size),
+        letters=[_letter(each, shown_message(desk, name, each, most=most)) for each in page],
+        **msgspec.structs.asdict(scanned),
     )
 
 
@@ -78,12 +74,12 @@ def _is_for(reason: str, wanted: str) -> bool:
     return wanted in ("", reason) or (reason != NO_REASON and wanted in reason)
 
 
-def _letter(message: StoredMessage, shown: MessageView, reason: str) -> DeadLetterView:
+def _letter(message: StoredMessage, shown: MessageView) -> DeadLetterView:
     headers = message.headers
     deliveries = headers.get(DELIVERIES)
     return DeadLetterView(
         message=shown,
-        reason=reason,
+        reason=_reason(message),
         source=_text(headers, SOURCE),
         original_id=_text(headers, ORIGIN),
         deliveries=deliveries if isinstance(deliveries, int) else None,
@@ -161,7 +157,7 @@ async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> lis
         messages: Iterable[StoredMessage] = [each for each in found if each is not None]
         return [(each.id, _text(each.headers, SOURCE)) for each in messages]
 
-    def scan() -> list[tuple[str, str | None]]:
+    def choose() -> list[tuple[str, str | None]]:
         stored = islice(stored_in(desk.store.sync.queue(name), PAGE), MOST_SCANNED)
         return [
             (each.id, _text(each.headers, SOURCE))
@@ -169,4 +165,4 @@ async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> lis
             if _is_for(_reason(each), given.reason) and given.source in ("", each.headers.get(SOURCE))
         ]
 
-    return await asyncio.to_thread(scan)
+    return await asyncio.to_thread(choose)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -18,8 +18,8 @@ from shardq import Event, StoredMessage
 from shardq.errors import InvalidMessage
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk, NotFound
-from shardq.service.parameters import MessageFilter, Nothing, OneMessage, Send
-from shardq.service.views import Changed, MessagesView, MessageView, SentView
+from shardq.service.parameters import Letters, MessageFilter, Nothing, OneMessage, Send
+from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
     "MOST_SHOWN_IN_LISTS",
@@ -28,6 +28,7 @@ __all__ = [
     "page_of",
     "pages_of",
     "remove_message",
+    "scan",
     "send",
     "show_message",
     "shown_message",
@@ -61,21 +62,37 @@ def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> Message
         stored: Iterable[StoredMessage] = queue.peek(given.scan, blocked=True)
     else:
         stored = islice(stored_in(queue, PAGE), given.scan)
-    start, scanned = (given.page - 1) * given.size, 0
-    matching: list[MessageView] = []
+    page, scanned = scan(name, given, stored, partial(_matches, given, now))
+    most = MOST_SHOWN_IN_LISTS if given.bodies else None
+    return MessagesView(
+        messages=[shown_message(desk, name, each, most=most) for each in page],
+        **msgspec.structs.asdict(scanned),
+    )
+
+
+def scan(
+    name: str,
+    given: MessageFilter | Letters,
+    stored: Iterable[StoredMessage],
+    matches: Callable[[StoredMessage], bool],
+) -> tuple[list[StoredMessage], Scanned]:
+    """Return a page of the messages that match, and how many those are."""
+    start, end = (given.page - 1) * given.size, given.page * given.size
+    page: list[StoredMessage] = []
+    matching = scanned = 0
     for message in stored:
         scanned += 1
-        if _matches(message, given, now):
-            bodies = given.bodies and start <= len(matching) < start + given.size
-            matching.append(shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None))
-    return MessagesView(
+        if matches(message):
+            if start <= matching < end:
+                page.append(message)
+            matching += 1
+    return page, Scanned(
         queue=name,
-        messages=page_of(matching, given.page, given.size),
-        matching=len(matching),
+        matching=matching,
         scanned=scanned,
         complete=scanned < given.scan,
         page=given.page,
-        pages=pages_of(len(matching), given.size),
+        pages=pages_of(matching, given.size),
     )
 
 
@@ -89,7 +106,7 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(message: StoredMessage, given: MessageFilter, now: datetime) -> bool:
+def _matches(given: MessageFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
     header, equals, value = given.header.partition("=")
     return (

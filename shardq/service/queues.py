@@ -13,8 +13,9 @@ import msgspec
 
 from shardq import ConsumerState, ShardState
 from shardq.base.shard import INTERNAL
-from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.service.desk import Desk
+from shardq.errors import InvalidSetting
+from shardq.service.desk import Desk, gathered
+from shardq.service.messages import page_of, pages_of
 from shardq.service.parameters import (
     Confirmed,
     CreateQueue,
@@ -85,12 +86,10 @@ async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
         ready=sum(row.ready for row in own),
         delayed=sum(row.delayed for row in own),
         in_flight=sum(row.in_flight for row in own),
-        dead=sum(row.ready + row.delayed + row.in_flight for row in rows if row.name in dead_queues),
+        dead=sum(row.backlog for row in rows if row.name in dead_queues),
         consumers=sum(row.consumers for row in own),
         late_seconds=max((row.late_seconds for row in own), default=0.0),
-        busiest=sorted(own, key=lambda row: (-(row.ready + row.in_flight + row.delayed), row.name))[
-            :_BUSIEST
-        ],
+        busiest=sorted(own, key=lambda row: (-row.backlog, row.name))[:_BUSIEST],
         attention=[text for row in own for text in _attention(row)][:20],
     )
 
@@ -120,20 +119,15 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
         if given.sort != "name":
             counted = sorted(known.values(), key=lambda row: (_SORTS[given.sort](row), row.name))
             names = [*(row.name for row in counted), *(name for name in names if name not in known)]
-    start = (given.page - 1) * given.size
-    page = names[start : start + given.size]
+    page = page_of(names, given.page, given.size)
     if given.exact:
-        found = await asyncio.gather(*map(desk.row, page), return_exceptions=True)
-        rows = [row for row in found if not isinstance(row, QueueNotFound)]
-        if errors := [row for row in rows if isinstance(row, BaseException)]:
-            raise errors[0]
-        known = {row.name: row for row in rows if isinstance(row, QueueRow)}
+        known = {row.name: row for row in await gathered(map(desk.row, page))}
         page = [name for name in page if name in known]
     return QueuesView(
         queues=[known.get(name) or QueueRow(name=name, error="not counted yet") for name in page],
         total=len(names),
         page=given.page,
-        pages=max(1, math.ceil(len(names) / given.size)),
+        pages=pages_of(len(names), given.size),
         counted=len(known),
     )
 
@@ -261,7 +255,7 @@ async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
 def _weight(state: ShardState, by: str, now: datetime) -> float:
     counts = state.counts
     if by == "depth":
-        return float(counts.ready + counts.delayed + counts.in_flight)
+        return float(counts.backlog)
     return 0.0 if counts.oldest is None else max(1.0, (now - counts.oldest).total_seconds())
 
 
@@ -285,14 +279,7 @@ async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> Co
     words = given.search.casefold()
     names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
     read = names[:_MOST_WITH_CONSUMERS]
-    found = await asyncio.gather(
-        *(list_consumers(desk, name, Nothing()) for name in read), return_exceptions=True
-    )
-    if errors := [
-        each for each in found if isinstance(each, BaseException) and not isinstance(each, QueueNotFound)
-    ]:
-        raise errors[0]
-    views = [each for each in found if isinstance(each, ConsumersView)]
+    views = await gathered(list_consumers(desk, name, Nothing()) for name in read)
     consumers = sorted(
         (each for view in views for each in view.consumers),
         key=lambda each: (-each.held, each.name or each.id),
