@@ -258,10 +258,10 @@ class Service:
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        known = "method_not_allowed" if status == 405 else "not_found"
-        title = "Method not allowed" if status == 405 else "Not found"
-        detail = f"{API}/openapi.json lists what there is"
-        response = self.explained(request, Problem(title=title, status=status, code=known, detail=detail))
+        code = "method_not_allowed" if status == 405 else "not_found"
+        response = await self._explain(
+            request, Refused(status, code, f"{API}/openapi.json lists what there is")
+        )
         if allow := (getattr(error, "headers", None) or {}).get("Allow"):
             response.headers["allow"] = allow
         return response

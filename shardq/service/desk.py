@@ -15,7 +15,6 @@ from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.hooks import Hooks
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
@@ -62,9 +61,9 @@ async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
 class StoreReads:
     """One store, and the reads of it that all viewers of a process share."""
 
-    def __init__(self, url: str, *, hooks: Hooks | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.kind = url.partition(":")[0]
-        self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS, hooks=hooks)
+        self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS)
         self.client = shardq.aio.Client(self.sync, threads=THREADS)
         self.shared = SharedReads()
         self.ticks = Ticks()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -193,7 +193,3 @@ class ScheduleId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The id of a schedule."""
 
     id: Text
-
-
-Given = Any
-"""One of these structs."""
