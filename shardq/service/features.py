@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from shardq.base.texts import masked
+from shardq.base.texts import many, masked
 from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
@@ -254,7 +254,7 @@ async def _limits_of(desk: Desk, name: str) -> list[LimitView]:
 async def _semaphore(desk: Desk, name: str) -> LimitView:
     async def read() -> LimitView:
         state = await (await desk.client.semaphore(name)).state()
-        text = f"{state.permits:,} permits, lease {state.lease:g} s"
+        text = f"{many(state.permits, 'permit')}, lease {state.lease:g} s"
         return LimitView(name=name, kind="semaphore", limit=text, used=state.held, most=state.permits)
 
     return await desk.store.shared.read(("semaphore", name), read)

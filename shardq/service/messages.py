@@ -1,4 +1,4 @@
-"""Endpoints of messages: looking at them without receiving them, sending one, and removing one."""
+"""Endpoints of messages: show them without receiving them, send one, and remove one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PAGE = 50  # messages that are read at a time, as they may be large
 
 async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.client.queue(name)  # so that a wrong name is told
+    await desk.client.queue(name)  # so that a wrong name is reported
     now = await desk.client.now()
 
     async def read() -> MessagesView:

@@ -16,7 +16,7 @@ from shardq.errors import ShardqError
 from shardq.service.desk import Desk, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
-from shardq.service.forms import Said, back_to, form_given, said_before, told
+from shardq.service.forms import Said, back_to, form_given, report_of, said_before
 from shardq.service.page_contents import PAGES, Page
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import event_stream, fields_of, read_fields
@@ -192,7 +192,7 @@ def _doing(service: Behind) -> Answer:
             answer = await service.perform(
                 endpoint, service.desk(identity), request.path_params.get("name", ""), given
             )
-            said = told(action, answer)
+            said = report_of(action, answer)
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
             said = Said("failed", "it failed" if problem is None else problem.detail)

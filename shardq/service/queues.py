@@ -13,6 +13,7 @@ import msgspec
 
 from shardq import ConsumerState, ShardState
 from shardq.base.shard import INTERNAL
+from shardq.base.texts import many
 from shardq.errors import InvalidSetting
 from shardq.service.desk import Desk, gathered
 from shardq.service.messages import page_of, pages_of
@@ -103,7 +104,7 @@ def _attention(row: QueueRow) -> Sequence[str]:
     if row.sends_paused:
         found.append(f"{row.name}: sends are paused")
     if row.dead:
-        found.append(f"{row.name}: {row.dead:,} dead letters")
+        found.append(f"{row.name}: {many(row.dead, 'dead letter')}")
     if row.late_seconds > LATE_SECONDS and not row.delivery_paused:
         found.append(f"{row.name}: a message has been due for {row.late_seconds / 60:,.0f} minutes")
     return found

@@ -12,6 +12,8 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
+from shardq.base.texts import many, plural
+
 __all__ = ["made_templates"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -28,6 +30,8 @@ def made_templates() -> jinja2.Environment:
     )
     templates.filters.update(
         number=number,
+        many=many,
+        plural=plural,
         ago=ago,
         span=span,
         size=size,

@@ -159,7 +159,7 @@ def _bound(plan: ServePlan) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((plan.host, plan.port))
-        bound.listen(_WAITING)  # so that whoever is told the URL need not try again
+        bound.listen(_WAITING)  # so that a client that gets the URL need not try again
     except OSError as error:
         bound.close()
         raise InvalidSetting(

@@ -74,7 +74,7 @@ class SharedReads:
 
 
 class Ticks:
-    """Tells all open pages at once that it is time to read again. Without listeners nothing runs."""
+    """Has all open pages read again at once. Without listeners nothing runs."""
 
     def __init__(self, seconds: float = TICK_SECONDS) -> None:
         self._seconds = seconds

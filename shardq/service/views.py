@@ -258,7 +258,7 @@ class SchedulesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TasksView(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not looked at."""
+    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not read."""
 
     tasks: list[TaskView]
     matching: int

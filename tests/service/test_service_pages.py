@@ -47,6 +47,15 @@ def test_pages_show_exact_numbers_and_absolute_times(ui, orders) -> None:
     assert text.count('class="heat-9"') >= 1
 
 
+def test_one_thing_is_written_as_one(ui, make_letters) -> None:
+    make_letters(1, "bank")
+    overview, letters = ui.get("/").text, ui.get("/dead-letters/orders.dead").text
+    for pattern in (r"<b>1</b> dead letter<", r"<b>2</b> queues<", r"orders: 1 dead letter<"):
+        assert re.search(pattern, overview), pattern
+    assert "1 letter<" in letters
+    assert "0 letters" in unescape(ui.get("/dead-letters/orders.dead?reason=x").text)
+
+
 def test_bodies_are_shown_only_when_they_are_asked_for(ui, orders) -> None:
     with orders.producer() as producer:
         identity = producer.send(b'{"card": ["4711"]}')
