@@ -47,8 +47,11 @@ class Program(ExampleGroup):
         except ModuleNotFoundError as error:
             if not entry.extra:
                 raise
-            raise click.ClickException(
-                f"`shardq {cmd_name}` needs {error.name}: pip install 'shardq[{entry.extra}]'"
+            from shardq.errors import InvalidSetting  # noqa: PLC0415 - the help starts without the errors
+
+            missing = (error.name or "").partition(".")[0]
+            raise InvalidSetting(
+                f"`shardq {cmd_name}` needs {missing}: pip install 'shardq[{entry.extra}]'"
             ) from error
         accept_url(command)
         assert isinstance(command, click.Command)
