@@ -12,7 +12,9 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-__all__ = ["made_templates", "name_in_path"]
+from shardq.base.texts import many, plural
+
+__all__ = ["made_templates"]
 
 MOST_VALUES = 1_000
 """Of a body that is shown as a tree. A larger one is text: a tree takes 50 bytes of the page for each value."""
@@ -32,10 +34,12 @@ def made_templates() -> jinja2.Environment:
     )
     templates.filters.update(
         number=number,
+        many=many,
+        plural=plural,
         ago=ago,
         span=span,
         size=size,
-        in_path=name_in_path,
+        in_path=in_path,
         pattern=re.escape,
         pretty=pretty,
         compact=compact,
@@ -97,7 +101,7 @@ def size(count: int) -> Markup:
     return Markup('<span title="{:,} bytes">{}</span>').format(count, text)
 
 
-def name_in_path(name: str) -> str:
+def in_path(name: str) -> str:
     """Return a name as one part of a path."""
     return quote(name, safe="@:")
 

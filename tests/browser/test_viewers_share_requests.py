@@ -33,6 +33,19 @@ class Requests(shardq.Observer):
         pass
 
 
+class NoSurvey:
+    """Stands in for the rounds that count all queues: those begin at moments of their own, however many look."""
+
+    async def rows(self, names: object, wait: float) -> dict[str, object]:
+        return {}
+
+    def hurry(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
 def test_ten_viewers_of_a_page_ask_the_store_no_more_than_one(url, monkeypatch) -> None:
     requests = Requests()
     monkeypatch.setattr("shardq.service.desk.connect", partial(shardq.connect, observer=requests))
@@ -40,6 +53,7 @@ def test_ten_viewers_of_a_page_ask_the_store_no_more_than_one(url, monkeypatch) 
     async def asked(path: str) -> list[Counter[str]]:
         """Return what the store is asked for one viewer of a page, and for ten at the same time."""
         service: Any = Service(url, ServiceOptions(ui=True))
+        service.store.survey = NoSurvey()
         service.store.shared = SharedReads(FRESH_SECONDS, lambda: 0.0)  # a read is never too old here
         transport = httpx2.ASGITransport(service)
         found = []
@@ -57,3 +71,20 @@ def test_ten_viewers_of_a_page_ask_the_store_no_more_than_one(url, monkeypatch) 
         paths = [shop.path(page.path) for page in PAGES if page.template != "checks"]
         found = {path: asyncio.run(asked(path)) for path in paths}
     assert {path: (one, ten) for path, (one, ten) in found.items() if one != ten} == {}
+
+
+def test_ten_viewers_of_all_queues_have_them_counted_once(url, monkeypatch) -> None:
+    requests = Requests()
+    monkeypatch.setattr("shardq.service.desk.connect", partial(shardq.connect, observer=requests))
+    with shardq.connect(url) as client:
+        names = [client.create_queue(f"queue-{number}", dead_letter_queue=None).name for number in range(5)]
+
+    async def counts_by(viewers: int) -> int:
+        service = Service(url, ServiceOptions(ui=True))
+        requests.counted.clear()
+        found = await asyncio.gather(*(service.store.survey.rows(names, 10) for _ in range(viewers)))
+        assert all(each.keys() == set(names) for each in found)
+        await service.close()
+        return requests.counted["shards"]
+
+    assert asyncio.run(counts_by(10)) == asyncio.run(counts_by(1)) > 0
