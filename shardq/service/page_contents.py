@@ -24,7 +24,7 @@ MOST_CELLS = 1_280
 MOST_COLUMNS = 128
 _LARGEST = 10
 _SURVEYED: Content = {"took": 0.0}
-"""Of pages that show counts of the survey, which has a pace of its own: they may have waited for it."""
+"""Of pages that show counts of the survey, which has its own pace: they may have waited for it."""
 _BY_CALL = {endpoint.call: endpoint for endpoint in ENDPOINTS}
 
 
