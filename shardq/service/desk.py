@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -137,6 +138,8 @@ class Survey:
         self._going: asyncio.Task[None] | None = None
         self._counted, self._hurried = asyncio.Event(), asyncio.Event()
         self._asked = False
+        self.ended_at: datetime | None = None
+        """When the last round ended; None before the first end."""
 
     async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
         """Return those of the queues that are counted, after at most ``wait`` seconds for a round."""
@@ -146,6 +149,10 @@ class Survey:
             self._going = asyncio.ensure_future(self._go_on())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._counted.wait(), wait)
+            if new := [
+                name for name in names if name not in self._rows
+            ]:  # they cannot wait for the next round
+                await asyncio.wait_for(self._count_each(new), wait)
         return {name: row for name in names if (row := self._rows.get(name)) is not None}
 
     def hurry(self) -> None:
@@ -176,10 +183,14 @@ class Survey:
         with suppress(ShardqError):
             names = await self._store.names()
             self._rows = {name: self._rows[name] for name in names if name in self._rows}
-            places = asyncio.Semaphore(_ROUND_AT_ONCE)
-            await asyncio.gather(*(self._count(name, places) for name in names))
+            await self._count_each(names)
+            self.ended_at = datetime.now(UTC)
             return not self._rows or any(row.error is None for row in self._rows.values())
         return False
+
+    async def _count_each(self, names: Collection[str]) -> None:
+        places = asyncio.Semaphore(_ROUND_AT_ONCE)
+        await asyncio.gather(*(self._count(name, places) for name in names))
 
     async def _count(self, name: str, places: asyncio.Semaphore) -> None:
         async with places:

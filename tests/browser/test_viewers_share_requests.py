@@ -36,6 +36,8 @@ class Requests(shardq.Observer):
 class NoSurvey:
     """Stands in for the rounds that count all queues: those begin at moments of their own, however many look."""
 
+    ended_at = None
+
     async def rows(self, names: object, wait: float) -> dict[str, object]:
         return {}
 

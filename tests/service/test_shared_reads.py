@@ -151,6 +151,19 @@ def test_an_action_has_the_queues_counted_again_at_once(url) -> None:
     assert time.monotonic() - began < 20  # the rests would take 30 seconds
 
 
+def test_a_queue_that_is_new_is_counted_without_the_others(url) -> None:
+    async def main() -> None:
+        store = _Counted(url)
+        store.busy = False
+        await store.survey.rows(("a",), 60)
+        rows = await store.survey.rows(("a", "new"), 60)
+        assert set(rows) == {"a", "new"}
+        assert store.rounds == 1
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(url) -> None:
     class Refusing(_Counted):
         async def row(self, queue: str) -> QueueRow:
