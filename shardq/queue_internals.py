@@ -16,7 +16,7 @@ from shardq.base.receipt import MessageId
 from shardq.batch import Batch
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.core.browsing import browse, find_many, slices
+from shardq.core.browsing import browse, find_many, messages_in, slices
 from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
@@ -36,6 +36,7 @@ from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
     "at_last_delivery",
+    "bodies_due",
     "consumer_of",
     "count_deliveries",
     "found_in",
@@ -208,6 +209,17 @@ def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMe
 def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
     """Read all messages of a queue as :meth:`Queue.peek` shows them, from each shard ``page`` at a time."""
     return browse(queue._context, BYTES, MANY, page)
+
+
+def bodies_due(queue: Queue, since: int, until: int) -> Iterator[bytes]:
+    """Read the bodies of pending messages due at or after ``since`` and before ``until``, in microseconds.
+
+    They come in the order of their due times, from each shard.
+    """
+    context = queue._context
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, _PAGE, since=since, until=until)):
+            yield from (message.body for message in messages_in(shard, piece, BYTES))
 
 
 def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:

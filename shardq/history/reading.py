@@ -1,0 +1,226 @@
+"""Reading the history: samples, put together in steps of equal length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from shardq.base.clock import from_datetime, microseconds, seconds, to_datetime
+from shardq.client import Client
+from shardq.history.archive import COARSE, FINE, FOLDER, Archive, LogKind
+from shardq.history.samples import TOTAL, Flow, Row, Sample
+from shardq.metrics.measures import BOUNDS
+from shardq.settings import check_number
+
+__all__ = ["LONGEST_SECONDS", "History", "Percentiles", "Point", "read_history"]
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 86_400.0
+MOST_POINTS = 1_000
+_STEPS = (15, 30, 60, 90, 120, 180, 300, 600, 900, 1_800, 3_600)  # seconds
+_COARSE_STEPS = tuple(step for step in _STEPS if step >= 300)
+_COMPLETE = 0.9  # reports of one side that explain so much of the change of the depth are taken for all
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Durations in seconds, estimated from buckets: half of them, or 95 of 100, took no longer."""
+
+    p50: float
+    p95: float
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in one step of its history; None where nothing was sampled.
+
+    Numbers of messages are the highest of the step. Rates are messages per second. ``wait`` is from when a message is
+    due until it is received for the first time, ``processing`` is that of handlers.
+    """
+
+    at: datetime  # the end of the step
+    ready: int | None = None
+    delayed: int | None = None
+    in_flight: int | None = None
+    consumers: int | None = None
+    late_seconds: float | None = None
+    incoming: float | None = None
+    outgoing: float | None = None
+    failed: float | None = None
+    wait: Percentiles | None = None
+    processing: Percentiles | None = None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The history of a queue, or of all together, in steps of ``step`` seconds.
+
+    Messages come in as clients report their sends, and leave as clients report acks and moves. Where these reports are
+    missing or incomplete, the change of the depth says it: then ``incoming_estimated`` or ``outgoing_estimated``. When
+    both are, only the difference of the two rates is known.
+    """
+
+    queue: str | None
+    since: datetime
+    until: datetime
+    step: float
+    incoming_estimated: bool
+    outgoing_estimated: bool
+    points: list[Point]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing was sampled."""
+        return all(point.ready is None for point in self.points)
+
+
+def read_history(
+    client: Client,
+    queue: str | None = None,
+    *,
+    since: float = 3_600.0,
+    points: int = 60,
+    folder: str = FOLDER,
+) -> History:
+    """Read the history of a queue for the last ``since`` seconds, 60 to 86,400; None: of all queues together.
+
+    It has ``points`` steps at most. Steps are 15 seconds or longer, and 5 minutes or longer for more than an hour. A
+    queue that does not exist, or was not sampled, has an empty history. Raises InvalidSetting.
+    """
+    check_number("since", since, SHORTEST_SECONDS, LONGEST_SECONDS)
+    check_number("points", points, 1, MOST_POINTS, whole=True)
+    steps = _STEPS if since <= FINE.kept else _COARSE_STEPS
+    step = microseconds(next((each for each in steps if since / each <= points), since / points))
+    now = from_datetime(client.now())
+    first = (now - microseconds(since)) // step * step + step  # the end of the first step
+    name = TOTAL if queue is None else queue
+    seen = _observed(Archive(client, folder), name, first - step, now, coarse=since > FINE.kept)
+    ends = range(first, now + step, step)
+    buckets = [_Bucket() for _ in ends]
+    for each in seen:
+        _share(each, buckets, first, step)
+    incoming, outgoing = _complete(buckets)
+    return History(
+        queue=queue,
+        since=to_datetime(first - step),
+        until=to_datetime(ends[-1]),
+        step=seconds(step),
+        incoming_estimated=not incoming,
+        outgoing_estimated=not outgoing,
+        points=[
+            bucket.point(end, incoming=incoming, outgoing=outgoing)
+            for end, bucket in zip(ends, buckets, strict=True)
+        ],
+    )
+
+
+class _Observed(msgspec.Struct, frozen=True):
+    """A queue from the end of one row to the end of the next."""
+
+    start: int
+    end: int
+    sample: Sample
+
+
+def _observed(archive: Archive, name: str, since: int, until: int, *, coarse: bool) -> Iterator[_Observed]:
+    """Yield how a queue was seen in a time. A row without the queue says that it has not changed."""
+    older = _with_sample(archive, COARSE, name, since, until) if coarse else []
+    border = older[-1][0].at if older else since
+    known, before = Sample(name), 0
+    for rows, after in ((older, since), (_with_sample(archive, FINE, name, border, until), border)):
+        for row, sample in rows:
+            known = known.quiet if sample is None else sample
+            if row.at > after:
+                start = max(row.at - microseconds(row.seconds), before)
+                yield _Observed(min(start, row.at), row.at, known)
+                before = row.at
+
+
+def _with_sample(
+    archive: Archive, kind: LogKind, name: str, since: int, until: int
+) -> list[tuple[Row, Sample | None]]:
+    """Return the rows of a time, from the first of their log on, each with the sample of a queue."""
+    start = archive.start_of(kind, since)
+    times = archive.rows(kind, start, until + 1, TOTAL)
+    own = times if name == TOTAL else archive.rows(kind, start, until + 1, name)
+    found = {row.at: each for row in own for each in row.samples if each.queue == name}
+    return [(row, found.get(row.at)) for row in times]
+
+
+class _Bucket:
+    """What was seen within one step."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.states: list[Sample] = []
+        self.flows: dict[str, float] = dict.fromkeys(("sent", "left", "failed", "net"), 0.0)
+        self.timed = Flow()
+
+    def point(self, end: int, *, incoming: bool, outgoing: bool) -> Point:
+        """Return the step as it is shown."""
+        if not self.states:
+            return Point(at=to_datetime(end))
+        flows = self.flows
+        came = flows["sent"] if incoming else flows["net"] + flows["left"]
+        left = flows["left"] if outgoing else flows["sent"] - flows["net"]
+        return Point(
+            at=to_datetime(end),
+            ready=self._highest(lambda each: each.ready),
+            delayed=self._highest(lambda each: each.delayed),
+            in_flight=self._highest(lambda each: each.in_flight),
+            consumers=self._highest(lambda each: each.consumers),
+            late_seconds=max(each.late for each in self.states),
+            incoming=self._rate(came),
+            outgoing=self._rate(left),
+            failed=self._rate(flows["failed"]),
+            wait=_percentiles("wait", self.timed.wait),
+            processing=_percentiles("processing", self.timed.processing),
+        )
+
+    def _highest(self, value: Callable[[Sample], int]) -> int:
+        return max(value(each) for each in self.states)
+
+    def _rate(self, messages: float) -> float | None:
+        return None if self.seconds <= 0 else round(max(0.0, messages) / self.seconds, 3)
+
+
+def _share(seen: _Observed, buckets: Sequence[_Bucket], first: int, step: int) -> None:
+    """Add what was seen to the steps within which it was, to each its share of the time."""
+    length, flow = seen.end - seen.start, seen.sample.flow
+    numbers = {"sent": flow.sent, "left": flow.left, "failed": flow.failed, "net": seen.sample.net}
+    own = -((first - seen.end) // step)  # the place of the step that its end is in
+    for place in range(max(0, -((first - seen.start) // step)), min(own, len(buckets) - 1) + 1):
+        end = first + place * step
+        share = min(seen.end, end) - max(seen.start, end - step)
+        bucket = buckets[place]
+        if share > 0 or place == own:
+            bucket.states.append(seen.sample)
+        if length > 0 and share > 0:
+            bucket.seconds += seconds(share)
+            for name, number in numbers.items():
+                bucket.flows[name] += number * share / length
+    if 0 <= own < len(buckets):
+        buckets[own].timed += Flow(wait=flow.wait, processing=flow.processing)
+
+
+def _complete(buckets: Sequence[_Bucket]) -> tuple[bool, bool]:
+    """Return whether the reports of sends, and those of acks and moves, explain how the depth has changed."""
+    sent, left, net = (sum(each.flows[name] for each in buckets) for name in ("sent", "left", "net"))
+    return sent >= _COMPLETE * (net + left), left >= _COMPLETE * (sent - net)
+
+
+def _percentiles(kind: str, counts: Mapping[int, int]) -> Percentiles | None:
+    if not counts:
+        return None
+    return Percentiles(_percentile(kind, counts, 0.5), _percentile(kind, counts, 0.95))
+
+
+def _percentile(kind: str, counts: Mapping[int, int], share: float) -> float:
+    """Return a percentile as if the durations were spread evenly within their bucket."""
+    bounds, passed = BOUNDS[kind], 0.0
+    wanted = share * sum(counts.values())
+    for place in sorted(counts):
+        if passed + counts[place] >= wanted:
+            low = bounds[place - 1] if place else 0.0
+            high = bounds[place] if place < len(bounds) else low
+            return float(f"{low + (high - low) * (wanted - passed) / counts[place]:.3g}")
+        passed += counts[place]
+    return float(bounds[-1])
