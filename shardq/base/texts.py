@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "masked", "plain", "shown"]
+__all__ = ["kind_of", "many", "masked", "plain", "plural", "shown"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,16 @@ def kind_of(value: object) -> str:
     """Return the type of a value, with its article: "an int", "a str"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def many(count: int, noun: str) -> str:
+    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {plural(noun, count)}"
+
+
+def plural(noun: str, count: int) -> str:
+    """Return a noun as it follows a number: ``message`` after 1, else ``messages``."""
+    return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def masked(text: str) -> str:

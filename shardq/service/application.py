@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -18,11 +19,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from shardq.base.texts import masked
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint
-from shardq.service.guard import LOOPBACK, Guard
+from shardq.service.guard import HEALTH, LOOPBACK, Guard
 from shardq.service.openapi import description
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import fields_of, read_fields
@@ -56,7 +58,8 @@ class Service:
 
     The store is first used by a request, in the event loop of that, so an application that mounts it need not start it.
     Await :meth:`close` at the end, unless the server sends the events of the lifespan. ``mask`` is called with the name
-    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values; None hides it.
+    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values. None hides it, an
+    error too.
 
     >>> from starlette.testclient import TestClient
     >>> client = shardq.connect(url)
@@ -164,6 +167,8 @@ class Service:
                 numbers["changed"] = answer.changed
         except ShardqError as error:
             outcome = error.code
+            if desk.tally.changed:
+                numbers["changed"] = desk.tally.changed
             raise
         else:
             return answer
@@ -225,9 +230,10 @@ class Service:
     async def _readyz(self, _request: Request) -> Response:
         store = self.store
         try:
-            await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
-        except ShardqError as error:
-            _log.warning("the store is not ready: %s", error)
+            async with asyncio.timeout(READY_SECONDS + 0.5):  # its threads may all wait for the store
+                await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
+        except (ShardqError, TimeoutError) as error:
+            _log.warning("the store is not ready: %s", masked(str(error)) or "it did not answer in time")
             return PlainTextResponse("the store is unreachable\n", 503)
         return PlainTextResponse("ok\n")
 
@@ -252,10 +258,10 @@ class Service:
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        known = "method_not_allowed" if status == 405 else "not_found"
-        title = "Method not allowed" if status == 405 else "Not found"
-        detail = f"{API}/openapi.json lists what there is"
-        response = self.explained(request, Problem(title=title, status=status, code=known, detail=detail))
+        code = "method_not_allowed" if status == 405 else "not_found"
+        response = await self._explain(
+            request, Refused(status, code, f"{API}/openapi.json lists what there is")
+        )
         if allow := (getattr(error, "headers", None) or {}).get("Allow"):
             response.headers["allow"] = allow
         return response
@@ -264,7 +270,7 @@ class Service:
 def is_api(request: Request) -> bool:
     """Return whether a request is of a program: for the API or a health check."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    return path.startswith(("/api/", "/livez", "/readyz"))
+    return path.startswith("/api/") or path in HEALTH
 
 
 _SECRET_FIELDS = {"body", "headers"}

@@ -11,9 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardq.service.problems import Refused, problem_of
 
-__all__ = ["LOOPBACK", "Guard"]
+__all__ = ["HEALTH", "LOOPBACK", "Guard"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HEALTH = frozenset(("/livez", "/readyz"))
+"""Paths that disclose nothing: probes reach them by any address."""
+
 MOST_BYTES = 2 * 1024 * 1024
 """Of a request's body: a message of a mebibyte as base64, and more."""
 
@@ -41,7 +44,7 @@ class Guard:
     """Refuses requests for other hosts, from other sites, and of too many bytes; an ASGI application around another.
 
     The check of the host keeps a page of another site from reaching a service on this machine by a name that it points
-    to 127.0.0.1. ``hosts`` are names without ports; ``*`` allows all.
+    to 127.0.0.1. ``hosts`` are names without ports; ``*`` allows all. Health checks come by any address.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
@@ -89,7 +92,8 @@ class Guard:
                 raise Refused(400, "repeated_header", f"{name.decode('latin-1')}: give this header once")
             headers[name] = value
         host = headers.get(b"host", b"").decode("latin-1")
-        self._check_host(host)
+        if scope["path"].removeprefix(scope.get("root_path", "")) not in HEALTH:
+            self._check_host(host)
         if scope["method"] not in _METHODS:
             raise Refused(405, "method_not_allowed", f"use one of {', '.join(sorted(_METHODS))}")
         if len(scope["query_string"]) > MOST_QUERY_BYTES:

@@ -1,4 +1,4 @@
-"""Endpoints of messages: looking at them without receiving them, sending one, and removing one."""
+"""Endpoints of messages: show them without receiving them, send one, and remove one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -18,8 +18,8 @@ from shardq import Event, StoredMessage
 from shardq.errors import InvalidMessage
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk, NotFound
-from shardq.service.parameters import MessageFilter, Nothing, OneMessage, Send
-from shardq.service.views import Changed, MessagesView, MessageView, SentView
+from shardq.service.parameters import Letters, MessageFilter, Nothing, OneMessage, Send
+from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
     "MOST_SHOWN_IN_LISTS",
@@ -28,6 +28,7 @@ __all__ = [
     "page_of",
     "pages_of",
     "remove_message",
+    "scan",
     "send",
     "show_message",
     "shown_message",
@@ -46,7 +47,7 @@ PAGE = 50  # messages that are read at a time, as they may be large
 
 async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.queue(name)  # so that a wrong name is told
+    await desk.client.queue(name)  # so that a wrong name is reported
     now = await desk.client.now()
 
     async def read() -> MessagesView:
@@ -61,21 +62,37 @@ def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> Message
         stored: Iterable[StoredMessage] = queue.peek(given.scan, blocked=True)
     else:
         stored = islice(stored_in(queue, PAGE), given.scan)
-    start, scanned = (given.page - 1) * given.size, 0
-    matching: list[MessageView] = []
+    page, scanned = scan(name, given, stored, partial(_matches, given, now))
+    most = MOST_SHOWN_IN_LISTS if given.bodies else None
+    return MessagesView(
+        messages=[shown_message(desk, name, each, most=most) for each in page],
+        **msgspec.structs.asdict(scanned),
+    )
+
+
+def scan(
+    name: str,
+    given: MessageFilter | Letters,
+    stored: Iterable[StoredMessage],
+    matches: Callable[[StoredMessage], bool],
+) -> tuple[list[StoredMessage], Scanned]:
+    """Return a page of the messages that match, and how many those are."""
+    start, end = (given.page - 1) * given.size, given.page * given.size
+    page: list[StoredMessage] = []
+    matching = scanned = 0
     for message in stored:
         scanned += 1
-        if _matches(message, given, now):
-            bodies = given.bodies and start <= len(matching) < start + given.size
-            matching.append(shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None))
-    return MessagesView(
+        if matches(message):
+            if start <= matching < end:
+                page.append(message)
+            matching += 1
+    return page, Scanned(
         queue=name,
-        messages=page_of(matching, given.page, given.size),
-        matching=len(matching),
+        matching=matching,
         scanned=scanned,
         complete=scanned < given.scan,
         page=given.page,
-        pages=pages_of(len(matching), given.size),
+        pages=pages_of(matching, given.size),
     )
 
 
@@ -89,7 +106,7 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(message: StoredMessage, given: MessageFilter, now: datetime) -> bool:
+def _matches(given: MessageFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
     header, equals, value = given.header.partition("=")
     return (
@@ -137,14 +154,18 @@ def _body(desk: Desk, queue: str, body: bytes | None, most: int) -> dict[str, An
     if body is None:
         return {"encoding": "large"}
     try:
-        shown = desk.shown(queue, body)
-    except Exception:  # a mask that fails shows nothing
+        shown = _as_bytes(desk.shown(queue, body))
+    except Exception:  # a mask that fails, or returns what cannot be shown, shows nothing
         shown = None
-    if shown is None:
-        return {"encoding": "masked"}
+    return {"encoding": "masked"} if shown is None else _encoded(shown, most)
+
+
+def _as_bytes(shown: Any) -> bytes | None:
     if isinstance(shown, str):
-        shown = shown.encode("utf-8", "replace")
-    return _encoded(shown, most) if isinstance(shown, bytes) else {"encoding": "json", "body": shown}
+        return shown.encode("utf-8", "replace")
+    if isinstance(shown, bytes | bytearray | None):
+        return shown if shown is None else bytes(shown)
+    return msgspec.json.encode(shown)
 
 
 def _encoded(shown: bytes, most: int) -> dict[str, Any]:
@@ -185,7 +206,7 @@ def _is_flat(value: Any, depth: int) -> bool:
 async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
     """Return one message in any state."""
     name = message_id.partition(":")[0]
-    found = await (await desk.queue(name)).get(message_id)
+    found = await (await desk.client.queue(name)).get(message_id)
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
@@ -194,7 +215,7 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
-    events = await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+    events = await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
     return [
         each
         if each.to is None or desk.grant.sees(each.to.partition(":")[0])
@@ -205,7 +226,7 @@ async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Ev
 
 async def send(desk: Desk, name: str, given: Send) -> SentView:
     """Send a message."""
-    queue = await desk.queue(name)
+    queue = await desk.client.queue(name)
     async with queue.producer() as producer:
         sent = await producer.send(
             _sent_body(given),
@@ -237,4 +258,6 @@ def _sent_body(given: Send) -> bytes:
 
 async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Changed:
     """Remove one message in any state."""
-    return Changed(changed=int(await (await desk.queue(message_id.partition(":")[0])).remove(message_id)))
+    return Changed(
+        changed=int(await (await desk.client.queue(message_id.partition(":")[0])).remove(message_id))
+    )

@@ -78,8 +78,8 @@ class HeatMap(msgspec.Struct, frozen=True):
 def heat_map(view: ShardsView) -> HeatMap:
     """Return the shards as a table. Of very many only the time shards with messages are rows."""
     found = {(each.time_shard, each.shard): each for each in view.states if not each.grouped}
-    times = {each.time_shard for each in found.values() if _depth(each)} | {view.written}
-    columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if _depth(each))])
+    times = {each.time_shard for each in found.values() if each.backlog} | {view.written}
+    columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if each.backlog)])
     if view.time_shards * columns <= MOST_CELLS:
         times |= set(range(view.time_shards))
     shown, width = sorted(times)[:MOST_ROWS], min(columns, MOST_COLUMNS)
@@ -90,13 +90,11 @@ def heat_map(view: ShardsView) -> HeatMap:
     grouped = {each.shard: each for each in view.states if each.grouped}
     groups = [HeatRow("groups", False, [grouped.get(shard) for shard in sorted(grouped)])] if grouped else []
     is_shown = {(time, shard) for time in shown for shard in range(width)}
-    hidden = sum(1 for place, each in found.items() if place not in is_shown and _depth(each))
-    largest = sorted(filter(_depth, view.states), key=lambda each: (-each.level, -_depth(each)))[:_LARGEST]
+    hidden = sum(1 for place, each in found.items() if place not in is_shown and each.backlog)
+    largest = sorted(
+        (each for each in view.states if each.backlog), key=lambda each: (-each.level, -each.backlog)
+    )[:_LARGEST]
     return HeatMap(width, rows, groups, largest, hidden, dense=width > 24)
-
-
-def _depth(shard: ShardView) -> int:
-    return shard.ready + shard.delayed + shard.in_flight
 
 
 async def _messages(ask: Ask, name: str, wanted: given.MessageFilter) -> Content:

@@ -16,12 +16,12 @@ from shardq.errors import ShardqError
 from shardq.service.desk import Desk, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
-from shardq.service.forms import Said, back_to, form_given, said_before, told
+from shardq.service.forms import Said, back_to, form_given, report_of, said_before
 from shardq.service.page_contents import PAGES, Page
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import event_stream, fields_of, read_fields
 from shardq.service.rendering import made_templates
-from shardq.service.sessions import COOKIE, Identity, Sessions
+from shardq.service.sessions import Identity, Sessions
 
 __all__ = ["page_routes", "problem_page"]
 
@@ -157,8 +157,6 @@ def _page(
     response = HTMLResponse(text, status)
     if said is not None and "hx-request" not in request.headers:
         response.delete_cookie(SAID, path=_root(request) or "/")
-    if identity is not None and identity.fresh_cookie is not None:
-        service.sessions.set_cookie(response, request, identity.fresh_cookie)
     return response
 
 
@@ -194,7 +192,7 @@ def _doing(service: Behind) -> Answer:
             answer = await service.perform(
                 endpoint, service.desk(identity), request.path_params.get("name", ""), given
             )
-            said = told(action, answer)
+            said = report_of(action, answer)
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
             said = Said("failed", "it failed" if problem is None else problem.detail)
@@ -237,7 +235,7 @@ def _logout(service: Behind) -> Answer:
         identity = service.sessions.identify(request)
         service.sessions.check_csrf(identity, dict(await _form(request)).get("csrf"))
         response = back_to(request, f"{_root(request)}/login")
-        response.delete_cookie(COOKIE, path=_root(request) or "/")
+        service.sessions.set_cookie(response, request, "")
         return response
 
     return logout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -31,9 +31,7 @@ MOST_SCANNED = 10_000
 
 Page = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="The page, from 1.")]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=200, description="Entries of a page.")]
-Scan = Annotated[
-    int, msgspec.Meta(ge=1, le=MOST_SCANNED, description="Messages of the queue that are looked at.")
-]
+Scan = Annotated[int, msgspec.Meta(ge=1, le=MOST_SCANNED, description="Messages of the queue that are read.")]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=9)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 Text = Annotated[str, msgspec.Meta(max_length=500)]
@@ -193,7 +191,3 @@ class ScheduleId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The id of a schedule."""
 
     id: Text
-
-
-Given = Any
-"""One of these structs."""

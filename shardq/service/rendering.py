@@ -12,7 +12,9 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-__all__ = ["made_templates", "name_in_path"]
+from shardq.base.texts import many, plural
+
+__all__ = ["made_templates"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -28,10 +30,12 @@ def made_templates() -> jinja2.Environment:
     )
     templates.filters.update(
         number=number,
+        many=many,
+        plural=plural,
         ago=ago,
         span=span,
         size=size,
-        in_path=name_in_path,
+        in_path=in_path,
         pattern=re.escape,
         pretty=pretty,
         compact=compact,
@@ -92,7 +96,7 @@ def size(count: int) -> Markup:
     return Markup('<span title="{:,} bytes">{}</span>').format(count, text)
 
 
-def name_in_path(name: str) -> str:
+def in_path(name: str) -> str:
     """Return a name as one part of a path."""
     return quote(name, safe="@:")
 

@@ -19,7 +19,6 @@ FRESH_SECONDS = 1.5
 """For so long after its end a read is the answer to others. Less than a tick, so each tick reads anew."""
 
 TICK_SECONDS = 2.0
-MOST_READS = 5_000
 MOST_LISTENERS = 200
 
 
@@ -33,11 +32,13 @@ class SharedReads:
 
     A read that many wait for is one request to the store, also while the store does not answer. It is a cache of at
     most 1.5 seconds: an action of this process drops it, and one of another process is seen that much later.
+    The first read after that time drops the answers that are older.
     """
 
     def __init__(self, fresh: float = FRESH_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._fresh, self._clock = fresh, clock
         self._reads: dict[Hashable, _Read] = {}
+        self._dropped_at = clock()
 
     async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """Return what ``make`` returns, or what it returned to another caller a moment ago. Errors are shared too."""
@@ -62,8 +63,9 @@ class SharedReads:
             task.exception()  # those who waited for it may all have left
 
     def _drop_old(self) -> None:
-        if len(self._reads) >= MOST_READS:
-            now = self._clock()
+        now = self._clock()
+        if now - self._dropped_at >= self._fresh:
+            self._dropped_at = now
             self._reads = {
                 key: read
                 for key, read in self._reads.items()
@@ -72,7 +74,7 @@ class SharedReads:
 
 
 class Ticks:
-    """Tells all open pages at once that it is time to read again. Without listeners nothing runs."""
+    """Has all open pages read again at once. Without listeners nothing runs."""
 
     def __init__(self, seconds: float = TICK_SECONDS) -> None:
         self._seconds = seconds

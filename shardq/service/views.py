@@ -26,6 +26,7 @@ __all__ = [
     "QueueRow",
     "QueuesView",
     "Reason",
+    "Scanned",
     "ScheduleView",
     "SchedulesView",
     "SentView",
@@ -59,6 +60,11 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     delivery_paused: bool = False
     sends_paused: bool = False
     error: str | None = None
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not processed."""
+        return self.ready + self.delayed + self.in_flight
 
 
 class QueuesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +111,11 @@ class ShardView(msgspec.Struct, frozen=True, kw_only=True):
     oldest: datetime | None
     level: int
 
+    @property
+    def backlog(self) -> int:
+        """Messages that are not processed."""
+        return self.ready + self.delayed + self.in_flight
+
 
 class ShardsView(msgspec.Struct, frozen=True, kw_only=True):
     """The shards of a queue, by depth or by age. ``written`` is the time shard that new messages go to."""
@@ -141,16 +152,21 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
 
 
-class MessagesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that match, out of the first ``scanned`` of the queue; ``complete`` if those were all."""
+class Scanned(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages match, out of the first ``scanned`` of the queue; ``complete`` if those were all."""
 
     queue: str
-    messages: list[MessageView]
     matching: int
     scanned: int
     complete: bool
     page: int
     pages: int
+
+
+class MessagesView(Scanned, frozen=True, kw_only=True):
+    """A page of the messages that match."""
+
+    messages: list[MessageView]
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,17 +187,11 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     newest: datetime
 
 
-class DeadLettersView(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of a queue that match, and their reasons, out of the first ``scanned``."""
+class DeadLettersView(Scanned, frozen=True, kw_only=True):
+    """A page of the dead letters that match, and the reasons of all that were scanned."""
 
-    queue: str
     reasons: list[Reason]
     letters: list[DeadLetterView]
-    matching: int
-    scanned: int
-    complete: bool
-    page: int
-    pages: int
 
 
 class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,7 +258,7 @@ class SchedulesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TasksView(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not looked at."""
+    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not read."""
 
     tasks: list[TaskView]
     matching: int
