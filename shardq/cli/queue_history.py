@@ -51,16 +51,23 @@ def keeping_history(url: str | None, measures: Callable[[], Measures] | None = N
 def drawn(history: History) -> Iterator[str]:
     """Yield the lines of a drawing: a row of bars for each number, from the oldest step to the newest."""
     points, name = history.points, history.queue or "all queues"
+    incoming = _named("in", history.incoming_estimated)
+    outgoing = _named("out", history.outgoing_estimated)
     yield f"{name}, {in_words(history.step)} a column"
     yield _line("ready", [point.ready for point in points], _whole)
     yield _line("in flight", [point.in_flight for point in points], _whole)
-    yield _line("delayed", [point.delayed for point in points], _whole)
-    yield _line("late", [point.late_seconds for point in points], _duration)
-    yield _line(_named("in", history.incoming_estimated), [point.incoming for point in points], _rate)
-    yield _line(_named("out", history.outgoing_estimated), [point.outgoing for point in points], _rate)
-    yield _line("failed", [point.failed for point in points], _rate)
-    yield _line("wait p95", [each.wait and each.wait.p95 for each in points], _duration)
-    yield _line("work p95", [each.processing and each.processing.p95 for each in points], _duration)
+    yield _line(incoming, [point.incoming for point in points], _rate)
+    yield _line(outgoing, [point.outgoing for point in points], _rate)
+    rows: Sequence[tuple[str, Sequence[float | None], Callable[[float], str]]] = (
+        ("delayed", [point.delayed for point in points], _whole),
+        ("late", [point.late_seconds for point in points], _duration),
+        ("failed", [point.failed for point in points], _rate),
+        ("wait p95", [each.wait and each.wait.p95 for each in points], _duration),
+        ("work p95", [each.processing and each.processing.p95 for each in points], _duration),
+    )
+    for label, values, shown in rows:
+        if any(values):  # most queues have no delayed messages, for one
+            yield _line(label, values, shown)
     yield _axis(history.since.astimezone(), history.until.astimezone(), len(points))
     if history.incoming_estimated or history.outgoing_estimated:
         yield "* estimated from the number of messages: not all senders or consumers report"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.history.reading import History, Percentiles, Point, read_history
+from shardq.history.reading import History, Percentiles, Point, read_histories, read_history
 from shardq.history.sampler import Sampler
 
-__all__ = ["History", "Percentiles", "Point", "Sampler", "read_history"]
+__all__ = ["History", "Percentiles", "Point", "Sampler", "read_histories", "read_history"]

@@ -11,7 +11,7 @@ group, within the time that it asks for, and no others.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -81,17 +81,21 @@ class Archive:
         log = self._current.get(kind.name)
         return log is None or not self._covers(kind, log, at)
 
-    def rows(self, kind: LogKind, since: int, until: int, queue: str | None = None) -> list[Row]:
-        """Read the rows of a time, in order: those with a queue, or all. Rows that were stored twice come once."""
-        found: dict[int, Row] = {}
+    def rows(self, kind: LogKind, since: int, until: int, queues: Collection[str] | None = None) -> list[Row]:
+        """Read the rows of a time, in order, with the samples of some queues; None: of all.
+
+        All rows are there, also those without any of the queues. Rows that were stored twice come once.
+        """
+        found: dict[int, tuple[float, dict[str, Sample]]] = {}
         for log in self._logs(kind):
             if microseconds(log.end) > since and microseconds(log.end - kind.period) < until:
-                groups = range(log.groups + 1) if queue is None else (log.group_of(queue),)
+                groups = range(log.groups + 1) if queues is None else {0, *map(log.group_of, queues)}
                 for row in self._read(kind, log, groups, since, until):
-                    known = found.get(row.at)
-                    both = {each.queue: each for each in [*(known.samples if known else ()), *row.samples]}
-                    found[row.at] = Row(row.at, row.seconds, list(both.values()))
-        return [found[at] for at in sorted(found)]
+                    _, samples = found.setdefault(row.at, (row.seconds, {}))
+                    samples.update(
+                        {each.queue: each for each in row.samples if queues is None or each.queue in queues}
+                    )
+        return [Row(at, length, list(samples.values())) for at, (length, samples) in sorted(found.items())]
 
     def start_of(self, kind: LogKind, at: int) -> int:
         """Return when the log of a moment begins. Its first row has all queues."""

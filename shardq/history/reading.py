@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,7 +15,7 @@ from shardq.history.samples import TOTAL, Flow, Row, Sample
 from shardq.metrics.measures import BOUNDS
 from shardq.settings import check_number
 
-__all__ = ["LONGEST_SECONDS", "History", "Percentiles", "Point", "read_history"]
+__all__ = ["LONGEST_SECONDS", "History", "Percentiles", "Point", "read_histories", "read_history"]
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 86_400.0
 MOST_POINTS = 1_000
@@ -50,6 +51,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     processing: Percentiles | None = None
 
 
+_TimedSamples: TypeAlias = "tuple[Row, Mapping[str, Sample]]"
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The history of a queue, or of all together, in steps of ``step`` seconds.
 
@@ -82,27 +86,45 @@ def read_history(
 ) -> History:
     """Read the history of a queue for the last ``since`` seconds, 60 to 86,400; None: of all queues together.
 
-    It has ``points`` steps at most. Steps are 15 seconds or longer, and 5 minutes or longer for more than an hour. A
-    queue that does not exist, or was not sampled, has an empty history. Raises InvalidSetting.
+    Steps are 15 seconds or longer, and 5 minutes or longer for more than an hour. There are ``points`` of them at most,
+    and one that has just begun. A queue that does not exist, or was not sampled, has an empty history. Raises
+    InvalidSetting.
     """
+    return read_histories(client, [queue], since=since, points=points, folder=folder)[0]
+
+
+def read_histories(
+    client: Client,
+    queues: Sequence[str | None],
+    *,
+    since: float = 3_600.0,
+    points: int = 60,
+    folder: str = FOLDER,
+) -> list[History]:
+    """Read the histories of several queues, as :func:`read_history` does, with fewer requests."""
     check_number("since", since, SHORTEST_SECONDS, LONGEST_SECONDS)
     check_number("points", points, 1, MOST_POINTS, whole=True)
-    steps = _STEPS if since <= FINE.kept else _COARSE_STEPS
+    is_coarse = since > FINE.kept
+    steps = _COARSE_STEPS if is_coarse else _STEPS
     step = microseconds(next((each for each in steps if since / each <= points), since / points))
     now = from_datetime(client.now())
     first = (now - microseconds(since)) // step * step + step  # the end of the first step
-    name = TOTAL if queue is None else queue
-    seen = _observed(Archive(client, folder), name, first - step, now, coarse=since > FINE.kept)
     ends = range(first, now + step, step)
+    names = [TOTAL if queue is None else queue for queue in queues]
+    rows = _Rows(Archive(client, folder), names, first - step, now, coarse=is_coarse)
+    return [_history(name, rows, ends) for name in names]
+
+
+def _history(name: str, rows: _Rows, ends: range) -> History:
     buckets = [_Bucket() for _ in ends]
-    for each in seen:
-        _share(each, buckets, first, step)
+    for each in rows.observed(name):
+        _share(each, buckets, ends)
     incoming, outgoing = _complete(buckets)
     return History(
-        queue=queue,
-        since=to_datetime(first - step),
+        queue=name or None,
+        since=to_datetime(ends[0] - ends.step),
         until=to_datetime(ends[-1]),
-        step=seconds(step),
+        step=seconds(ends.step),
         incoming_estimated=not incoming,
         outgoing_estimated=not outgoing,
         points=[
@@ -120,29 +142,38 @@ class _Observed(msgspec.Struct, frozen=True):
     sample: Sample
 
 
-def _observed(archive: Archive, name: str, since: int, until: int, *, coarse: bool) -> Iterator[_Observed]:
-    """Yield how a queue was seen in a time. A row without the queue says that it has not changed."""
-    older = _with_sample(archive, COARSE, name, since, until) if coarse else []
-    border = older[-1][0].at if older else since
-    known, before = Sample(name), 0
-    for rows, after in ((older, since), (_with_sample(archive, FINE, name, border, until), border)):
-        for row, sample in rows:
-            known = known.quiet if sample is None else sample
-            if row.at > after:
-                start = max(row.at - microseconds(row.seconds), before)
-                yield _Observed(min(start, row.at), row.at, known)
-                before = row.at
+class _Rows:
+    """The rows of a time with the samples of some queues: coarse ones for as long as there are any, then fine ones.
 
+    Both begin with the first row of their log, which has all queues.
+    """
 
-def _with_sample(
-    archive: Archive, kind: LogKind, name: str, since: int, until: int
-) -> list[tuple[Row, Sample | None]]:
-    """Return the rows of a time, from the first of their log on, each with the sample of a queue."""
-    start = archive.start_of(kind, since)
-    times = archive.rows(kind, start, until + 1, TOTAL)
-    own = times if name == TOTAL else archive.rows(kind, start, until + 1, name)
-    found = {row.at: each for row in own for each in row.samples if each.queue == name}
-    return [(row, found.get(row.at)) for row in times]
+    def __init__(
+        self, archive: Archive, names: Collection[str], since: int, until: int, *, coarse: bool
+    ) -> None:
+        self._since = self._border = since
+        self._coarse: Sequence[_TimedSamples] = ()
+        if coarse:
+            self._coarse = self._read(archive, COARSE, names, until)
+            self._border = self._coarse[-1][0].at if self._coarse else since
+        self._fine = self._read(archive, FINE, names, until)
+
+    def observed(self, name: str) -> Iterator[_Observed]:
+        """Yield how a queue was seen. A row without the queue says that it has not changed."""
+        known, before = Sample(name), 0
+        for rows, after in ((self._coarse, self._since), (self._fine, self._border)):
+            for row, samples in rows:
+                known = samples.get(name) or known.quiet
+                if row.at > after:
+                    start = max(row.at - microseconds(row.seconds), before)
+                    yield _Observed(min(start, row.at), row.at, known)
+                    before = row.at
+
+    def _read(
+        self, archive: Archive, kind: LogKind, names: Collection[str], until: int
+    ) -> list[_TimedSamples]:
+        rows = archive.rows(kind, archive.start_of(kind, self._border), until + 1, names)
+        return [(row, {each.queue: each for each in row.samples}) for row in rows]
 
 
 class _Bucket:
@@ -182,8 +213,9 @@ class _Bucket:
         return None if self.seconds <= 0 else round(max(0.0, messages) / self.seconds, 3)
 
 
-def _share(seen: _Observed, buckets: Sequence[_Bucket], first: int, step: int) -> None:
+def _share(seen: _Observed, buckets: Sequence[_Bucket], ends: range) -> None:
     """Add what was seen to the steps within which it was, to each its share of the time."""
+    first, step = ends[0], ends.step
     length, flow = seen.end - seen.start, seen.sample.flow
     numbers = {"sent": flow.sent, "left": flow.left, "failed": flow.failed, "net": seen.sample.net}
     own = -((first - seen.end) // step)  # the place of the step that its end is in

@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 15.0
 COARSE_SECONDS = 300
+AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their way
 IDLE_SECONDS = 60.0  # between two samples of a store in which nothing changes, at the most
 QUIET_SECONDS = 120.0  # between two counts of a queue that did not change and that no report names
 STANDBY_SECONDS = 30.0  # between two tries to become the sampler
@@ -129,12 +130,18 @@ class Sampler(Closing):
         Raises an error of the store. What was measured is reported by the next step then.
         """
         began = self._timer()
-        self._begun, moved = True, self._report()
-        if self._leads():
-            moved = self._sample() or moved
+        self._begun, changed = True, self._report()
+        if not self._leads():
+            return self._until(self._interval)
+        changed = self._sample() or changed
         took = self._timer() - began
-        self._pause = self._interval if moved else min(2 * self._pause, IDLE_SECONDS)
-        return max(self._pause, (SHARE_OF_TIME - 1) * took)
+        self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
+        return self._until(max(self._pause, (SHARE_OF_TIME - 1) * took)) + AFTER_REPORTS_SECONDS
+
+    def _until(self, pause: float) -> float:
+        """Return the seconds until about that time, when all processes report: each row has one report of each."""
+        now = seconds(self._now())
+        return max(1.0, round((now + pause) / self._interval) * self._interval - now)
 
     def _run(self) -> None:
         pause, failing = self._interval, False
@@ -222,11 +229,12 @@ class Sampler(Closing):
         """Begin where the sampler before has ended."""
         self._known, self._stored, self._taken, self._row_at = {}, {}, {}, None
         self._archive = Archive(self._client, self._folder)
-        now = self._now()
-        last = self._archive.rows(FINE, now - microseconds(GAP_SECONDS), now, TOTAL)
-        if last:
-            self._row_at = self._timer() - seconds(now - last[-1].at)
-        coarse = self._archive.rows(COARSE, now - microseconds(FINE.kept), now + 1, TOTAL)
+        now, gap = self._now(), microseconds(GAP_SECONDS)
+        rows = self._archive.rows(FINE, self._archive.start_of(FINE, now - gap), now)
+        if rows and rows[-1].at >= now - gap:
+            self._row_at = self._timer() - seconds(now - rows[-1].at)
+            self._stored = {each.queue: each for row in rows for each in row.samples if each.queue != TOTAL}
+        coarse = self._archive.rows(COARSE, now - microseconds(FINE.kept), now + 1, ())
         self._coarse_at = coarse[-1].at if coarse else None
 
     def _leave(self) -> None:
@@ -241,7 +249,9 @@ class Sampler(Closing):
 
     def _sample(self) -> bool:
         """Count the queues, and store a row; False when nothing has changed."""
-        self._taken = joined([self._taken, self._take_reports()])
+        reported = self._take_reports()
+        if self._row_at is not None:  # else it is not known in what time that was
+            self._taken = joined([self._taken, reported])
         names = self._client.queues(self._prefix)
         for name in names:
             if self._is_due(name):
