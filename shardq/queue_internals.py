@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from shardq.base.clock import to_datetime
+from shardq.base.clock import microseconds, to_datetime
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import MessageId
 from shardq.batch import Batch
@@ -23,7 +23,7 @@ from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
-from shardq.core.settling.leases import JUMP
+from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState, in_states
 from shardq.hooks import Hooks, Observer
@@ -50,6 +50,7 @@ __all__ = [
     "receive_uncounted",
     "replace_body",
     "sent_ahead",
+    "shorten_leases",
     "stored_in",
     "unless",
     "use",
@@ -237,6 +238,11 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
             if most <= 0:
                 return found, latest
     return found, latest
+
+
+def shorten_leases(queue: Queue, seconds: float) -> None:
+    """Let leases of a clock that was ahead end in so many seconds, in a queue in which no lease lasts longer."""
+    shorten_fixed_leases(queue._context, microseconds(seconds))
 
 
 def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:

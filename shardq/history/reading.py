@@ -39,6 +39,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: datetime  # the end of the step
+    seconds: float = 0.0  # of the step in which samples were taken
     ready: int | None = None
     delayed: int | None = None
     in_flight: int | None = None
@@ -160,11 +161,12 @@ class _Rows:
 
     def observed(self, name: str) -> Iterator[_Observed]:
         """Yield how a queue was seen. A row without the queue says that it has not changed."""
-        known, before = Sample(name), 0
+        known: Sample | None = None
+        before = 0
         for rows, after in ((self._coarse, self._since), (self._fine, self._border)):
             for row, samples in rows:
-                known = samples.get(name) or known.quiet
-                if row.at > after:
+                known = samples.get(name) or (known and known.quiet)
+                if row.at > after and known is not None:
                     start = max(row.at - microseconds(row.seconds), before)
                     yield _Observed(min(start, row.at), row.at, known)
                     before = row.at
@@ -194,6 +196,7 @@ class _Bucket:
         left = flows["left"] if outgoing else flows["sent"] - flows["net"]
         return Point(
             at=to_datetime(end),
+            seconds=round(self.seconds, 3),
             ready=self._highest(lambda each: each.ready),
             delayed=self._highest(lambda each: each.delayed),
             in_flight=self._highest(lambda each: each.in_flight),
@@ -215,22 +218,35 @@ class _Bucket:
 
 def _share(seen: _Observed, buckets: Sequence[_Bucket], ends: range) -> None:
     """Add what was seen to the steps within which it was, to each its share of the time."""
-    first, step = ends[0], ends.step
-    length, flow = seen.end - seen.start, seen.sample.flow
-    numbers = {"sent": flow.sent, "left": flow.left, "failed": flow.failed, "net": seen.sample.net}
-    own = -((first - seen.end) // step)  # the place of the step that its end is in
-    for place in range(max(0, -((first - seen.start) // step)), min(own, len(buckets) - 1) + 1):
-        end = first + place * step
-        share = min(seen.end, end) - max(seen.start, end - step)
-        bucket = buckets[place]
-        if share > 0 or place == own:
-            bucket.states.append(seen.sample)
-        if length > 0 and share > 0:
-            bucket.seconds += seconds(share)
-            for name, number in numbers.items():
-                bucket.flows[name] += number * share / length
+    sample, flow = seen.sample, seen.sample.flow
+    own = _place(ends, seen.end)
+    for bucket, share in _shares(ends, seen.start, seen.end, buckets):
+        bucket.states.append(sample)
+        bucket.seconds += share * seconds(seen.end - seen.start)
+        bucket.flows["sent"] += flow.sent * share
+        bucket.flows["left"] += flow.left * share
+        bucket.flows["failed"] += flow.failed * share
+    # A quiet queue is counted now and then only: the change that shows then may be older than the row before.
+    for bucket, share in _shares(
+        ends, min(seen.start, seen.end - microseconds(sample.over)), seen.end, buckets
+    ):
+        bucket.flows["net"] += sample.net * share
     if 0 <= own < len(buckets):
+        buckets[own].states.append(sample)
         buckets[own].timed += Flow(wait=flow.wait, processing=flow.processing)
+
+
+def _place(ends: range, moment: int) -> int:
+    """Return the place of the step that a moment is in."""
+    return -((ends[0] - moment) // ends.step)
+
+
+def _shares(ends: range, start: int, end: int, buckets: Sequence[_Bucket]) -> Iterator[tuple[_Bucket, float]]:
+    """Yield the steps that a time is in, each with its share of it."""
+    for place in range(max(0, _place(ends, start)), min(_place(ends, end), len(buckets) - 1) + 1):
+        share = min(end, ends[place]) - max(start, ends[place] - ends.step)
+        if share > 0:
+            yield buckets[place], share / (end - start)
 
 
 def _complete(buckets: Sequence[_Bucket]) -> tuple[bool, bool]:

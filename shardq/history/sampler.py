@@ -1,7 +1,7 @@
 """Taking samples: every process reports what its clients did, and one of them counts the queues and stores rows.
 
-The processes elect the sampler by a semaphore with one permit. A report is a message of a queue of shardq's own, which
-the sampler receives. Reports are acked when they are received: a crash may lose them, and none is counted twice.
+A report is a message of a queue of shardq's own, which the sampler receives. Reports are acked when they are received:
+a crash may lose them, and none is counted twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardq.base.closing import Closing
 from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.core.counts import total
-from shardq.errors import OutcomeUnknown, PermitLost, PermitTimeout, QueueNotFound, ShardqError
+from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
 from shardq.history.samples import (
     TOTAL,
@@ -32,13 +32,13 @@ from shardq.history.samples import (
     peaks_of,
     total_of,
 )
+from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
 from shardq.queue import Queue
 from shardq.queue_internals import live_consumers
-from shardq.semaphore import Permit
 from shardq.settings import check_number
 
-__all__ = ["COARSE_SECONDS", "INTERVAL_SECONDS", "SEMAPHORE", "Sampler"]
+__all__ = ["COARSE_SECONDS", "INTERVAL_SECONDS", "Sampler"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their w
 IDLE_SECONDS = 60.0  # between two samples of a store in which nothing changes, at the most
 QUIET_SECONDS = 120.0  # between two counts of a queue that did not change and that no report names
 STANDBY_SECONDS = 30.0  # between two tries to become the sampler
-LEASE_SECONDS = 60.0  # of the sampler: then another process takes over
+LEASE_SECONDS = 30.0  # after which another process takes the seat of one that did not come back for it
+_KEPT_SECONDS = 60.0  # for which the sampler keeps its seat while it counts
 GAP_SECONDS = 180.0  # the first row of a sampler covers the time since the last row, if that is no longer ago
-SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most
-SEMAPHORE = "shardq-history"
+SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most, or begins every 10 minutes
 REPORT_TTL_SECONDS = 300.0
 _REPORTS_AT_ONCE = 1_000
 _END_SECONDS = 3.0
@@ -94,7 +94,7 @@ class Sampler(Closing):
         self._interval, self._folder, self._pause = interval, folder, interval
         self._archive = Archive(client, folder)
         self._reported = Measures() if measures is None else measures()
-        self._permit: Permit | None = None
+        self._seat = Seat(client, folder, LEASE_SECONDS)
         self._consumer: Consumer | None = None
         self._tried_at = -1e9
         self._known: dict[str, Counted] = {}
@@ -102,6 +102,7 @@ class Sampler(Closing):
         self._taken: dict[str, Flow] = {}  # reports that are in no row yet
         self._row_at: float | None = None  # of the last row, by the timer
         self._coarse_at: int | None = None  # of the last coarse row
+        self._is_unsure = False  # whether the last row is stored
         self._begun = False
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -122,7 +123,7 @@ class Sampler(Closing):
     @property
     def is_sampler(self) -> bool:
         """True while this is the one that counts the queues."""
-        return self._permit is not None and not self._permit.lost
+        return self._seat.is_taken
 
     def step(self) -> float:
         """Report, and sample if no other does; return after how many seconds to do it again.
@@ -136,7 +137,10 @@ class Sampler(Closing):
         changed = self._sample() or changed
         took = self._timer() - began
         self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
-        return self._until(max(self._pause, (SHARE_OF_TIME - 1) * took)) + AFTER_REPORTS_SECONDS
+        pause = max(self._pause, min((SHARE_OF_TIME - 1) * took, LONGEST_SECONDS))
+        pause = self._until(pause) + AFTER_REPORTS_SECONDS
+        self._seat.keep(pause)
+        return pause
 
     def _until(self, pause: float) -> float:
         """Return the seconds until about that time, when all processes report: each row has one report of each."""
@@ -163,7 +167,9 @@ class Sampler(Closing):
             if self._begun:
                 self._report()
         with suppress(ShardqError):
-            self._leave()
+            self._drop_consumer()
+        with suppress(ShardqError):
+            self._seat.leave()
 
     # -- reports ------------------------------------------------------------------------------------------------
 
@@ -194,7 +200,7 @@ class Sampler(Closing):
 
     def _take_reports(self) -> dict[str, Flow]:
         if self._consumer is None:
-            self._consumer = self._reports().consumer(name=SEMAPHORE)
+            self._consumer = self._reports().consumer(name="sampler")
         found: list[dict[str, Flow]] = []
         while bodies := self._consumer.pop_many(_REPORTS_AT_ONCE).bodies:
             for body in bodies:
@@ -208,19 +214,14 @@ class Sampler(Closing):
 
     def _leads(self) -> bool:
         """Return whether this is the sampler, after a try to become it if the last one was a while ago."""
-        if self.is_sampler:
+        if self._seat.keep(_KEPT_SECONDS):
             return True
-        self._leave()
+        self._drop_consumer()
         if self._timer() < self._tried_at + STANDBY_SECONDS:
             return False
         self._tried_at = self._timer()
-        if not self._client.queues(self._prefix):  # and nothing is created in a store that is not used
-            return False
-        try:
-            self._permit = self._client.semaphore(SEMAPHORE, permits=1, lease=LEASE_SECONDS).acquire(
-                timeout=0
-            )
-        except PermitTimeout:
+        # In a store that is not used nothing is created.
+        if not self._client.queues(self._prefix) or not self._seat.take():
             return False
         self._take_over()
         return True
@@ -237,15 +238,10 @@ class Sampler(Closing):
         coarse = self._archive.rows(COARSE, now - microseconds(FINE.kept), now + 1, ())
         self._coarse_at = coarse[-1].at if coarse else None
 
-    def _leave(self) -> None:
-        """Be the sampler no longer."""
-        permit, self._permit = self._permit, None
+    def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
-        if permit is not None:
-            with suppress(PermitLost):
-                permit.release()
 
     def _sample(self) -> bool:
         """Count the queues, and store a row; False when nothing has changed."""
@@ -253,18 +249,24 @@ class Sampler(Closing):
         if self._row_at is not None:  # else it is not known in what time that was
             self._taken = joined([self._taken, reported])
         names = self._client.queues(self._prefix)
-        for name in names:
-            if self._is_due(name):
-                self._count(name)
+        kept_at = self._timer()
+        for name in filter(self._is_due, names):
+            self._count(name)
+            if self._timer() > kept_at + _KEPT_SECONDS / 2:
+                kept_at = self._timer()
+                self._seat.keep(_KEPT_SECONDS)
         self._known = {name: self._known[name] for name in names if name in self._known}
         samples = [self._sampled(name) for name in sorted(self._stored.keys() | self._known.keys())]
         at, moment = self._now(), self._timer()
-        is_whole = self._archive.begins(FINE, at)
+        is_whole = self._is_unsure or self._archive.begins(FINE, at)
         kept = [each for each in samples if is_whole or not each.is_still(self._stored.get(each.queue))]
         passed = 0.0 if self._row_at is None else max(0.0, moment - self._row_at)
         row = Row(at, round(passed, 3), [total_of(samples), *kept])
-        with suppress(OutcomeUnknown):  # it may be stored, and no flow is counted twice
+        try:
             self._archive.append(FINE, row, queues=len(samples))
+            self._is_unsure = False
+        except (OutcomeUnknown, PartialSend):  # it may be stored, and no flow is counted twice
+            self._is_unsure = True
         self._taken, self._row_at = {}, moment
         self._stored = {name: known.sample for name, known in self._known.items()}
         self._store_coarse(at, [each.quiet for each in samples])
@@ -289,9 +291,11 @@ class Sampler(Closing):
             self._known.pop(name, None)
             return
         late = round(counts.late_seconds(self._client.now()), 1)
-        sample = Sample(name, counts.ready, counts.delayed, counts.in_flight, consumers, late)
+        now = self._timer()
+        over = 0.0 if known is None else round(now - known.at, 3)
+        sample = Sample(name, counts.ready, counts.delayed, counts.in_flight, consumers, late, over=over)
         changed = known is not None and known.sample.numbers != sample.numbers
-        self._known[name] = Counted(sample, self._timer(), changed)
+        self._known[name] = Counted(sample, now, changed)
 
     def _sampled(self, name: str) -> Sample:
         """Return the sample of a queue with its flow; one that is gone is empty from now on."""

@@ -48,7 +48,7 @@ class Flow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """A queue at a moment. ``net`` is the change of its depth since the sample before; both are without history."""
+    """A queue at a moment. ``net`` is the change of its depth since it was counted before, ``over`` seconds ago."""
 
     queue: str
     ready: int = 0
@@ -58,10 +58,11 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     late: float = 0.0  # seconds for which a message has been due
     net: int = 0
     flow: Flow = Flow()
+    over: float = 0.0
 
     @property
     def depth(self) -> int:
-        """Messages that are ready, delayed or in flight."""
+        """Messages that are ready, delayed or in flight: not the history."""
         return self.ready + self.delayed + self.in_flight
 
     def after(self, before: Sample | None, flow: Flow) -> Sample:
@@ -82,7 +83,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     @property
     def quiet(self) -> Sample:
         """The sample without a flow: the state that lasts until the next one."""
-        return msgspec.structs.replace(self, net=0, flow=Flow())
+        return msgspec.structs.replace(self, net=0, flow=Flow(), over=0.0)
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
