@@ -22,6 +22,7 @@ _REFUSALS = {
     "413": "The request or the message is too large.",
     "415": "The content type is not JSON.",
     "421": "The host is not one of those that are allowed.",
+    "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
     "503": "The store is unreachable.",
 }
 
