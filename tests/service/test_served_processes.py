@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 
@@ -45,6 +46,17 @@ def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tm
             os.kill(process.pid, signal.SIGTERM)
             assert events.read().count(b"event") <= 5
         assert process.wait(30) == 0
+
+
+def test_its_processes_end_when_the_first_one_is_killed(url, tmp_path) -> None:
+    with _serving(url, tmp_path, "serve", "--processes", "2") as (process, address):
+        _get(f"{address}/livez")
+        others = psutil.Process(process.pid).children()
+        process.kill()
+        _, left = psutil.wait_procs(others, timeout=30)
+        for each in left:
+            each.kill()
+        assert left == []
 
 
 @pytest.mark.parametrize("options", [("serve",), ("ui", "--no-browser")])
