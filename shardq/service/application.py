@@ -166,22 +166,23 @@ class Service:
         if not endpoint.is_action:
             desk.check(endpoint.role, endpoint.queue_of(name))
             return await endpoint.call(desk, name, given)
-        outcome, numbers = "failed", dict[str, int]()
+        outcome, answer = "failed", None
         try:
             desk.check(endpoint.role, endpoint.queue_of(name))
             answer = await endpoint.call(desk, name, given)
             outcome = "done"
-            if isinstance(answer, Changed):
-                numbers["changed"] = answer.changed
         except ShardqError as error:
             outcome = error.code
-            if desk.tally.changed:
-                numbers["changed"] = desk.tally.changed
+            raise
+        except asyncio.CancelledError:  # the service ends; the request to the store may still be carried out
+            outcome = "interrupted"
             raise
         else:
             return answer
         finally:
             desk.store.forget()
+            changed = answer.changed if isinstance(answer, Changed) else desk.tally.changed or None
+            numbers = {} if changed is None else {"changed": changed}
             self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
 
     def note(self, key: str, action: str, outcome: str, **details: Any) -> None:

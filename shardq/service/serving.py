@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from logging.handlers import WatchedFileHandler
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -213,9 +214,9 @@ def _end_with(parent: BaseProcess) -> None:
 def _write_logs(audit_log: str | None) -> None:
     """Write the audit log to its file, or to stderr, and warnings to stderr."""
     audit = logging.getLogger("shardq.service.audit")
-    handler = (
-        logging.StreamHandler() if audit_log is None else logging.FileHandler(audit_log, encoding="utf-8")
-    )
+    handler: logging.Handler = logging.StreamHandler()
+    if audit_log is not None:
+        handler = WatchedFileHandler(audit_log, encoding="utf-8")  # which may be rotated
     handler.setFormatter(logging.Formatter("%(message)s"))
     audit.handlers[:] = [handler]
     audit.setLevel(logging.INFO)

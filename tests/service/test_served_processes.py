@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -57,6 +58,20 @@ def test_its_processes_end_when_the_first_one_is_killed(url, tmp_path) -> None:
         for each in left:
             each.kill()
         assert left == []
+
+
+def test_the_audit_log_goes_on_in_a_new_file_when_it_was_rotated(url, tmp_path) -> None:
+    log = tmp_path / "audit.log"
+    with _serving(url, tmp_path, "serve", "--audit-log", str(log)) as (_, address):
+        for name in ("a", "b"):
+            data = json.dumps({"name": name}).encode()
+            asked = urllib.request.Request(
+                f"{address}/api/v1/queues", data, {"content-type": "application/json"}
+            )
+            urllib.request.urlopen(asked, timeout=30).close()
+            log.rename(tmp_path / f"audit.log.{name}")
+    lines = [(tmp_path / f"audit.log.{name}").read_text().splitlines() for name in ("a", "b")]
+    assert [json.loads(line)["given"] for (line,) in lines] == [{"name": "a"}, {"name": "b"}]
 
 
 @pytest.mark.parametrize("options", [("serve",), ("ui", "--no-browser")])
