@@ -18,6 +18,7 @@ _REFUSALS = {
     "401": "The key is missing or unknown.",
     "403": "The key does not allow it, or the request comes from another site.",
     "404": "There is no such thing, or the key does not see it.",
+    "408": "The body was sent too slowly.",
     "409": "The state of the queue does not allow it.",
     "413": "The request or the message is too large.",
     "415": "The content type is not JSON.",

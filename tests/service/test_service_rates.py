@@ -1,12 +1,15 @@
-"""A key that sends too many requests gets 429, and others are served as before."""
+"""Clients that send too much, or too slowly, do not keep others from being served."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from shardq.errors import InvalidSetting
-from shardq.service import KeyFile, Service, ServiceOptions
+from shardq.service import KeyFile, Service, ServiceOptions, guard
 from shardq.service.sessions import RateLimits
 
 API = "/api/v1"
@@ -74,6 +77,34 @@ def test_keys_that_have_saved_up_all_are_forgotten() -> None:
         now += 0.001
         limits.take(str(number))
     assert len(limits) < 11_000
+
+
+def test_a_client_that_sends_its_body_too_slowly_is_refused(url: str, orders, monkeypatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+    statuses: list[int] = []
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"{API}/messages/orders",
+        "query_string": b"",
+        "headers": headers,
+    }
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, object]:
+        return parts.pop() if parts else await asyncio.get_running_loop().create_future()
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def main() -> None:
+        service = Service(url)
+        await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
+        await service.close()
+
+    asyncio.run(main())
+    assert statuses[0] == 408
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])
