@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from shardq.client import Client, connect
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
+from shardq.queue_internals import live_consumers
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
@@ -35,8 +37,11 @@ RETRY_SECONDS = 1.0
 """For which a request to the store is repeated: somebody waits for the page."""
 
 THREADS = 24
-_ROUND_AT_ONCE = 8
+_ROUND_AT_ONCE = 4
 _ROUND_PAUSE = 1.5
+_REST = 99  # times as long as a round took
+_LONGEST_REST = 300.0
+_REST_AFTER_FAILURE = 15.0  # a round without a store takes long and costs it nothing
 _SHORTEST_REST = 0.05
 
 
@@ -85,16 +90,17 @@ class StoreReads:
 
     async def row(self, queue: str) -> QueueRow:
         """Return a queue with its counts. Raises QueueNotFound."""
-        return await self.shared.read(("row", queue), partial(self._row, queue))
+        return await self.shared.read(("row", queue), partial(asyncio.to_thread, self._row, queue))
 
-    async def _row(self, name: str) -> QueueRow:
-        queue, now = await self.client.queue(name), await self.client.now()
-        settings, counts = await queue.settings(), await queue.counts()
+    def _row(self, name: str) -> QueueRow:
+        """Count in one thread: to switch between threads for each request costs more than the requests."""
+        queue, now = self.sync.queue(name), self.sync.now()
+        settings, counts = queue.settings, queue.counts()
         dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
             with suppress(QueueNotFound):
-                dead = (await (await self.client.queue(dead_queue)).counts()).backlog
+                dead = self.sync.queue(dead_queue).counts().backlog
         return QueueRow(
             name=name,
             ready=counts.ready,
@@ -103,7 +109,7 @@ class StoreReads:
             processed=counts.processed,
             dead=dead,
             dead_letter_queue=dead_queue,
-            consumers=sum(each.alive for each in await queue.consumers()),
+            consumers=live_consumers(queue),
             oldest=counts.oldest,
             late_seconds=counts.late_seconds(now),
             delivery_paused=settings.delivery_paused,
@@ -125,9 +131,9 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
-    most of its time for others. Counts may thus be older than a tick, by up to four rounds. An action shortens the rest
-    to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
+    A round reads some queues at a time and rests for 99 times as long as it took, so open pages cost the store a
+    hundredth of its time; but for at most five minutes. Counts of many queues may thus be that old. An action shortens
+    the rest to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
     """
 
     def __init__(self, store: StoreReads) -> None:
@@ -136,6 +142,8 @@ class Survey:
         self._going: asyncio.Task[None] | None = None
         self._counted, self._hurried = asyncio.Event(), asyncio.Event()
         self._asked = False
+        self.ended_at: datetime | None = None
+        """When the last round ended; None before the first end."""
 
     async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
         """Return those of the queues that are counted, after at most ``wait`` seconds for a round."""
@@ -145,6 +153,10 @@ class Survey:
             self._going = asyncio.ensure_future(self._go_on())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._counted.wait(), wait)
+            if new := [
+                name for name in names if name not in self._rows
+            ]:  # they cannot wait for the next round
+                await asyncio.wait_for(self._count_each(new), wait)
         return {name: row for name in names if (row := self._rows.get(name)) is not None}
 
     def hurry(self) -> None:
@@ -162,16 +174,27 @@ class Survey:
         while self._asked:
             self._asked, begun = False, loop.time()
             self._hurried.clear()
-            with suppress(ShardqError):
-                names = await self._store.names()
-                self._rows = {name: self._rows[name] for name in names if name in self._rows}
-                places = asyncio.Semaphore(_ROUND_AT_ONCE)
-                await asyncio.gather(*(self._count(name, places) for name in names))
+            done = await self._count_all()
             self._counted.set()
             took = loop.time() - begun
+            rest = min(max(_ROUND_PAUSE, _REST * took), _LONGEST_REST) if done else _REST_AFTER_FAILURE
             await asyncio.sleep(max(took, _SHORTEST_REST))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurried.wait(), max(_ROUND_PAUSE, 3 * took) - took)
+                await asyncio.wait_for(self._hurried.wait(), max(0.0, rest - took))
+
+    async def _count_all(self) -> bool:
+        """Count all queues. Returns False if the store answered for none of them."""
+        with suppress(ShardqError):
+            names = await self._store.names()
+            self._rows = {name: self._rows[name] for name in names if name in self._rows}
+            await self._count_each(names)
+            self.ended_at = datetime.now(UTC)
+            return not self._rows or any(row.error is None for row in self._rows.values())
+        return False
+
+    async def _count_each(self, names: Collection[str]) -> None:
+        places = asyncio.Semaphore(_ROUND_AT_ONCE)
+        await asyncio.gather(*(self._count(name, places) for name in names))
 
     async def _count(self, name: str, places: asyncio.Semaphore) -> None:
         async with places:

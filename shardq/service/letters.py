@@ -32,7 +32,7 @@ _AT_ONCE = 8
 
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     """Return the dead letters of a dead-letter queue, grouped and counted by reason."""
-    await desk.client.queue(name)
+    await desk.store.settings(name)  # so that a wrong name is reported
 
     async def read() -> DeadLettersView:
         return await asyncio.to_thread(partial(_scan_letters, desk, name, given))

@@ -40,14 +40,16 @@ T = TypeVar("T")
 MOST_SHOWN = 65_536
 """Bytes of a body that are shown unless all of it is asked for."""
 
-MOST_SHOWN_IN_LISTS = 4_096
+MOST_SHOWN_IN_LISTS = 1_024
+"""Of each of the 50 bodies of a page, which shows seven lines."""
+
 MOST_DEPTH = 64
 PAGE = 50  # messages that are read at a time, as they may be large
 
 
 async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.client.queue(name)  # so that a wrong name is reported
+    await desk.store.settings(name)  # so that a wrong name is reported
     now = await desk.client.now()
 
     async def read() -> MessagesView:
@@ -206,7 +208,11 @@ def _is_flat(value: Any, depth: int) -> bool:
 async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
     """Return one message in any state."""
     name = message_id.partition(":")[0]
-    found = await (await desk.client.queue(name)).get(message_id)
+
+    async def read() -> StoredMessage | None:
+        return await (await desk.client.queue(name)).get(message_id)
+
+    found = await desk.store.shared.read(("message", message_id), read)
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
@@ -215,7 +221,11 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
-    events = await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
+
+    async def read() -> Sequence[Event]:
+        return await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
+
+    events = await desk.store.shared.read(("trace", message_id), read)
     return [
         each
         if each.to is None or desk.grant.sees(each.to.partition(":")[0])

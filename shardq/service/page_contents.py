@@ -18,10 +18,13 @@ __all__ = ["PAGES", "Page"]
 Ask = Callable[..., Awaitable[Any]]
 Content = dict[str, Any]
 
-MOST_CELLS = 4_000
+MOST_CELLS = 1_280
+"""Of a heat map: each takes about 100 bytes of the page."""
+
 MOST_COLUMNS = 128
-MOST_ROWS = 200
 _LARGEST = 10
+_SURVEYED: Content = {"took": 0.0}
+"""Of pages that show counts of the survey, which has its own pace: they may have waited for it."""
 _BY_CALL = {endpoint.call: endpoint for endpoint in ENDPOINTS}
 
 
@@ -42,15 +45,16 @@ class Page(msgspec.Struct, frozen=True):
 async def _overview(ask: Ask, _name: str, _wanted: Any) -> Content:
     view = await ask(queues.overview)
     if not view.busiest:
-        return {"view": view, "lines": {}}
+        return {"view": view, "lines": {}, **_SURVEYED}
     names = ",".join(row.name for row in view.busiest)
     found = await ask(charts.list_histories, given=charts.ListHistories(queues=names))
     lines = {each.queue: line for each in found.histories if (line := charts.sparkline(each))}
-    return {"view": view, "lines": lines}
+    return {"view": view, "lines": lines, **_SURVEYED}
 
 
 async def _queues(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
-    return {"view": await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))}
+    view = await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))
+    return {"view": view, **_SURVEYED}
 
 
 async def _queue(ask: Ask, name: str, wanted: given.Shards) -> Content:
@@ -86,17 +90,21 @@ def heat_map(view: ShardsView) -> HeatMap:
     found = {(each.time_shard, each.shard): each for each in view.states if not each.grouped}
     times = {each.time_shard for each in found.values() if each.backlog} | {view.written}
     columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if each.backlog)])
-    if view.time_shards * columns <= MOST_CELLS:
+    width = min(columns, MOST_COLUMNS)
+    most = MOST_CELLS // width
+    if view.time_shards <= most:
         times |= set(range(view.time_shards))
-    shown, width = sorted(times)[:MOST_ROWS], min(columns, MOST_COLUMNS)
+    shown = sorted([view.written, *sorted(times - {view.written})[: most - 1]])
     rows = [
         HeatRow(str(time), time == view.written, [found.get((time, shard)) for shard in range(width)])
         for time in shown
     ]
     grouped = {each.shard: each for each in view.states if each.grouped}
-    groups = [HeatRow("groups", False, [grouped.get(shard) for shard in sorted(grouped)])] if grouped else []
+    lanes: list[ShardView | None] = [grouped[shard] for shard in sorted(grouped)[:MOST_COLUMNS]]
+    groups = [HeatRow("groups", False, lanes)] if lanes else []
     is_shown = {(time, shard) for time in shown for shard in range(width)}
     hidden = sum(1 for place, each in found.items() if place not in is_shown and each.backlog)
+    hidden += sum(1 for shard in sorted(grouped)[MOST_COLUMNS:] if grouped[shard].backlog)
     largest = sorted(
         (each for each in view.states if each.backlog), key=lambda each: (-each.level, -each.backlog)
     )[:_LARGEST]
@@ -116,7 +124,7 @@ async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
 
 async def _all_letters(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
     shown = msgspec.structs.replace(wanted, exact=False, sort="dead", size=200)
-    return {"view": await ask(queues.list_queues, given=shown)}
+    return {"view": await ask(queues.list_queues, given=shown), **_SURVEYED}
 
 
 async def _letters(ask: Ask, name: str, wanted: given.Letters) -> Content:

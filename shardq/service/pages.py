@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
@@ -83,8 +85,17 @@ def page_routes(service: Behind) -> list[Route | Mount]:
         Route("/logout", _logout(service), methods=["POST"]),
         Route("/do/{action}", _doing(service), methods=["POST"]),
         Route("/do/{action}/{name:path}", _doing(service), methods=["POST"]),
-        Mount("/static", StaticFiles(packages=[("shardq.service", "static")])),
+        Mount("/static", GZipMiddleware(_Files(packages=[("shardq.service", "static")]))),
     ]
+
+
+class _Files(StaticFiles):
+    """Scripts and styles. A browser keeps them, and asks each time whether they have changed."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        response = super().file_response(*given, **named)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -107,7 +118,9 @@ def _showing(service: Behind, page: Page) -> Answer:
             wanted = endpoint.given() if given is None else given
             return await service.perform(endpoint, desk, queue, wanted)
 
+        began = time.monotonic()
         content = await page.load(ask, name, given)
+        content = {"took": time.monotonic() - began} | content
         content |= {
             "name": name,
             "given": given,

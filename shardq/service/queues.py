@@ -84,6 +84,7 @@ async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
     return OverviewView(
         queues=len(names),
         counted=len(rows),
+        counted_at=desk.store.survey.ended_at,
         ready=sum(row.ready for row in own),
         delayed=sum(row.delayed for row in own),
         in_flight=sum(row.in_flight for row in own),
@@ -130,6 +131,7 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
         page=given.page,
         pages=pages_of(len(names), given.size),
         counted=len(known),
+        counted_at=None if given.exact else desk.store.survey.ended_at,
     )
 
 

@@ -16,6 +16,10 @@ from shardq.base.texts import many, plural
 
 __all__ = ["made_templates"]
 
+MOST_VALUES = 1_000
+"""Of a body that is shown as a tree. A larger one is text: a tree takes 50 bytes of the page for each value."""
+
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -41,6 +45,7 @@ def made_templates() -> jinja2.Environment:
         compact=compact,
         with_fields=with_fields,
     )
+    templates.tests["few"] = are_few
     for name in templates.list_templates():
         templates.get_template(name)  # compiled before the first request
     return templates
@@ -104,6 +109,20 @@ def in_path(name: str) -> str:
 def pretty(value: Any) -> str:
     """Return a value as JSON, with line breaks."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def are_few(value: Any, most: int = MOST_VALUES) -> bool:
+    """Return whether JSON has at most ``most`` values.
+
+    >>> are_few({"a": [1, 2]}, 4), are_few({"a": [1, 2]}, 3)
+    (True, False)
+    """
+    rest, left = [value], most
+    while rest and left >= 0:
+        left -= 1
+        each = rest.pop()
+        rest += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return left >= 0
 
 
 def compact(value: Any) -> str:

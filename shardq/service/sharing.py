@@ -74,10 +74,13 @@ class SharedReads:
 
 
 class Ticks:
-    """Has all open pages read again at once. Without listeners nothing runs."""
+    """Has all open pages read again at once. Without listeners nothing runs.
+
+    Ticks are numbered, so that pages that take long to read leave out the same ones.
+    """
 
     def __init__(self, seconds: float = TICK_SECONDS) -> None:
-        self._seconds = seconds
+        self._seconds, self._number = seconds, 0
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
@@ -109,8 +112,10 @@ class Ticks:
     async def _tick(self) -> None:
         while self._listeners and not self._stopped:
             await asyncio.sleep(self._seconds)
+            self._number += 1
+            event = f'event: tick\ndata: {{"number": {self._number}, "seconds": {self._seconds}}}\n\n'
             for queue in tuple(self._listeners):
-                _put(queue, b"event: tick\ndata: {}\n\n")
+                _put(queue, event.encode())
 
 
 def _put(queue: asyncio.Queue[bytes | None], event: bytes | None) -> None:

@@ -68,13 +68,17 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of queues. ``total`` is how many match; ``counted`` how many of them have counts yet."""
+    """A page of queues. ``total`` is how many match; ``counted`` how many of them have counts yet.
+
+    ``counted_at`` is when all were counted last; None when they were counted for this answer, or not yet.
+    """
 
     queues: list[QueueRow]
     total: int
     page: int
     pages: int
     counted: int
+    counted_at: datetime | None
 
 
 class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
 
     queues: int
     counted: int
+    counted_at: datetime | None
     ready: int
     delayed: int
     in_flight: int

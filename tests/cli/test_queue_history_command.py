@@ -93,7 +93,11 @@ def test_nothing_keeps_the_history_of_no_store() -> None:
 
 def test_workers_take_part_unless_they_are_told_not_to(jobs: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sampler] = []
-    monkeypatch.setattr(Sampler, "start", lambda sampler: started.append(sampler))
+
+    def start(sampler: Sampler) -> None:
+        started.append(sampler)
+
+    monkeypatch.setattr(Sampler, "start", start)
     work = ("work", "jobs", "--exec", "true", "--idle-exit", "0.1s")
     jobs.ok("send", "jobs", "x")
     jobs.ok(*work)

@@ -151,6 +151,19 @@ def test_an_action_has_the_queues_counted_again_at_once(url) -> None:
     assert time.monotonic() - began < 20  # the rests would take 30 seconds
 
 
+def test_a_queue_that_is_new_is_counted_without_the_others(url) -> None:
+    async def main() -> None:
+        store = _Counted(url)
+        store.busy = False
+        await store.survey.rows(("a",), 60)
+        rows = await store.survey.rows(("a", "new"), 60)
+        assert set(rows) == {"a", "new"}
+        assert store.rounds == 1
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(url) -> None:
     class Refusing(_Counted):
         async def row(self, queue: str) -> QueueRow:
@@ -186,7 +199,8 @@ def test_all_listeners_are_told_at_once_and_nothing_runs_without_any() -> None:
         ticks = Ticks(0.01)
         streams = [ticks.events() for _ in range(3)]
         assert [await anext(stream) for stream in streams] == [b"retry: 3000\n\n"] * 3
-        assert [await anext(stream) for stream in streams] == [b"event: tick\ndata: {}\n\n"] * 3
+        tick = b'event: tick\ndata: {"number": 1, "seconds": 0.01}\n\n'
+        assert [await anext(stream) for stream in streams] == [tick] * 3
         for stream in streams:
             await stream.aclose()
         for _ in range(100):

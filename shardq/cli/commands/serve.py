@@ -66,6 +66,14 @@ _audit_option = click.option("--audit-log", metavar="FILE", help="Append a line 
     help="A name by which it is reached. May be repeated.",
 )
 @click.option("--prefix", metavar="PATH", default="", help="The path that a proxy in front removes.")
+@click.option(
+    "--rate-limit",
+    type=float,
+    metavar="N",
+    default=ServiceOptions().rate_limit,
+    show_default=True,
+    help="Requests a second of one key, in each process; 0 for any number.",
+)
 @_read_only_option
 @_mask_option
 @_audit_option
@@ -84,6 +92,7 @@ def serve_command(
     insecure: bool,
     hosts: Sequence[str],
     prefix: str,
+    rate_limit: float,
     read_only: bool,
     mask: str | None,
     audit_log: str | None,
@@ -111,7 +120,9 @@ def serve_command(
         key=private_key,
         insecure=insecure,
         allow_hosts=tuple(hosts),
-        options=ServiceOptions(keys=_file_of_keys(keys_path), read_only=read_only, ui=with_ui),
+        options=ServiceOptions(
+            keys=_file_of_keys(keys_path), read_only=read_only, ui=with_ui, rate_limit=rate_limit or None
+        ),
     )
 
     def started(url: str) -> None:
