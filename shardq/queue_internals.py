@@ -241,7 +241,7 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
 
 
 def shorten_leases(queue: Queue, seconds: float) -> None:
-    """Let leases of a clock that was ahead end in so many seconds, in a queue in which no lease lasts longer."""
+    """End leases of a clock that was ahead in the given seconds, in a queue in which no lease lasts longer."""
     shorten_fixed_leases(queue._context, microseconds(seconds))
 
 

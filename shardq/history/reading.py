@@ -179,7 +179,7 @@ class _Rows:
 
 
 class _Bucket:
-    """What was seen within one step."""
+    """The samples of one step, and the flows in it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -128,7 +128,7 @@ class Sampler(Closing):
     def step(self) -> float:
         """Report, and sample if no other does; return after how many seconds to do it again.
 
-        Raises an error of the store. What was measured is reported by the next step then.
+        Raises an error of the store. The next step reports everything that this one did not.
         """
         began = self._timer()
         self._begun, changed = True, self._report()

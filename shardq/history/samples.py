@@ -21,7 +21,7 @@ _TIMED = ("wait", "processing")
 
 
 class Flow(msgspec.Struct, frozen=True, array_like=True):
-    """What clients have reported about a queue in a time, in messages. Durations are counts by bucket.
+    """Messages of a queue by what clients did with them, as they reported it. Durations are counts by bucket.
 
     The buckets are those of :data:`shardq.metrics.measures.BOUNDS`.
     """

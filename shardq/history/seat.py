@@ -1,7 +1,7 @@
 """The seat of the sampler: one message that its holder keeps, so that one process samples at a time.
 
 The message has a unique key, so there is one however many processes make it. A holder that dies, or that stands still,
-loses it when its lease expires. Whoever receives it then is the next sampler.
+loses it when its lease expires. The process that receives it then is the next sampler.
 """
 
 from __future__ import annotations
