@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import secrets
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from logging.handlers import WatchedFileHandler
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -194,17 +198,25 @@ def planned() -> Service:
     """Return the application that the environment describes, in each process."""
     plan = msgspec.json.decode(os.environ[_PLAN], type=ServePlan)
     _write_logs(plan.audit_log)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="shardq-parent", daemon=True).start()
     return _Served(
         plan.url, plan.answering, mask=_imported("mask", plan.mask), doctor=_imported("doctor", plan.doctor)
     )
 
 
+def _end_with(parent: BaseProcess) -> None:
+    """End this process when its parent is killed: nothing else would, and it would hold the port."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _write_logs(audit_log: str | None) -> None:
     """Write the audit log to its file, or to stderr, and warnings to stderr."""
     audit = logging.getLogger("shardq.service.audit")
-    handler = (
-        logging.StreamHandler() if audit_log is None else logging.FileHandler(audit_log, encoding="utf-8")
-    )
+    handler: logging.Handler = logging.StreamHandler()
+    if audit_log is not None:
+        handler = WatchedFileHandler(audit_log, encoding="utf-8")  # which may be rotated
     handler.setFormatter(logging.Formatter("%(message)s"))
     audit.handlers[:] = [handler]
     audit.setLevel(logging.INFO)

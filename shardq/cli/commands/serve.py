@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
 from shardq.cli.failures import NOT_FOUND, StoreMissing
 from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.queue_history import history_option, keeping_history
 from shardq.errors import ShardqError
 from shardq.service import ROLES, KeyFile, ServePlan, ServiceOptions, serve
 from shardq.service.access import Role
@@ -65,11 +66,20 @@ _audit_option = click.option("--audit-log", metavar="FILE", help="Append a line 
     help="A name by which it is reached. May be repeated.",
 )
 @click.option("--prefix", metavar="PATH", default="", help="The path that a proxy in front removes.")
+@click.option(
+    "--rate-limit",
+    type=float,
+    metavar="N",
+    default=ServiceOptions().rate_limit,
+    show_default=True,
+    help="Requests a second of one key, in each process; 0 for any number.",
+)
 @_read_only_option
 @_mask_option
 @_audit_option
 @click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate, and --private-key.")
 @click.option("--private-key", metavar="FILE", help="The key of the certificate.")
+@history_option
 @click.pass_obj
 def serve_command(
     session: Session,
@@ -82,11 +92,13 @@ def serve_command(
     insecure: bool,
     hosts: Sequence[str],
     prefix: str,
+    rate_limit: float,
     read_only: bool,
     mask: str | None,
     audit_log: str | None,
     certificate: str | None,
     private_key: str | None,
+    keeps_history: bool,
 ) -> None:
     """Serve a JSON API, and with --ui a dashboard.
 
@@ -108,14 +120,17 @@ def serve_command(
         key=private_key,
         insecure=insecure,
         allow_hosts=tuple(hosts),
-        options=ServiceOptions(keys=_file_of_keys(keys_path), read_only=read_only, ui=with_ui),
+        options=ServiceOptions(
+            keys=_file_of_keys(keys_path), read_only=read_only, ui=with_ui, rate_limit=rate_limit or None
+        ),
     )
 
     def started(url: str) -> None:
         note(f"serving on {url}  (Ctrl-C ends it)")
         _note_missing_file(session)
 
-    serve(plan, on_start=started)
+    with keeping_history(session.url if keeps_history and not read_only else None):
+        serve(plan, on_start=started)
 
 
 @click.command("ui", cls=ExampleCommand, example="shardq ui\nshardq ui --read-only --no-browser")
@@ -124,6 +139,7 @@ def serve_command(
 @_read_only_option
 @_mask_option
 @_audit_option
+@history_option
 @click.pass_obj
 def ui(
     session: Session,
@@ -133,6 +149,7 @@ def ui(
     read_only: bool,
     mask: str | None,
     audit_log: str | None,
+    keeps_history: bool,
 ) -> None:
     """Open the dashboard in a browser, for one person on this machine.
 
@@ -155,7 +172,8 @@ def ui(
             opening.daemon = True
             opening.start()
 
-    serve(plan, on_start=started)
+    with keeping_history(session.url if keeps_history and not read_only else None):
+        serve(plan, on_start=started)
 
 
 def _note_missing_file(session: Session) -> None:

@@ -20,7 +20,8 @@ from shardq.cli.command import (
     queue_argument,
 )
 from shardq.cli.many_queues import matching
-from shardq.cli.printing import print_columns, print_json
+from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.queue_history import COLUMNS, drawn
 from shardq.cli.stats_view import Snapshot, Total, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
@@ -39,15 +40,34 @@ LONGEST_INTERVAL = 604_800.0
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
 @click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
+@click.option(
+    "--since", type=duration, metavar="TIME", help="Draw the history of this time, such as 1h, up to 24h."
+)
 @json_option
 @click.pass_obj
-def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
+def stats(
+    session: Session,
+    queue: str,
+    watch: bool,
+    interval: float,
+    shards: bool,
+    since: float | None,
+    as_json: bool,
+) -> None:
     """Count messages by state; follow them live. With a pattern, those of each queue that it matches.
 
     Also shows the age of the oldest message, and for how long the first message has been due. --watch --json prints a
     line of JSON each time.
+
+    --since draws numbers of messages, rates and durations of a queue, from the oldest to the newest. They are sampled
+    while `shardq work`, `serve`, `ui`, `metrics` or `pipeline run` is running.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
+    if since is not None:
+        if watch or shards or is_pattern(queue):
+            raise click.UsageError("--since goes with one queue, without --watch and --shards.")
+        _draw(session, queue, since, as_json=as_json)
+        return
     session.looks = not watch  # which continues when the store was unreachable for a moment
     if is_pattern(queue):
         if shards:
@@ -71,6 +91,23 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
         if not watch:
             return
         before = snapshot
+
+
+def _draw(session: Session, queue: str, since: float, *, as_json: bool) -> None:
+    """Draw the history of a queue."""
+    from shardq.history import read_history  # noqa: PLC0415 - few need it
+
+    history = read_history(session.client, session.queue(queue).name, since=since, points=COLUMNS)
+    if as_json:
+        print_json(history)
+        return
+    for line in drawn(history):
+        print_line(line)
+    if history.is_empty:
+        note(
+            "nothing was sampled in this time: samples are taken every 15 seconds while `shardq work`, `shardq serve`, "
+            "`shardq ui` or `shardq metrics` runs"
+        )
 
 
 def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-// Live updates, keys of the keyboard, copying, and the chart since the page was opened.
+// Live updates, keys of the keyboard, and copying.
 "use strict";
 
 const root = document.body.dataset.root;
@@ -175,35 +175,5 @@ document.addEventListener("keydown", (event) => {
   if (action) { event.preventDefault(); action(); }
 });
 
-// -- the chart of the overview: only what this page has seen ---------------------------------------------------------
-
-const seen = [[], [], []];
-let chart = null;
-
-function note() {
-  const tiles = find("[data-ready]");
-  const place = find("#chart");
-  if (!tiles || !place || typeof uPlot === "undefined") return;
-  const values = [Date.now() / 1000, Number(tiles.dataset.ready), Number(tiles.dataset.inFlight)];
-  values.forEach((value, at) => { seen[at].push(value); if (seen[at].length > 1800) seen[at].shift(); });
-  if (seen[0].length < 2) return;
-  if (chart === null) {
-    find("#chart-section").hidden = false;
-    const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const axis = { stroke: () => color("--muted"), grid: { stroke: () => color("--line") }, ticks: { stroke: () => color("--line") } };
-    chart = new uPlot({
-      width: place.clientWidth - 16, height: 200,
-      axes: [axis, { ...axis, size: 70 }],
-      scales: { y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.1)] } },
-      series: [{}, { label: "ready", stroke: () => color("--accent"), width: 2 }, { label: "in flight", stroke: () => color("--warn"), width: 2 }],
-    }, seen, place);
-    new ResizeObserver(() => chart.setSize({ width: place.clientWidth - 16, height: 200 })).observe(place);
-  } else {
-    chart.setData(seen);
-  }
-}
-
-document.addEventListener("htmx:afterSettle", note);
-note();
 follow();
 find("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
