@@ -65,7 +65,9 @@ async function readHistory(force) {
   if (!section || typeof uPlot === "undefined" || (!force && (paused || document.hidden))) return;
   const range = location.hash in RANGES ? location.hash : "#1h";
   const number = ++asked;
-  for (const link of section.querySelectorAll(".switch a")) link.toggleAttribute("aria-current", link.getAttribute("href") === range);
+  for (const link of section.querySelectorAll(".switch a")) {
+    if (link.getAttribute("href") === range) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+  }
   let history = null;
   try {
     const response = await fetch(`${section.dataset.source}?since=${RANGES[range]}&points=120`, { headers: { accept: "application/json" } });
