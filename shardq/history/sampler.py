@@ -154,7 +154,7 @@ class Sampler(Closing):
                 pause, failing = self.step(), False
             except ShardqError as error:
                 _log.log(
-                    logging.DEBUG if failing else logging.WARNING,
+                    logging.DEBUG if failing or self._ended.is_set() else logging.WARNING,
                     "the history of queues is not sampled, trying again: %s",
                     error,
                 )
