@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -62,7 +63,6 @@ def test_charts_are_drawn_and_stay_while_the_page_is_read_again(page: Page, widt
 def test_another_time_is_chosen_by_a_link_which_the_address_keeps(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#history canvas")).to_have_count(2)
-    expect(page.locator("svg.spark polyline")).to_have_count(2)
     page.get_by_role("link", name="24 hours").click()
     expect(page.locator("#history .switch a[aria-current]")).to_have_text("24 hours")
     assert page.url.endswith("#24h")
@@ -72,3 +72,12 @@ def test_a_queue_without_messages_has_charts_of_what_is_known(page: Page) -> Non
     page.goto("/queues/empty")
     expect(page.locator("#history canvas")).to_have_count(2)
     expect(page.locator("#history figure[hidden]")).to_have_count(2)
+
+
+def test_the_busiest_queues_have_lines_which_stay_while_the_page_is_read_again(page: Page) -> None:
+    page.goto("/")
+    line = page.locator("#line-orders polyline")
+    expect(line).to_have_attribute("points", re.compile(r"^([\d.]+,[\d.]+ ?){20,}$"))
+    page.locator("#live h2").first.evaluate("heading => { heading.dataset.mark = 'old' }")
+    expect(page.locator("#live h2[data-mark]")).to_have_count(0)
+    expect(line).to_have_attribute("points", re.compile(r"^([\d.]+,[\d.]+ ?){20,}$"))
