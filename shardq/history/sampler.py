@@ -76,7 +76,8 @@ class Sampler(Closing):
     :class:`shardq.metrics.Metrics` or a :class:`shardq.worker.WorkerPool`. Nothing is stored in the first half of an
     interval, or while the store has no queues. Errors of the store are logged, and it tries again.
 
-    ``prefix`` limits it to some queues. Close it before its client.
+    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``. It sends and receives by its
+    client, so give it one without hooks, and close it before that.
     """
 
     def __init__(
@@ -150,10 +151,11 @@ class Sampler(Closing):
         while not self._ended.wait(pause):
             try:
                 pause, failing = self.step(), False
-            except ShardqError as error:
+            except Exception as error:  # messages are sent and received all the same
                 _log.log(
                     logging.DEBUG if failing or self._ended.is_set() else logging.WARNING,
-                    "the history of queues is not sampled, trying again: %s",
+                    "the history of queues is not sampled, trying again: %s: %s",
+                    type(error).__name__,
                     error,
                 )
                 pause, failing = IDLE_SECONDS, True
