@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from shardq.history import History
     from shardq.metrics.measures import Measures
 
-__all__ = ["COLUMNS", "drawn", "history_option", "keeping_history"]
+__all__ = ["COLUMNS", "SHORT_COLUMNS", "drawn", "drawn_lines", "history_option", "keeping_history"]
 
 COLUMNS = 48
 """Steps of a drawing: with its labels and numbers it has at most 80 columns."""
 
+SHORT_COLUMNS = 30
+"""Steps where each queue has one line."""
+
 RETRY_SECONDS = 1.0
+_LABEL, _LONGEST_NAME = 9, 28  # characters before the bars
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = " "
 
@@ -73,18 +77,33 @@ def drawn(history: History) -> Iterator[str]:
         yield "* estimated from the number of messages: not all senders or consumers report"
 
 
+def drawn_lines(histories: Sequence[History]) -> Iterator[str]:
+    """Yield a line for each queue: its messages that are not processed, from the oldest step to the newest."""
+    names = [_cut(history.queue or "") for history in histories]
+    width = max(map(len, names))
+    yield f"messages, {in_words(histories[0].step)} a column"
+    for name, history in zip(names, histories, strict=True):
+        yield _line(name, [point.depth for point in history.points], _whole, width)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
 def _named(label: str, estimated: bool) -> str:
     return f"{label} *" if estimated else label
 
 
-def _line(label: str, values: Sequence[float | None], shown: Callable[[float], str]) -> str:
+def _line(
+    label: str, values: Sequence[float | None], shown: Callable[[float], str], width: int = _LABEL
+) -> str:
     """Return a label, the bars, the newest value and the highest one."""
     known = [value for value in values if value is not None]
     if not known:
-        return f"{label:<9} {'':{len(values)}} unknown"
+        return f"{label:<{width}} {'':{len(values)}} unknown"
     most = max(known)
     bars = "".join(_UNKNOWN if value is None else _bar(value, most) for value in values)
-    return f"{label:<9} {bars} {shown(known[-1])}, max {shown(most)}"
+    return f"{label:<{width}} {bars} {shown(known[-1])}, max {shown(most)}"
 
 
 def _bar(value: float, most: float) -> str:
@@ -93,7 +112,7 @@ def _bar(value: float, most: float) -> str:
 
 def _axis(since: datetime, until: datetime, width: int) -> str:
     start, end = f"{since:%H:%M}", f"{until:%H:%M}"
-    return f"{'':<9} {start}{end:>{max(0, width - len(start))}}"
+    return f"{'':<{_LABEL}} {start}{end:>{max(0, width - len(start))}}"
 
 
 def _whole(value: float) -> str:

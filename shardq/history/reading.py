@@ -51,6 +51,13 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     wait: Percentiles | None = None
     processing: Percentiles | None = None
 
+    @property
+    def depth(self) -> int | None:
+        """Messages that are not processed."""
+        if self.ready is None or self.delayed is None or self.in_flight is None:
+            return None
+        return self.ready + self.delayed + self.in_flight
+
 
 _TimedSamples: TypeAlias = "tuple[Row, Mapping[str, Sample]]"
 

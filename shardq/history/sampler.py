@@ -73,10 +73,11 @@ class Sampler(Closing):
 
     One of them at a time counts the queues, every 15 seconds while something changes in the store, and every minute
     at the most while nothing does. All report what ``measures`` returns, such as that of a
-    :class:`shardq.metrics.Metrics` or a :class:`shardq.worker.WorkerPool`. Nothing is stored before the first
-    interval has ended, or while the store has no queues. Errors of the store are logged, and it tries again.
+    :class:`shardq.metrics.Metrics` or a :class:`shardq.worker.WorkerPool`. Nothing is stored in the first half of an
+    interval, or while the store has no queues. Errors of the store are logged, and it tries again.
 
-    ``prefix`` limits it to some queues. Close it before its client.
+    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``. It sends and receives by its
+    client, so give it one without hooks, and close it before that.
     """
 
     def __init__(
@@ -143,26 +144,25 @@ class Sampler(Closing):
         return pause
 
     def _until(self, pause: float) -> float:
-        """Return the seconds until about that time, when all processes report: each row has one report of each."""
-        now = seconds(self._now())
-        return max(1.0, round((now + pause) / self._interval) * self._interval - now)
+        return _aligned(seconds(self._now()), pause, self._interval)
 
     def _run(self) -> None:
-        pause, failing = self._interval, False
+        pause, failing = _aligned(time.time(), self._interval, self._interval), False
         while not self._ended.wait(pause):
             try:
                 pause, failing = self.step(), False
-            except ShardqError as error:
+            except Exception as error:  # messages are sent and received all the same
                 _log.log(
-                    logging.DEBUG if failing else logging.WARNING,
-                    "the history of queues is not sampled, trying again: %s",
+                    logging.DEBUG if failing or self._ended.is_set() else logging.WARNING,
+                    "the history of queues is not sampled, trying again: %s: %s",
+                    type(error).__name__,
                     error,
                 )
                 pause, failing = IDLE_SECONDS, True
         self._end()
 
     def _end(self) -> None:
-        """Report the rest, unless that is less than an interval, and let another process sample."""
+        """Report the rest, if anything was reported before, and let another process sample."""
         with suppress(ShardqError):
             if self._begun:
                 self._report()
@@ -321,3 +321,11 @@ class Sampler(Closing):
 
     def _now(self) -> int:
         return from_datetime(self._client.now())
+
+
+def _aligned(now: float, pause: float, interval: float) -> float:
+    """Return the seconds until a multiple of the interval, about ``pause`` from now.
+
+    All processes report at these moments, so that each row has one report of each.
+    """
+    return max(interval / 2, round((now + pause) / interval) * interval - now)

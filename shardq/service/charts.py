@@ -1,4 +1,4 @@
-"""Endpoints of the history of queues, and the small charts of lists."""
+"""Endpoints of the history of queues, which the charts of pages read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import msgspec
 from shardq.history import History, read_histories
 from shardq.service.desk import Desk, Forbidden
 
-__all__ = ["ListHistories", "Range", "list_histories", "show_history", "show_total_history", "sparkline"]
+__all__ = ["ListHistories", "Range", "list_histories", "show_history", "show_total_history"]
 
 MOST_QUEUES = 50
-_WIDTH, _HEIGHT = 96, 20  # of a small chart
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,17 +67,3 @@ async def _read(desk: Desk, names: Sequence[str | None], since: float, points: i
 
     key = (tuple(names), since, points)
     return await desk.store.histories.read(key, lambda: asyncio.to_thread(read))
-
-
-def sparkline(history: History) -> str:
-    """Return the points of a line that shows the messages of a queue, for an SVG of 96 x 20; "" if none is known."""
-    depths = [
-        None if point.ready is None else point.ready + (point.in_flight or 0) for point in history.points
-    ]
-    most = max((depth for depth in depths if depth is not None), default=0) or 1
-    step = _WIDTH / max(1, len(depths) - 1)
-    return " ".join(
-        f"{place * step:.1f},{_HEIGHT - 1 - depth / most * (_HEIGHT - 2):.1f}"
-        for place, depth in enumerate(depths)
-        if depth is not None
-    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.service import charts, features, letters, messages, queues
+from shardq.service import features, letters, messages, queues
 from shardq.service import parameters as given
 from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.views import ConsumersView, ConsumerView, ShardsView, ShardView, WorkflowDetail
@@ -43,13 +43,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 async def _overview(ask: Ask, _name: str, _wanted: Any) -> Content:
-    view = await ask(queues.overview)
-    if not view.busiest:
-        return {"view": view, "lines": {}, **_SURVEYED}
-    names = ",".join(row.name for row in view.busiest)
-    found = await ask(charts.list_histories, given=charts.ListHistories(queues=names))
-    lines = {each.queue: line for each in found.histories if (line := charts.sparkline(each))}
-    return {"view": view, "lines": lines, **_SURVEYED}
+    return {"view": await ask(queues.overview), **_SURVEYED}
 
 
 async def _queues(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:

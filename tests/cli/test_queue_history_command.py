@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -64,6 +65,21 @@ def test_the_history_is_json_with_rates_and_durations(sampled: Shell) -> None:
     assert set(point["wait"]) == {"p50", "p95"}
 
 
+def test_all_queues_together_and_each_of_a_pattern_are_drawn(sampled: Shell) -> None:
+    sampled.ok("create", "jobs.of-a-customer-with-a-long-name.invoices")
+    total = sampled.ok("stats", "--since", "20m").stdout.splitlines()
+    assert total[0] == "all queues, 30 s a column"
+    assert re.match("ready +▁.*█", total[1])
+    assert sampled.json("stats", "--since", "20m")["queue"] is None
+    lines = sampled.ok("stats", "jobs*", "--since", "24h").stdout.splitlines()
+    assert lines[0] == "messages, 60 min a column"
+    assert [line.split()[0] for line in lines[1:]] == ["jobs", "jobs.of-a-customer-with-a-l…"]
+    assert lines[2].endswith("unknown")
+    assert max(map(len, lines)) <= 80
+    found = sampled.json("stats", "jobs*", "--since", "20m")["queues"]
+    assert [each["queue"] for each in found] == ["jobs", "jobs.of-a-customer-with-a-long-name.invoices"]
+
+
 def test_a_queue_without_samples_says_how_they_are_taken(jobs: Shell) -> None:
     result = jobs.ok("stats", "jobs", "--since", "1h")
     assert "nothing was sampled" in result.stderr
@@ -74,8 +90,9 @@ def test_a_queue_without_samples_says_how_they_are_taken(jobs: Shell) -> None:
     ("arguments", "code", "text"),
     [
         (("jobs", "--since", "2d"), 2, "since=172800"),
-        (("jobs", "--since", "1h", "--watch"), 2, "--since goes with one queue"),
-        (("j*", "--since", "1h"), 2, "--since goes with one queue"),
+        (("jobs", "--since", "1h", "--watch"), 2, "--since does not go with --watch"),
+        (("x*", "--since", "1h"), 3, "no queue matches 'x*'"),
+        ((), 2, "Missing argument 'QUEUE|PATTERN'"),
         (("missing", "--since", "1h"), 3, "queue 'missing' does not exist"),
     ],
 )

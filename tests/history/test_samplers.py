@@ -174,7 +174,7 @@ def test_nothing_is_stored_where_there_are_no_queues_or_nothing_begins(
     assert {call.method for call in process.store.calls} <= {"list_queues", "now"}
 
 
-def test_a_sampler_that_runs_for_less_than_an_interval_stores_nothing(url: str) -> None:
+def test_a_sampler_that_runs_for_a_moment_stores_nothing(url: str) -> None:
     with shardq.connect(url, observer=(metrics := Metrics())) as client:
         queue = client.create_queue("orders")
         with Sampler(client, measures=metrics.measures) as sampler:

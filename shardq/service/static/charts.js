@@ -1,4 +1,4 @@
-// Charts of the history of a queue, or of all queues, read from the API every 15 seconds.
+// Charts of the history of a queue, or of all queues, and lines of lists, read from the API every 15 seconds.
 "use strict";
 
 const DURATIONS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
@@ -85,8 +85,29 @@ async function readHistory(force) {
   if (!isEmpty) section.querySelectorAll("[data-chart]").forEach((place) => draw(place, history));
 }
 
+// The lines of a list of queues: all messages of each in the last hour.
+async function readLines() {
+  const lines = [...document.querySelectorAll("svg.spark[data-queue]")];
+  if (!lines.length || document.hidden) return;
+  const names = lines.map((line) => line.dataset.queue);
+  let found = [];
+  try {
+    const response = await fetch(`${root}/api/v1/histories?queues=${encodeURIComponent(names.join(","))}`, { headers: { accept: "application/json" } });
+    if (response.ok) found = (await response.json()).histories;
+  } catch { /* as above */ }
+  for (const { queue, points } of found) {
+    const depths = points.map((point) => point.ready === null ? null : point.ready + point.delayed + point.in_flight);
+    const most = Math.max(1, ...depths);
+    const places = depths.map((depth, at) => depth === null ? "" : `${(at * 96 / Math.max(1, depths.length - 1)).toFixed(1)},${(19 - depth * 18 / most).toFixed(1)}`);
+    const line = document.getElementById(`line-${queue}`);
+    line?.firstElementChild.setAttribute("points", places.filter(Boolean).join(" "));
+    line?.setAttribute("aria-label", `Messages in the last hour, ${most === 1 ? "1" : most.toLocaleString()} at most`);
+  }
+}
+
 addEventListener("hashchange", () => readHistory(true));
-document.addEventListener("visibilitychange", () => readHistory(false));
+document.addEventListener("visibilitychange", () => { readHistory(false); readLines(); });
 find("#theme").addEventListener("click", () => drawn.forEach((chart) => chart.redraw()));
-setInterval(() => readHistory(false), 15_000);
+setInterval(() => { if (!paused) { readHistory(false); readLines(); } }, 15_000);
 readHistory(true);
+readLines();
