@@ -99,7 +99,7 @@ async function readLines() {
     const depths = points.map((point) => point.ready === null ? null : point.ready + point.delayed + point.in_flight);
     const most = Math.max(1, ...depths);
     const places = depths.map((depth, at) => depth === null ? "" : `${(at * 96 / Math.max(1, depths.length - 1)).toFixed(1)},${(19 - depth * 18 / most).toFixed(1)}`);
-    const line = document.getElementById(`line-${queue}`);
+    const line = lines.find((each) => each.dataset.queue === queue);
     line?.firstElementChild.setAttribute("points", places.filter(Boolean).join(" "));
     line?.setAttribute("aria-label", `Messages in the last hour, ${most === 1 ? "1" : most.toLocaleString()} at most`);
   }

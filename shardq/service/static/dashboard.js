@@ -56,11 +56,10 @@ function refocus(path) {
   element?.focus({ preventScroll: true });
 }
 
-// Reading costs the store at most a hundredth of the time. Pages that show the same leave out the same ticks, so that
-// the service reads once for all of them.
-function ticksBetween(seconds) {
-  const took = Number(find("#live").dataset.took);
-  return 2 ** Math.max(0, Math.ceil(Math.log2(100 * took / seconds)));
+// Reading takes at most a share of the time. Pages that show the same leave out the same ticks, so that the service
+// reads once for all of them.
+function ticksBetween(most) {
+  return 2 ** Math.max(0, Math.ceil(Math.log2(Number(find("#live").dataset.took) / most)));
 }
 
 function follow() {
@@ -68,8 +67,8 @@ function follow() {
   if (wanted && stream === null) {
     stream = new EventSource(`${root}/events`);
     stream.addEventListener("tick", (event) => {
-      const { number, seconds } = JSON.parse(event.data);
-      const ticks = ticksBetween(seconds);
+      const { number, seconds, share } = JSON.parse(event.data);
+      const ticks = ticksBetween(share * seconds);
       say(ticks > 1 ? `live, every ${ticks * seconds} s` : "live");
       if (number % ticks === 0) readAgain();
     });
@@ -131,6 +130,18 @@ setInterval(() => {
     if (time.textContent !== text) time.textContent = text;
   }
 }, 1000);
+
+// -- tables that are wider than the window are scrolled by keyboard ---------------------------------------------------
+
+function reachTables() {
+  for (const each of document.querySelectorAll(".scroll")) {
+    if (each.scrollWidth > each.clientWidth) each.tabIndex = 0; else each.removeAttribute("tabindex");
+  }
+}
+
+document.addEventListener("htmx:afterSwap", reachTables);
+addEventListener("resize", reachTables);
+reachTables();
 
 // -- the theme, copying, the keyboard --------------------------------------------------------------------------------
 
