@@ -29,7 +29,7 @@ from tests.browser.site import serving
 
 PICTURES = {
     "dashboard-overview": ("/", 1_000),
-    "dashboard-queue": ("/queues/orders", 1_170),
+    "dashboard-queue": ("/queues/orders", 1_360),
     "dashboard-dead-letters": ("/dead-letters/{dead}", 700),
     "dashboard-workflow": ("/workflows/{workflow}", 460),
 }
