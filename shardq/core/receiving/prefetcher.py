@@ -241,8 +241,12 @@ class Prefetcher:
             return
         self._keepers.keep(held)
         with self._lock:
-            self._of(held).buffer.add(held, self.timer())
-            self._changes.notify_all()
+            queue = None if self._stopped else self._of(held)
+            if queue is not None:
+                queue.buffer.add(held, self.timer())
+                self._changes.notify_all()
+        if queue is None:
+            self._of(held).give_back(held)
 
     # -- handing out --------------------------------------------------------------------------------------------
 

@@ -165,15 +165,20 @@ class LeaseKeepers:
 
     def __init__(self, make: Callable[[str], LeaseKeeper]) -> None:
         self._make = make
+        self._lock = threading.Lock()
+        self._stopped = False
         self._keepers: dict[str, LeaseKeeper] = {}
 
     def keep(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, until they are settled or abandoned."""
-        if held:
-            queue = held[0].shard.queue
-            if queue not in self._keepers:
+        """Extend these, which are of one queue, until they are settled or abandoned. Nothing after :meth:`stop`."""
+        if held and (keeper := self._keeper(held[0].shard.queue)) is not None:
+            keeper.keep(held)
+
+    def _keeper(self, queue: str) -> LeaseKeeper | None:
+        with self._lock:
+            if queue not in self._keepers and not self._stopped:
                 self._keepers[queue] = self._make(queue)
-            self._keepers[queue].keep(held)
+            return self._keepers.get(queue)
 
     def leave(self, held: Sequence[HeldSlice]) -> None:
         """Stop extending these, which are of one queue."""
@@ -187,5 +192,7 @@ class LeaseKeepers:
 
     def stop(self) -> None:
         """Extend nothing more."""
+        with self._lock:
+            self._stopped = True
         for keeper in self._keepers.values():
             keeper.stop()
