@@ -40,6 +40,7 @@ __all__ = [
     "history_slices",
     "messages_in",
     "period_of",
+    "read_properties",
     "remove",
     "slices",
     "slices_within",
@@ -190,6 +191,12 @@ def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
     assert piece.token is not None
     claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
     return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
+
+
+def read_properties(held: HeldSlice) -> HeldSlice:
+    """Take over the unique key and the large body of a slice's only message; returns it. Raises InvalidMessage."""
+    held.unique_key, held.large = held.messages.unique_key, held.messages.large
+    return held
 
 
 def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:

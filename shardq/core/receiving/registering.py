@@ -16,7 +16,7 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.records import Registration
 from shardq.storage.store import Store
 
-__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "deregister", "register"]
+__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "RegistrationTimer", "deregister", "register"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +37,20 @@ class Registered(Protocol):
 
     def registered(self, told: Registration | None) -> None:
         """Take over the answer; None if there is no such queue."""
+
+
+class RegistrationTimer:
+    """Decides when a consumer registers in a queue again."""
+
+    registered_at = -(10**18)
+    """Microseconds; when it registered last."""
+
+    def has_to_register(self, now: int) -> bool:
+        """Return True every five seconds, when this consumer is to be counted among the live ones of the queue."""
+        if self.registered_at <= now < self.registered_at + ENLIST_INTERVAL:
+            return False
+        self.registered_at = now
+        return True
 
 
 def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer: str, name: str) -> None:

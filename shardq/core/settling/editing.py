@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.receipt import MessageId
 from shardq.codec import BYTES, Codec
-from shardq.core.browsing import find_slice
+from shardq.core.browsing import find_slice, read_properties
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import REPLACE, admit
 from shardq.core.sending.planned_bundles import sizes
@@ -100,8 +100,7 @@ def _held(identity: MessageId, piece: StoredSlice | None) -> HeldSlice:
     held = HeldSlice(identity.shard, claimed, PENDING, piece.due)
     if held.damage is not None:
         raise InvalidMessage(f"message {identity} is damaged in the store: {held.damage}") from held.damage
-    held.unique_key, held.large = held.messages.unique_key, held.messages.large
-    return held
+    return read_properties(held)
 
 
 def _why_not_pending(piece: StoredSlice) -> str:
