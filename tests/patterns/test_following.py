@@ -18,7 +18,7 @@ from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
-from shardq.testing.seam import fetch_by_hand, seconds_until_due
+from shardq.testing.seam import fetch, fetch_by_hand, seconds_until_due
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,9 +36,12 @@ class Asked(WrappedStore):
         self.counts: Counter[str] = Counter()
         self.unreadable: set[str] = set()  # queues whose records cannot be read
         self.failing: set[str] = set()  # requests
+        self.before: dict[str, Callable[[], None]] = {}  # by request, what happens before it is made
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.counts[method] += 1
+        if method in self.before:
+            self.before.pop(method)()
         if method in self.failing:
             raise shardq.StoreUnavailable(f"nobody answers {method}")
         if method == "load_queue" and args[0] in self.unreadable:
@@ -359,3 +362,28 @@ def test_a_new_queue_is_received_from_after_an_interrupt_as_it_was_taken_over(
             patched.setattr(f"{step.__module__}.{step.__qualname__}", interrupt)
             consumer.receive()
         assert received(consumer) == [("mail/b", b"hello")]
+
+
+def test_messages_that_could_not_be_handed_out_before_their_queue_was_dropped_are_released(
+    bench: Bench,
+) -> None:
+    # Given messages that are claimed ahead, and their queue is dropped while the store cannot count their delivery
+    bench.create("mail/a")
+    bench.create("orders")
+    bench.other.queue("mail/a").producer().send(b"hello", group="g")
+    with bench.client.consumer(["mail/*"], prefetch=10) as consumer:
+        fetch_by_hand(consumer)
+        fetch(consumer, 2)
+
+        def drop() -> None:
+            bench.other.queue("orders").alter(dead_letter_queue="mail/a")
+            bench.advance(FOLLOW_SECONDS)
+            fetch(consumer)
+            bench.asked.failing = {"extend"}
+
+        bench.asked.before = {"extend": drop}
+        assert not consumer.receive()
+
+        # Then another consumer does not wait for the end of their lease
+        bench.asked.failing = set()
+        assert received(bench.other.queue("mail/a").consumer(), 1) == [("mail/a", b"hello")]
