@@ -13,6 +13,7 @@ import pytest
 
 import shardq
 from shardq.core.receiving.several_queues import WeightedOrder
+from shardq.hooks import HookCall
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
@@ -249,6 +250,28 @@ def test_receiving_by_a_pattern_does_not_keep_a_queue_from_expiring(bench: Bench
             bench.advance(FOLLOW_SECONDS)
     assert not bench.other.exists("mail/a")
     assert bench.other.exists("mail/b")
+
+
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_hooks_are_shown_the_pattern_of_a_receive_that_finds_nothing(url: str, prefetch: int) -> None:
+    calls: list[tuple[str, str]] = []
+
+    class Seen(shardq.Hooks):
+        @contextlib.contextmanager
+        def around(self, call: HookCall) -> Iterator[None]:
+            try:
+                yield
+            finally:
+                calls.append((call.operation, call.queue))
+
+    with (
+        shardq.connect(url, hooks=Seen()) as client,
+        client.consumer(["mail/*"], prefetch=prefetch) as consumer,
+    ):
+        consumer.receive().ack()
+        client.create_queue("mail/a").producer().send(b"hello")
+        client.queue("mail/a").consumer().receive()
+    assert calls == [("receive", "mail/*"), ("send", "mail/a"), ("receive", "mail/a")]
 
 
 def test_an_idle_consumer_wakes_to_look_for_new_queues(bench: Bench) -> None:

@@ -26,7 +26,6 @@ __all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change", "not
 
 CATALOGUE = f"{INTERNAL}catalogue"
 
-
 RECORDS_INTERVAL = 600_000_000
 """Microseconds after which the settings of all queues are read again, whatever the catalogue says of dead letters."""
 
@@ -78,7 +77,8 @@ class MatchedQueues:
     """Finds the queues that names and patterns stand for.
 
     No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
-    ``.dead``, or to which the dead letters of another queue go.
+    ``.dead``, or to which the dead letters of another queue go. Where they go is remembered for each queue until the
+    catalogue counts a change, and for ten minutes at most: so long a change may be missed that was not noted.
     """
 
     def __init__(self, store: Store, retry: Retry) -> None:
@@ -92,9 +92,8 @@ class MatchedQueues:
     ) -> dict[str, str]:
         """Return the text that stands for each queue, by its name. They are in the order of ``wanted``.
 
-        It lists the queues, and reads the record of each that was not read since the ``catalogue`` shows other
-        dead-letter queues, nor for ten minutes. None: it is read, too. A queue whose settings cannot be decoded counts
-        as one without a dead-letter queue.
+        It lists the queues, and reads the records of those that are not remembered, and the ``catalogue`` if that is
+        None. A queue whose settings cannot be decoded counts as one without a dead-letter queue.
         """
         patterns = [each for each in wanted if isinstance(each, NamePattern)]
         listed = self._retry(self._store.list_queues) if patterns else ()
@@ -114,10 +113,7 @@ class MatchedQueues:
         return found
 
     def _forget_if_changed(self, catalogue: QueueRecord | None) -> None:
-        """Forget where dead letters go if that may have changed: as the ``catalogue`` says, or as the store has it.
-
-        That is a hint, as the version is. So it is forgotten every ten minutes all the same.
-        """
+        """Forget where dead letters go if that may have changed: as the ``catalogue`` says, or as the store has it."""
         known = catalogue or self._retry(self._store.load_queue, CATALOGUE)
         now = self._store.now()
         is_fresh = self._read_at <= now < self._read_at + RECORDS_INTERVAL
