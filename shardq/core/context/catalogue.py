@@ -26,8 +26,11 @@ __all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change", "not
 
 CATALOGUE = f"{INTERNAL}catalogue"
 
-RECORDS_INTERVAL = 600_000_000
-"""Microseconds after which the settings of all queues are read again, whatever the catalogue says of dead letters."""
+RECORDS_INTERVAL = 540_000_000
+"""Microseconds after which a list of the queues reads the settings of all, whatever the catalogue says of dead letters.
+
+With the minute until the next list, that makes ten minutes.
+"""
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class MatchedQueues:
 
     No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
     ``.dead``, or to which the dead letters of another queue go. Where they go is remembered for each queue until the
-    catalogue counts a change, and for ten minutes at most: so long a change may be missed that was not noted.
+    catalogue counts a change, and for nine minutes at most: so long a change may be missed that was not noted.
     """
 
     def __init__(self, store: Store, retry: Retry) -> None:
