@@ -186,11 +186,12 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         request = msgspec.structs.replace(request, after=page.after)
 
 
-def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
-    assert piece.token is not None
+def held_stored(shard: Shard, piece: StoredSlice, token: bytes | None = None) -> HeldSlice:
+    """Return a slice as its holder has it, from how it is stored: one that is held or blocks, or is under ``token``."""
+    holder = piece.token if token is None else token
+    assert holder is not None
     claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
+    return HeldSlice(shard, claimed, holder, piece.due, started=piece.started)
 
 
 def read_properties(held: HeldSlice) -> HeldSlice:
