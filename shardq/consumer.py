@@ -255,8 +255,7 @@ class Consumer(Closing):
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
         claims = self._receiving.claims(queue)
-        engine = SettleEngine(claims.context, self._codec)
-        return LeaseKeeper(engine, self._context.retry, lambda: claims.known_lease)
+        return LeaseKeeper(self._engine_of(queue), self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])

@@ -36,9 +36,7 @@ With the minute until the next list, that makes ten minutes.
 class _Catalogue(msgspec.Struct, frozen=True):
     """The content of the record beside its version."""
 
-    dead_letters: int = (
-        0  # how often a queue was made the dead-letter queue of another one, or ceased to be that
-    )
+    dead_letters: int = 0  # how often a queue was made the dead-letter queue of another one, or ceased to be
 
 
 _decoder = msgspec.json.Decoder(_Catalogue)

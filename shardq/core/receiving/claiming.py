@@ -68,9 +68,7 @@ class QueueClaims(RegistrationTimer):
         self._lease: int
         self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease expires at the latest
-        self._nothing_due_until = (
-            0  # microseconds; until then no job or sweep is due; 0: claim nothing at once
-        )
+        self._nothing_due_until = 0  # microseconds; no job or sweep is due before; 0: claim nothing at once
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim

@@ -23,9 +23,7 @@ _log = logging.getLogger(__name__)
 ENLIST_INTERVAL = 5_000_000  # microseconds
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = (
-    7  # failed requests without a successful one: the whole store is unreachable, not only some queues
-)
+GIVE_UP_AFTER = 7  # requests that fail without one that succeeds: the whole store is unreachable
 
 
 class Registered(Protocol):

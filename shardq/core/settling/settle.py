@@ -288,9 +288,7 @@ class SettleRun(msgspec.Struct, eq=False):
         if self.operation.gives_back and selection.held.shard.is_grouped:
             # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
-        if (
-            self.operation.blocks
-        ):  # a message that blocks its group already, by whichever attempt, counts as done
+        if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
             return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
         explained = self.operation.unanswered_explains_lost or moved
