@@ -19,11 +19,7 @@ from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
-from shardq.core.settling.dead_letters import (
-    came_from,
-    dead_letter_name,
-    existing_dead_letters,
-)
+from shardq.core.settling.dead_letters import came_from, dead_letter_name, existing_dead_letters
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked

@@ -22,25 +22,9 @@ from shardq.core.settling.operations import GIVE_BACK, SettleOperation
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Append,
-    EntryState,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-)
+from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
 
-__all__ = [
-    "SettleRun",
-    "by_shard",
-    "release_selected",
-    "release_uncounted",
-    "settle",
-    "spans_of",
-]
+__all__ = ["SettleRun", "by_shard", "release_selected", "release_uncounted", "settle", "spans_of"]
 
 _POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), attrgetter("held.span")
 
