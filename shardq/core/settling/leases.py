@@ -51,8 +51,7 @@ def shorten_leases(
     ]
     messages = 0
     for lease, group in groupby(sorted(chosen, key=lambda each: each[0]), key=lambda each: each[0]):
-        settling = SettleRun(context, EXTEND, duration=lease).run([each for _, each in group])
-        messages += sum(len(each.positions) for each in settling.done)
+        messages += SettleRun(context, EXTEND, duration=lease).run([each for _, each in group]).done_count
     if messages:
         _log.warning(
             "the clock was ahead: %d leases of queue %s that were begun then end within %g seconds now",
