@@ -110,7 +110,7 @@ class LeaseKeeper:
         return not self._held
 
     def keep(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these from now on, until they are settled or abandoned. Raises RuntimeError if no thread can begin."""
+        """Extend these from now on, until they are settled or abandoned."""
         self.add(held)
         self.begin()
 
@@ -120,11 +120,11 @@ class LeaseKeeper:
             self._held.update(dict.fromkeys(held, frozenset()))
 
     def begin(self) -> None:
-        """Start the thread, unless it runs or there is nothing to extend."""
+        """Start the thread, unless it runs or there is nothing to extend. Where none can start, the next call tries."""
         with self._lock:
             new = None if self.is_idle or self._stopped else self._thread.prepare(self._run)
         if new is not None and not self._thread.begin(new):
-            raise RuntimeError("no thread can be started to extend leases: end other threads")
+            _log.warning("leases are not extended, as no thread can be started: end other threads")
         if self._lease() < self._paced_by:
             self._woken.set()
 
