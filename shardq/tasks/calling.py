@@ -21,7 +21,8 @@ from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.entries import MAX_ENTRY_BYTES
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.result_backend import ResultBackend
-from shardq.tasks.threads import LOOK_SECONDS, OTHERS_CANCELLED, Loop, interrupted_after, too_long
+from shardq.tasks.threads import OTHERS_CANCELLED, interrupted_after, run_coroutine, too_long
+from shardq.worker.loop import LOOK_SECONDS, CoroutineLoop
 
 __all__ = [
     "CurrentTask",
@@ -245,7 +246,7 @@ def run_function(
     given: BoundArguments,
     current: CurrentTask,
     *,
-    loop: Loop,
+    loop: CoroutineLoop,
     middleware: Sequence[Middleware] = (),
     timeout: float | None = None,
 ) -> Any:
@@ -260,7 +261,7 @@ def run_function(
                 value = function(*given.args, **given.kwargs)
             else:
                 value = interrupted_after(timeout, lambda: function(*given.args, **given.kwargs))
-        return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
+        return run_coroutine(loop, _in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     call = call_function
     for each in reversed(middleware):

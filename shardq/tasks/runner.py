@@ -47,10 +47,10 @@ from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
 from shardq.tasks.task import store_replacement
-from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate
+from shardq.worker.loop import CoroutineLoop
 from shardq.worker.observed import observed_handler
 from shardq.worker.report import Tally
 
@@ -67,7 +67,7 @@ class Runner:
         tasks: Mapping[str, TaskDefinition],
         middleware: tuple[Middleware, ...],
         binding: Binding,
-        loop: Loop,
+        loop: CoroutineLoop,
         on_error: Callable[[Exception], None] = lambda _: None,
         *,
         hooks: Hooks | None,

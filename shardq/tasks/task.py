@@ -25,8 +25,8 @@ from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_pla
 from shardq.tasks.registry import TaskDefinition, TaskRegistry
 from shardq.tasks.result import Result
 from shardq.tasks.signature import Signature, send_calls
-from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
+from shardq.worker.loop import CoroutineLoop
 
 __all__ = ["Task", "store_replacement"]
 
@@ -193,7 +193,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
 
 def _run_here(task: TaskDefinition, body: bytes) -> Any:
     """Run a task in this thread, as a worker would."""
-    current, loop = CurrentTask(task.name, "", 1, 0), Loop()
+    current, loop = CurrentTask(task.name, "", 1, 0), CoroutineLoop()
     try:
         value = run_function(
             task.function,

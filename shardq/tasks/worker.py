@@ -17,10 +17,10 @@ from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, se
 from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
-from shardq.tasks.threads import Loop
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import Caution
+from shardq.worker.loop import CoroutineLoop
 from shardq.worker.matched import opened
 from shardq.worker.options import MAX_THREADS, LoopKeywords
 from shardq.worker.report import WorkerReport
@@ -90,7 +90,7 @@ class TaskWorker(Worker):
         super().__init__(chosen, print, **options)
         self._threads, self._receives_beside, self._binding = threads, True, binding
         self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
-        self._loop = Loop()
+        self._loop = CoroutineLoop()
         self._runner = self._make_runner(tasks)
         self._reserved = ReservedTasks(binding.results)
         if threads:

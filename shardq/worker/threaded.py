@@ -106,6 +106,10 @@ class ThreadedLoop(WorkerLoop):
             self._prefetch.wait_for_less(1, 0.5)
         return not self._prefetch.held
 
+    def _interrupt(self) -> None:
+        """Begin no further messages: those that wait for a thread or a permit are released."""
+        self._interrupted = True
+
     def _is_stopping(self) -> bool:
         return self._interrupted or super()._is_stopping()
 
@@ -119,7 +123,7 @@ class ThreadedLoop(WorkerLoop):
         try:
             self._receive(consumer, threads)
         except BaseException:
-            self._interrupted = True  # messages that wait for a thread are released
+            self._interrupt()
             raise
         finally:
             threads.close()

@@ -142,7 +142,7 @@ class Worker(ThreadedLoop):
         if self._handler_loop is None:
             from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
 
-            self._handler_loop = HandlerLoop()
+            self._handler_loop = HandlerLoop(self._interrupt)
         awaited = observed_coroutine(self._hooks, handler)
         return self._handler_loop.calls(awaited, policy, by_batch=by_batch)
 
@@ -153,6 +153,7 @@ class Worker(ThreadedLoop):
             self._consume_in_threads()
             return
         consumer = self._consumer = self._make_consumer()
+        self._interrupted = False
         try:
             if self._stopping:  # before there was a consumer
                 return
