@@ -13,6 +13,7 @@ from shardq.aio.message import Batch, Message
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
+from shardq.base.texts import described
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
@@ -258,7 +259,7 @@ class _Work:
             raise
         except BaseException as error:
             _log.exception("message %s failed", message.id)
-            return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+            return Retry(reason=described(error)[:_LONGEST_REASON])
         check_returned(self._handler, returned)
         return returned if isinstance(returned, Outcome) else None
 

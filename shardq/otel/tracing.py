@@ -17,6 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.receipt import MessageId
+from shardq.base.texts import text_of
 from shardq.errors import InvalidMessage, PartialSend
 from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
@@ -154,8 +155,9 @@ class Tracing(Hooks):
         if error is not None:
             facts[names.ERROR_TYPE] = type(error).__qualname__
             span.set_attribute(names.ERROR_TYPE, type(error).__qualname__)
-            span.record_exception(error)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
+            with suppress(Exception):  # of an error whose text cannot be made
+                span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, text_of(error)))
         span.set_attributes(_known_at_the_end(call, raised))
         ended = time.time_ns()
         span.end(ended)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get
 
 from shardq.base.callables import check_runs
 from shardq.base.receipt import MessageId
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
@@ -181,7 +181,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         except Exception as error:
             raise ArgumentsRejected(
                 f"{what} of task {self.name!r} cannot be made: its function, which gets the arguments as they were "
-                f"given, raised {type(error).__name__}: {error}"
+                f"given, raised {described(error)}"
             ) from error
         if found is not None and not isinstance(found, str):
             raise InvalidMessage(f"{what} is made to be {shown(found)}, {kind_of(found)}: make a str of it")

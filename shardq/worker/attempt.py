@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from shardq.base.texts import described
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
 from shardq.message import Message
@@ -264,7 +265,7 @@ def _end(
     """Note the outcome of messages, log it, and count it."""
     if not messages:
         return
-    reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
+    reason = shortened(outcome.reason or (str(outcome) if error is None else described(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
     _log_ending(which, messages[0], outcome, reason, error)
     if not isinstance(outcome, Snooze):
@@ -329,13 +330,3 @@ def _forget(outcome: Outcome) -> None:
     """Forget where an outcome was raised: a program may raise the same one for every message."""
     outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
     outcome.__suppress_context__ = False
-
-
-def _describe(error: BaseException) -> str:
-    """Return the reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
-    try:
-        text = str(error)
-    except Exception:  # an error whose text cannot be made is a failure like any other
-        text = ""
-    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return reason.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.texts import described
 from shardq.errors import InvalidMessage
 from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
@@ -98,7 +99,7 @@ class MessageEvents(Hooks):
             outcome = outcome_name(raised or call.result)
             facts: dict[str, Any] = {"duration": round(time.monotonic() - began, 6), "outcome": outcome}
             if outcome == "failed" and raised is not None:
-                facts["error"] = shortened(f"{type(raised).__name__}: {raised}")
+                facts["error"] = shortened(described(raised))
             level = logging.WARNING if outcome == "failed" else logging.INFO
             for message in call.messages:
                 _log.log(level, "message %s", outcome, extra=self._facts(message) | facts)

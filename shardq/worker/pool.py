@@ -16,7 +16,7 @@ import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
@@ -268,8 +268,9 @@ def _check_sendable(plan: WorkerPlan) -> None:
         pickle.dumps(plan)
     except Exception as error:
         raise InvalidSetting(
-            f"the handler, the codec or on_error cannot be sent to other processes ({error}): name functions, as "
-            "'package.module:function', and the codec, as 'json', or define them at the top of a module"
+            f"the handler, the codec or on_error cannot be sent to other processes ({described(error)}): "
+            "name functions, as 'package.module:function', and the codec, as 'json', or define them at the top of a "
+            "module"
         ) from error
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shardq.base.callables import function_named
+from shardq.base.texts import text_of
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
@@ -219,5 +220,5 @@ def sendable(error: ShardqError | None) -> ShardqError | None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return ShardqError(str(error))
+        return ShardqError(text_of(error))
     return error
