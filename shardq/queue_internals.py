@@ -171,7 +171,10 @@ def without_next_claim(batch: Batch) -> Batch:
 
 
 def receive_uncounted(consumer: Consumer, limit: int, wait: float) -> Batch:
-    """Receive as :meth:`Consumer.receive` does. No delivery counts before :func:`count_deliveries`."""
+    """Receive as :meth:`Consumer.receive` does, beside a thread that settles what was received before.
+
+    No delivery counts before :func:`count_deliveries`. Leases of messages that could not be settled are still extended.
+    """
     with consumer._receiving.uncounted():
         return consumer.receive(limit, wait=wait)
 

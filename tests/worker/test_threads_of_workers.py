@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from shardq import Batch, Message, Queue
 from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import ManualClock
 from shardq.worker import Worker, WorkerOptions
 
 P = ParamSpec("P")
@@ -70,6 +72,46 @@ def test_messages_that_have_ended_are_acked_together(url: str, queue: Queue) -> 
         report = Worker(client.queue("jobs"), lambda _: None, threads=8, idle_exit=0).run()
     assert report.worked == 500
     assert store.asked["acknowledge"] + store.asked["settle"] < 250
+
+
+class AcksFail(Counting):
+    """A store that can be read, but to which no ack comes through at first."""
+
+    away = True
+
+    def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.away and method == "acknowledge":
+            super().call("failed", lambda: None)
+            raise shardq.StoreUnavailable("it is away")
+        return super().call(method, do, *args, **kwargs)
+
+    def wait_for(self, method: str, more: int) -> None:
+        """Wait until this number of further requests of a kind were begun."""
+        enough, until = self.asked[method] + more, time.monotonic() + PATIENCE
+        while self.asked[method] < enough and time.monotonic() < until:
+            time.sleep(0.01)
+
+
+def test_a_message_whose_ack_is_repeated_keeps_its_lease_while_others_are_received(url: str) -> None:
+    store, worked = AcksFail(open_store(url, clock := ManualClock())), list[bytes]()
+
+    def handler(message: Message) -> None:
+        worked.append(message.body)
+        if message.body != b"slow":
+            return
+        store.wait_for("failed", 2)
+        store.wait_for("probe", 1)
+        clock.advance(0.6)
+        store.wait_for("extend", 2)
+        clock.advance(0.6)
+        store.wait_for("probe", 1)
+        store.away = False
+
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("jobs", visibility_timeout=0.9, shards=1)
+        queue.producer().send_many([b"slow", b"quick"])
+        report = Worker(queue, handler, threads=4, idle_exit=0).run()
+    assert (sorted(worked), report.worked, report.lease_lost) == ([b"quick", b"slow"], 2, 0)
 
 
 def test_each_message_has_its_own_outcome_and_result(client: shardq.Client) -> None:
