@@ -39,10 +39,9 @@ from shardq.tasks.errors import (
     ResultRejected,
     TaskCancelled,
     UnknownTask,
-    WaitRejected,
 )
 from shardq.tasks.in_flight import AGAIN_SECONDS, TaskUnit
-from shardq.tasks.options import LONGEST_NAME
+from shardq.tasks.options import LONGEST_NAME, RetryPolicy
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
@@ -299,15 +298,14 @@ class Runner:
             return DeadLetter(str(entry.failure))
         return None
 
-    def _outcome(self, message: Message, error: Exception) -> Outcome | None:
+    def _outcome(self, message: Message, error: Exception) -> Outcome:
         """Return the outcome of a task that raised."""
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)
-        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected | WaitRejected):
-            return DeadLetter()
         task = self._task_of(message)
-        return None if task is None else task.settings.policy.outcome(error, message.deliveries)
+        policy = RetryPolicy() if task is None else task.settings.policy
+        return policy.outcome(error, message.deliveries)
 
 
 class _Unreachable(Exception):

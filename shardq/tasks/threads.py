@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.loop import CoroutineLoop
@@ -17,12 +18,14 @@ __all__ = [
     "OTHERS_CANCELLED",
     "Cancellable",
     "a_thread_starts",
+    "in_time",
     "interrupted_after",
     "run_coroutine",
-    "too_long",
 ]
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OTHERS_CANCELLED = "something that the task awaited was cancelled"
 _PAUSE = 0.001  # seconds
@@ -58,8 +61,18 @@ def run_coroutine(loop: CoroutineLoop, coroutine: Coroutine[Any, Any, Any], task
     return value
 
 
-def too_long(timeout: float | None) -> TaskTimeout:
-    """Return the error of a task that ran for longer than its timeout."""
+async def in_time(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    """Return the result of a coroutine. It is cancelled after the timeout, and TaskTimeout is raised."""
+    try:
+        async with asyncio.timeout(timeout) as bound:
+            return await work
+    except TimeoutError:
+        if bound.expired():
+            raise _too_long(timeout) from None
+        raise
+
+
+def _too_long(timeout: float | None) -> TaskTimeout:
     return TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds")
 
 
@@ -94,7 +107,7 @@ def interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
         # The outer one was sent since the call began; or before, and is raised only now.
         if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
-        raise too_long(timeout) from None
+        raise _too_long(timeout) from None
 
 
 _own = threading.local()

@@ -59,7 +59,7 @@ def has_long_text(error: BaseException, trace: TracebackType) -> bool:
     return any(len(part) > LONGEST_TEXT for part in traceback.format_exception(type(error), error, trace))
 
 
-def short_trace(error: BaseException, trace: TracebackType) -> str:
+def short_trace(error: BaseException, trace: TracebackType | None) -> str:
     """Write the error with its traceback, and those that led to it, the texts of all of them shortened and escaped."""
     return escaped("".join(map(shortened, traceback.format_exception(type(error), error, trace))))
 
