@@ -167,7 +167,7 @@ class TaskWorker(Worker):
         self._reserved.remove(unit.attempt.batch)
 
     def _settle_ended(self, units: Sequence[Unit]) -> None:
-        settle_all(_of_tasks(units), self._queues, self._binding, self._options, self._tally, self._persist)
+        settle_all(_of_tasks(units), self._queues, self._binding, self._options, self._tally, self._carry_out)
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release tasks that are not begun. Ended ones are settled with their results, by the thread for that."""

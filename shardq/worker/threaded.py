@@ -8,6 +8,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from shardq.batch import Batch
@@ -23,7 +24,7 @@ from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.threads import PrefetchLimit, ThreadPool
-from shardq.worker.units import EndedUnits, Unit, by_batch, first_of, is_done
+from shardq.worker.units import EndedUnits, Unit, by_batch, first_of
 
 __all__ = ["ThreadedLoop"]
 
@@ -50,7 +51,6 @@ class ThreadedLoop(WorkerLoop):
         self._threads, self._receives_beside = threads, threads != 1
         self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
         self._ended = EndedUnits()
-        self._error: BaseException | None = None
         self._interrupted = False
 
     @property
@@ -58,18 +58,6 @@ class ThreadedLoop(WorkerLoop):
         """The counters of the worker so far. Any thread may read them."""
         report = super().report
         return self._prefetch.with_held(report) if self._receives_beside else report
-
-    def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
-
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
-        at hand are settled: finished messages are acked, the others are released.
-        """
-        self._error = None
-        super().run()
-        if self._error is not None:
-            raise self._error
-        return self.report
 
     @abstractmethod
     def _last_of(self, batch: Batch) -> Sequence[Message]:
@@ -114,24 +102,22 @@ class ThreadedLoop(WorkerLoop):
         return self._interrupted or super()._is_stopping()
 
     def _consume_in_threads(self) -> None:
-        consumer, self._ended = self._make_consumer(), EndedUnits()
-        self._consumer, self._interrupted = consumer, False
-        settling = threading.Thread(target=self._settle, name="shardq-settling", daemon=True)
-        if self._threads:
-            settling.start()
+        self._consumer = consumer = self._make_consumer()
+        self._ended, self._interrupted = EndedUnits(), False
         threads = ThreadPool(self._threads, self._run)
-        try:
-            self._receive(consumer, threads)
-        except BaseException:
-            self._interrupt()
-            raise
-        finally:
-            threads.close()
-            self._ended.close()
+        with ExitStack() as stack:
+            stack.callback(self._close, consumer)
             if self._threads:
-                settling.join()
-            with self._leaving():
-                consumer.close()
+                settling = threading.Thread(target=self._settle, name="shardq-settling", daemon=True)
+                settling.start()
+                stack.callback(settling.join)
+            stack.callback(self._ended.close)
+            stack.callback(threads.close)
+            try:
+                self._receive(consumer, threads)
+            except BaseException:
+                self._interrupt()
+                raise
 
     def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
         """Receive as much as there is room for, until there is nothing any more."""
@@ -185,7 +171,7 @@ class ThreadedLoop(WorkerLoop):
         if tried is not None and not self._is_alone(kept):
             self._give_back(kept)
             return []
-        return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
+        return units if self._persist(partial(count_deliveries, consumer, batch)) else []
 
     def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[Unit], Batch | None]:
         """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
@@ -246,10 +232,3 @@ class ThreadedLoop(WorkerLoop):
         """Settle the messages that no handler works on. Where all of it has ended, the thread for that does."""
         if not self._receives_beside or attempt.running or attempt.unstarted:
             super()._settle_beside(attempt)
-
-    def _end_with(self, error: BaseException) -> None:
-        if isinstance(error, ShardqError) and error.retryable:
-            _log.warning("messages were not begun or settled: %s", error)
-            return
-        self._error = self._error or error
-        self.stop()

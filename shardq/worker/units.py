@@ -13,7 +13,7 @@ from shardq.message import Message
 from shardq.queue_internals import one_by_one
 from shardq.worker.attempt import Attempt
 
-__all__ = ["EndedUnits", "Unit", "by_batch", "first_of", "is_done", "units_of"]
+__all__ = ["EndedUnits", "Unit", "by_batch", "first_of", "units_of"]
 
 
 class Unit:
@@ -70,18 +70,6 @@ class EndedUnits:
         """Close it: nothing more comes."""
         self._closed = True
         self._changes.notify_all()
-
-
-def is_done(persist: Callable[[Callable[[], None]], None], step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up: the worker is stopping while the store is unreachable."""
-    done: list[bool] = []
-
-    def run() -> None:
-        step()
-        done.append(True)
-
-    persist(run)
-    return bool(done)
 
 
 def by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:

@@ -169,8 +169,7 @@ class Worker(ThreadedLoop):
                     self._open.remove(attempt)
                     self._tally.hold(0)
         finally:
-            with self._leaving():
-                consumer.close()
+            self._close(consumer)
 
     def _batches(self, consumer: Consumer) -> Iterator[Batch]:
         """Receive batch after batch. A message at its last delivery is alone in its batch: see `set_apart`."""

@@ -6,7 +6,10 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
@@ -14,7 +17,8 @@ import pytest
 import shardq
 import shardq.aio
 from shardq import Batch, Message, Queue
-from shardq.base.clock import SystemClock
+from shardq.base.clock import SystemClock, to_datetime
+from shardq.hooks import HookCall
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
@@ -93,25 +97,30 @@ class AcksFail(Counting):
 
 
 def test_a_message_whose_ack_is_repeated_keeps_its_lease_while_others_are_received(url: str) -> None:
-    store, worked = AcksFail(open_store(url, clock := ManualClock())), list[bytes]()
+    store, arrived = AcksFail(open_store(url, clock := ManualClock())), SimpleQueue[bytes]()
+    ends: list[datetime] = []
 
     def handler(message: Message) -> None:
-        worked.append(message.body)
         if message.body != b"slow":
+            arrived.put(message.body)
             return
         store.wait_for("failed", 2)
-        store.wait_for("probe", 1)
+        for body in (b"third", b"fourth"):
+            queue.producer().send(body)
+            while arrived.get(timeout=PATIENCE) != body:
+                pass
         clock.advance(0.6)
         store.wait_for("extend", 2)
-        clock.advance(0.6)
-        store.wait_for("probe", 1)
+        ends.extend(each.due for each in queue.peek(10) if each.body == b"quick")
         store.away = False
+        worker.stop()  # which ends the pause before the next ack
 
     with shardq.Client(store, retry_seconds=0) as client:
         queue = client.create_queue("jobs", visibility_timeout=0.9, shards=1)
         queue.producer().send_many([b"slow", b"quick"])
-        report = Worker(queue, handler, threads=4, idle_exit=0).run()
-    assert (sorted(worked), report.worked, report.lease_lost) == ([b"quick", b"slow"], 2, 0)
+        worker = Worker(queue, handler, threads=4, idle_exit=0)
+        report = worker.run()
+    assert (ends, report.worked, report.lease_lost) == ([to_datetime(clock.now() + 900_000)], 4, 0)
 
 
 def test_each_message_has_its_own_outcome_and_result(client: shardq.Client) -> None:
@@ -243,3 +252,91 @@ def test_async_handlers_run_in_threads_too(queue: Queue) -> None:
     queue.producer().send_many([b"%d" % number for number in range(9)])
     report = Worker(queue, handler, threads=3, idle_exit=0).run()
     assert (report.worked, queue.counts().oldest) == (9, None)
+
+
+class FailingAcks(shardq.Hooks):
+    """Hooks of a program that fail at the acks of some queues."""
+
+    def __init__(self, *queues: str, before: Callable[[], object] = lambda: None) -> None:
+        self._queues, self._before = queues, before
+
+    @contextmanager
+    def around(self, call: HookCall) -> Iterator[None]:
+        if call.operation == "ack":
+            self._before()
+            if call.queue in self._queues:
+                raise OSError("no disk")
+        yield
+
+
+def test_an_error_at_the_ack_of_a_batch_leaves_the_others_of_that_time_settled(url: str) -> None:
+    def wait_for_all() -> None:  # the first ack, so that the others are to be settled together
+        if begun.is_set():
+            return
+        begun.set()
+        until = time.monotonic() + PATIENCE
+        while worker.report.settling < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def handler(message: Message) -> None:
+        if message.queue != "first":
+            assert begun.wait(PATIENCE)
+
+    begun = threading.Event()
+    hooks = FailingAcks("second", before=wait_for_all)
+    with shardq.connect(url, hooks=hooks) as client:
+        queues = [client.create_queue(name) for name in ("first", "second", "third")]
+        for queue in queues:
+            queue.producer().send(b"tea")
+        worker = Worker(queues, handler, threads=3)
+        with pytest.raises(OSError, match="no disk"):
+            worker.run()
+        assert [queue.counts().in_flight for queue in queues] == [0, 1, 0]
+
+
+def test_an_error_at_the_acks_of_a_batch_leaves_its_failures_settled(url: str) -> None:
+    def handler(message: Message) -> None:
+        if message.body == b"fails":
+            raise ValueError("no tea")
+
+    with shardq.connect(url, hooks=FailingAcks("jobs")) as client:
+        queue = client.create_queue("jobs", retry_delay=600)
+        queue.producer().send_many([b"works", b"fails"])
+        with pytest.raises(OSError, match="no disk"):
+            Worker(queue, handler).run()
+        counts = queue.counts()
+        assert (counts.delayed, counts.in_flight, counts.ready) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_a_worker_uses_the_threads_that_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, queue: Queue, most: int
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("shardq-worker_"):
+            if len(started) == most:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start_thread(thread)
+
+    started, start_thread = list[threading.Thread](), threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    queue.producer().send_many([b"%d" % number for number in range(20)])
+    assert Worker(queue, lambda _: None, threads=4, idle_exit=0).run().worked == 20
+    assert len(started) == most
+    assert not any(thread.is_alive() for thread in started)
+
+
+def test_a_worker_whose_threads_cannot_be_started_leaves_the_consumers(
+    monkeypatch: pytest.MonkeyPatch, queue: Queue
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "shardq-settling":
+            raise RuntimeError("can't start new thread")
+        start_thread(thread)
+
+    start_thread = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="new thread"):
+        Worker(queue, lambda _: None, threads=2, idle_exit=0).run()
+    assert not queue.consumers()
