@@ -17,15 +17,12 @@ from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, se
 from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
-from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
-from shardq.worker.gate import Caution
 from shardq.worker.loop import CoroutineLoop
 from shardq.worker.matched import opened
-from shardq.worker.options import MAX_THREADS, LoopKeywords
-from shardq.worker.report import WorkerReport
-from shardq.worker.threaded import WAIT_SECONDS
-from shardq.worker.threads import PrefetchLimit, ThreadPool
+from shardq.worker.options import MAX_THREADS, LoopKeywords, WorkerOptions, assign
+from shardq.worker.threaded import WAIT_SECONDS, ThreadedLoop
+from shardq.worker.threads import ThreadPool
 from shardq.worker.units import Unit, units_of
 
 __all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
@@ -37,7 +34,7 @@ class TaskWorkerKeywords(LoopKeywords, total=False):
     """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has. ``batch`` is 500 without it."""
 
 
-class TaskWorker(Worker):
+class TaskWorker(ThreadedLoop):
     """Runs the tasks of an app: ``threads`` at a time, plain functions in threads, async ones on one event loop.
 
     It receives further tasks while some run, and keeps the leases of those that it holds. The result of a task is
@@ -61,6 +58,8 @@ class TaskWorker(Worker):
     >>> results[99].get()
     198
     """
+
+    _loop: CoroutineLoop
 
     def __init__(
         self,
@@ -87,10 +86,10 @@ class TaskWorker(Worker):
             else [binding.queue(name) for name in tasks.queues]
         )
         options.setdefault("batch", BATCH)
-        super().__init__(chosen, print, **options)
-        self._threads, self._receives_beside, self._binding = threads, True, binding
-        self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
-        self._loop = CoroutineLoop()
+        checked = WorkerOptions(**options)
+        assign([each.name for each in chosen], None, checked)  # which checks them
+        super().__init__({each.name: each for each in chosen}, checked, threads)
+        self._binding, self._loop = binding, CoroutineLoop()
         self._runner = self._make_runner(tasks)
         self._reserved = ReservedTasks(binding.results)
         if threads:
@@ -113,22 +112,9 @@ class TaskWorker(Worker):
             stopping=self._is_stopping,
         )
 
-    def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
-
-        Errors as in :meth:`shardq.worker.Worker.run`.
-        """
-        try:
-            return super().run()
-        finally:
-            if not self._is_forked:  # the thread of the loop is the parent's
-                self._loop.close()
-
     def _consume(self) -> None:
-        self._open_gate()
-        self._tell_of_pauses()
         try:
-            self._consume_in_threads()
+            super()._consume()
         finally:
             self._upkeep.close()
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shardq.base.patterns import is_pattern
 from shardq.batch import Batch
@@ -27,6 +28,9 @@ from shardq.worker.matched import WorkedQueues, follows
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
 from shardq.worker.settling import AttemptSettling
+
+if TYPE_CHECKING:
+    from shardq.worker.loop import CoroutineLoop
 
 __all__ = ["WorkerLoop"]
 
@@ -51,6 +55,7 @@ class WorkerLoop(ABC):
         self._semaphore: Semaphore | None = None
         self._gate = open_gate(self._is_stopping)
         self._consumer: Consumer | None = None
+        self._loop: CoroutineLoop | None = None  # of handlers or tasks that are async functions
 
     @property
     def report(self) -> WorkerReport:
@@ -64,19 +69,28 @@ class WorkerLoop(ABC):
         at hand are settled: finished messages are acked, the others are released.
         """
         self._runs_in, self._error = forks.count, None
+        try:
+            self._consume_until_stopped()
+        finally:
+            if self._loop is not None and not self._is_forked:  # its thread is the parent's
+                self._loop.close()
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    def _consume_until_stopped(self) -> None:
         faults = 0  # of the store, in a row
         while not self._stopping:
             enable_loggers(_log)
             batches = self.report.batches
             try:
+                self._open_gate()
+                self._tell_of_pauses()
                 self._consume()
                 break
             except ShardqError as error:
                 faults = 1 if self.report.batches > batches else faults + 1
                 self._wait_for_store(error, faults)
-        if self._error is not None:
-            raise self._error
-        return self.report
 
     def stop(self) -> None:
         """End after the message at hand and release the others. For signal handlers and other threads.

@@ -48,7 +48,7 @@ class ThreadedLoop(WorkerLoop):
         batch: int | None = None,
     ) -> None:
         super().__init__(queues, options)
-        self._threads, self._receives_beside = threads, threads != 1
+        self._threads, self._receives_beside = threads, True
         self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
         self._ended = EndedUnits()
         self._interrupted = False
@@ -101,7 +101,7 @@ class ThreadedLoop(WorkerLoop):
     def _is_stopping(self) -> bool:
         return self._interrupted or super()._is_stopping()
 
-    def _consume_in_threads(self) -> None:
+    def _consume(self) -> None:
         self._consumer = consumer = self._make_consumer()
         self._ended, self._interrupted = EndedUnits(), False
         threads = ThreadPool(self._threads, self._run)
