@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
     "at_last_delivery",
+    "chains_of",
     "consumer_of",
     "count_deliveries",
     "found_in",
@@ -148,6 +149,22 @@ def _alone(batch: Batch, held: HeldSlice, place: int, message: Message) -> Batch
     if len(batch) == 1:
         part._acking = batch._acking
     return part
+
+
+class _InLane(Protocol):
+    @property
+    def lane(self) -> str | None: ...
+
+
+M = TypeVar("M", bound=_InLane)
+
+
+def chains_of(messages: Iterable[M]) -> list[list[M]]:
+    """Divide messages: those of a group in their order, and each of the others alone."""
+    chains: dict[object, list[M]] = {}
+    for place, message in enumerate(messages):
+        chains.setdefault(place if message.lane is None else message.lane, []).append(message)
+    return list(chains.values())
 
 
 def at_last_delivery(batch: Batch) -> Message | None:

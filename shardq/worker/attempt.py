@@ -78,7 +78,7 @@ class Attempt:
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started: list[Message] = []
-        self.discarded = 0  # of those finished
+        self.discarded, self.snoozed = 0, 0  # of those finished, and of those with an ending
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -277,6 +277,7 @@ def _end(
             tally.add(discarded=len(messages))
             return
         case Snooze():
+            attempt.snoozed += len(messages)
             tally.add(snoozed=len(messages))
         case _:
             tally.fail(reason, len(messages))

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
-from shardq.aio.message import Batch, Message, acks_of
+from shardq.aio.message import Batch, Message, acks_of, observed_coroutine
 from shardq.aio.threads import Threads, carried_out
 from shardq.batch import Batch as SyncBatch
+from shardq.hooks import Hooks
 from shardq.message import Message as SyncMessage
+from shardq.queue_internals import chains_of
 from shardq.worker.attempt import Attempt, EachMessage, Handler, HandlerCalls, WholeBatch
 from shardq.worker.gate import Gate
 from shardq.worker.loop import CoroutineLoop
@@ -41,8 +43,11 @@ class HandlerLoop(CoroutineLoop):
         # permits would find none.
         self.entering = asyncio.Lock()
 
-    def calls(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
-        """Return how an async handler is called."""
+    def calls(
+        self, handler: Handler, policy: ErrorFunction, hooks: Hooks | None, *, by_batch: bool
+    ) -> HandlerCalls:
+        """Return how an async handler is called, with hooks around it."""
+        handler = observed_coroutine(hooks, handler)
         if not by_batch:
             return _AllAtOnce(EachMessage(handler, policy), self)
 
@@ -88,7 +93,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
     async def _work(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         run = _Run(attempt, tally, gate, asyncio.Lock())
         ended = await asyncio.gather(
-            *[self._chain(run, chain) for chain in _chains(attempt.batch)], return_exceptions=True
+            *[self._chain(run, chain) for chain in chains_of(attempt.batch)], return_exceptions=True
         )
         for error in filter(None, ended):
             raise error
@@ -164,11 +169,3 @@ def _raising(error: BaseException) -> Callable[[], object]:
         raise error
 
     return call
-
-
-def _chains(batch: SyncBatch) -> list[list[SyncMessage]]:
-    """Return the messages of each group in their order, and each of the others alone."""
-    chains: dict[object, list[SyncMessage]] = {}
-    for message in batch:
-        chains.setdefault(message if message.lane is None else message.lane, []).append(message)
-    return list(chains.values())

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.outgoing_message import TASK_HEADER
 from shardq.base.texts import described
 from shardq.errors import InvalidMessage
 from shardq.hooks import HookCall, Hooks
@@ -24,7 +25,6 @@ __all__ = ["JsonFormatter", "JsonLog", "MessageEvents"]
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record. All others are fields that were given with it."""
 
-_TASK_HEADER = "task"
 _log = logging.getLogger("shardq.messages")
 
 
@@ -111,7 +111,7 @@ class MessageEvents(Hooks):
             "delivery": message.deliveries,
         }
         with suppress(InvalidMessage):  # what is damaged in the store has no more than that
-            if isinstance(task := message.headers.get(_TASK_HEADER), str):
+            if isinstance(task := message.headers.get(TASK_HEADER), str):
                 found["task"] = shortened(task)
             if self._bodies and message.large is None:
                 found["body"] = shortened(message.raw.decode("utf-8", "backslashreplace"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from shardq.batch import Batch
 from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
 
-__all__ = ["observed_coroutine", "observed_handler"]
+__all__ = ["observed_handler"]
 
 H = TypeVar("H", bound=Callable[[Any], object])
 
@@ -34,20 +34,3 @@ def observed_handler(hooks: Hooks | None, handler: H) -> H:
         return call.result
 
     return call_handler  # type: ignore[return-value]
-
-
-def observed_coroutine(hooks: Hooks | None, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return an async handler with hooks around it, as :func:`observed_handler` does with a plain one."""
-    if hooks is None:
-        return handler
-
-    @wraps(handler)
-    async def await_handler(given: Any) -> object:
-        is_batch = isinstance(given, Sequence)
-        messages = [each._sync for each in (given if is_batch else [given])]  # noqa: SLF001 - of the asyncio client
-        call = HookCall(operation="process", queue=messages[0].queue, messages=messages, batch=is_batch)
-        with hooks.around(call):
-            call.result = await handler(given)
-        return call.result
-
-    return await_handler

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, Protocol
 
 from shardq.hooks import Observer
-from shardq.outcome import Snooze
 
 __all__ = ["noted", "timed"]
 
@@ -22,6 +21,7 @@ class _Work(Protocol):
     finished: list[Any]
     discarded: int
     endings: list[Any]
+    snoozed: int
 
 
 _Handler = Callable[[Any], object]
@@ -39,9 +39,7 @@ def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Hand
 
     def notify() -> None:
         nonlocal before, seconds
-        now = _outcomes(work)
-        observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
-        before, seconds = now, []
+        before, seconds = _notify(work, observer, before, seconds), []
 
     def call(argument: Any) -> object:
         nonlocal due
@@ -68,16 +66,23 @@ def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[No
         yield
     finally:
         if observer is not None and before is not None:
-            now = _outcomes(work)
-            observer.handled(work.queue, {each: now[each] - before[each] for each in now}, [seconds])
+            _notify(work, observer, before, [seconds])
+
+
+def _notify(
+    work: _Work, observer: Observer, before: Mapping[str, int], seconds: list[float]
+) -> dict[str, int]:
+    """Notify the observer of calls, and of the outcomes since those of before; returns the present ones."""
+    now = _outcomes(work)
+    observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
+    return now
 
 
 def _outcomes(work: _Work) -> dict[str, int]:
     """Return how many messages the handler has worked, failed, snoozed and discarded so far."""
-    snoozed = sum(isinstance(each.outcome, Snooze) for each in work.endings)
     return {
         "worked": len(work.finished) - work.discarded,
-        "failed": len(work.endings) - snoozed,
-        "snoozed": snoozed,
+        "failed": len(work.endings) - work.snoozed,
+        "snoozed": work.snoozed,
         "discarded": work.discarded,
     }

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
-from shardq.message import Message
-from shardq.queue_internals import one_by_one
+from shardq.queue_internals import chains_of, one_by_one
 from shardq.worker.attempt import Attempt
 
 __all__ = ["EndedUnits", "Unit", "by_batch", "first_of", "units_of"]
@@ -31,10 +30,7 @@ def units_of(batch: Batch, of_a_group: int, make: Callable[[Batch, Batch], U]) -
     """Return units of a batch: of each message alone, and of the first few of each group, which run in their order."""
     if all(message.lane is None for message in batch):
         return [make(batch, part) for part in one_by_one(batch)]
-    parts: dict[object, list[Message]] = {}
-    for place, message in enumerate(batch):
-        parts.setdefault(place if message.lane is None else message.lane, []).append(message)
-    return [make(batch, batch.part(messages[:of_a_group])) for messages in parts.values()]
+    return [make(batch, batch.part(chain[:of_a_group])) for chain in chains_of(batch)]
 
 
 def first_of(unit: U) -> U:

@@ -27,7 +27,7 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.gate import Caution, present_gate, set_apart
 from shardq.worker.matched import ByQueue
-from shardq.worker.observed import observed_coroutine, observed_handler
+from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import enable_loggers
@@ -128,7 +128,7 @@ class Worker(ThreadedLoop):
 
         if not isinstance(self._loop, HandlerLoop):
             self._loop = HandlerLoop(self._interrupt)
-        return self._loop.calls(observed_coroutine(hooks, handler), policy, by_batch=by_batch)
+        return self._loop.calls(handler, policy, hooks, by_batch=by_batch)
 
     def _consume(self) -> None:
         if self._receives_beside:

@@ -16,6 +16,9 @@ import shardq.aio
 from shardq import Queue
 from shardq.testing import ManualClock
 from shardq.worker import PoolReport, Worker, WorkerPool
+from shardq.worker.attempt import Attempt, Ending
+from shardq.worker.timed import noted
+from tests.function_calls import function_calls
 from tests.worker.handlers_for_tests import crash_on_poison
 
 PATIENCE = 20.0
@@ -323,6 +326,23 @@ def test_more_calls_may_wait_for_permits_than_there_are_threads_for_requests(
     report = worker.run()
     giving_up.cancel()
     assert (report.worked, client.semaphore("ten").state().held) == (150, 0)
+
+
+def test_notifying_an_observer_costs_the_same_however_many_messages_of_the_batch_have_failed(
+    queue: Queue,
+) -> None:
+    queue.producer().send(b"x")
+    attempt = Attempt(queue.consumer().receive())
+
+    def notify() -> None:
+        with noted(attempt, shardq.Observer(), 0.1):
+            pass
+
+    costs = []
+    for failures in (1, 1_000):
+        attempt.endings = [Ending(attempt.batch[0], shardq.Retry(), "no tea")] * failures
+        costs.append(function_calls(notify))
+    assert costs[0] == costs[1]
 
 
 # -- in a pool --------------------------------------------------------------------------------------------------
