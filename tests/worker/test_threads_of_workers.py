@@ -21,6 +21,7 @@ from shardq.base.clock import SystemClock, to_datetime
 from shardq.hooks import HookCall
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
+from shardq.tasks import Tasks, TaskWorker
 from shardq.testing import ManualClock
 from shardq.worker import Worker, WorkerOptions
 
@@ -257,15 +258,20 @@ def test_async_handlers_run_in_threads_too(queue: Queue) -> None:
 class FailingAcks(shardq.Hooks):
     """Hooks of a program that fail at the acks of some queues."""
 
-    def __init__(self, *queues: str, before: Callable[[], object] = lambda: None) -> None:
-        self._queues, self._before = queues, before
+    def __init__(
+        self,
+        *queues: str,
+        error: type[BaseException] = OSError,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._queues, self._error, self._before = queues, error, before
 
     @contextmanager
     def around(self, call: HookCall) -> Iterator[None]:
         if call.operation == "ack":
             self._before()
             if call.queue in self._queues:
-                raise OSError("no disk")
+                raise self._error("no disk")
         yield
 
 
@@ -294,16 +300,29 @@ def test_an_error_at_the_ack_of_a_batch_leaves_the_others_of_that_time_settled(u
         assert [queue.counts().in_flight for queue in queues] == [0, 1, 0]
 
 
-def test_an_error_at_the_acks_of_a_batch_leaves_its_failures_settled(url: str) -> None:
-    def handler(message: Message) -> None:
-        if message.body == b"fails":
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("of_tasks", [False, True])
+def test_an_error_at_the_acks_of_a_batch_leaves_its_failures_settled(
+    url: str, error: type[BaseException], of_tasks: bool
+) -> None:
+    tasks = Tasks()
+
+    @tasks.task(queue="jobs")
+    def work(body: bytes) -> None:
+        if body == b"fails":
             raise ValueError("no tea")
 
-    with shardq.connect(url, hooks=FailingAcks("jobs")) as client:
+    with shardq.connect(url, hooks=FailingAcks("jobs", error=error)) as client, tasks.bound(client):
         queue = client.create_queue("jobs", retry_delay=600)
-        queue.producer().send_many([b"works", b"fails"])
-        with pytest.raises(OSError, match="no disk"):
-            Worker(queue, handler).run()
+        worker: Worker | TaskWorker
+        if of_tasks:
+            work.send_many(work.signature(body) for body in (b"works", b"fails"))
+            worker = TaskWorker(tasks, client, threads=0)
+        else:
+            queue.producer().send_many([b"works", b"fails"])
+            worker = Worker(queue, lambda message: work(message.body))
+        with pytest.raises(error, match="no disk"):
+            worker.run()
         counts = queue.counts()
         assert (counts.delayed, counts.in_flight, counts.ready) == (1, 1, 0)
 
