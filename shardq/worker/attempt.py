@@ -17,6 +17,7 @@ from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
+from shardq.worker.observed import timed
 from shardq.worker.policy import (
     ErrorFunction,
     as_failure,
@@ -28,7 +29,6 @@ from shardq.worker.policy import (
 )
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
-from shardq.worker.timed import timed
 
 if TYPE_CHECKING:
     import shardq.aio

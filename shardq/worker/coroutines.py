@@ -20,9 +20,9 @@ from shardq.queue_internals import chains_of
 from shardq.worker.attempt import Attempt, EachMessage, Handler, HandlerCalls, WholeBatch
 from shardq.worker.gate import Gate
 from shardq.worker.loop import CoroutineLoop
+from shardq.worker.observed import noted
 from shardq.worker.policy import ErrorFunction
 from shardq.worker.report import Tally
-from shardq.worker.timed import noted
 
 __all__ = ["HandlerLoop"]
 

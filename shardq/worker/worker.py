@@ -176,11 +176,8 @@ class Worker(ThreadedLoop):
             self._calls[queue.name].run(attempt, self._tally, present_gate(self._gate, queue))
         finally:
             if not self._is_forked:  # there the messages are the parent's
-                self._settle_attempt(queue, attempt)
-
-    def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
-        self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
-        self._settle_all(queue, attempt, self._tally)
+                self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
+                self._settle_all(queue, attempt, self._tally)
 
     def _last_of(self, batch: Batch) -> Sequence[Message]:
         first = self._at_last_delivery(batch)

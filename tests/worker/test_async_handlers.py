@@ -17,7 +17,7 @@ from shardq import Queue
 from shardq.testing import ManualClock
 from shardq.worker import PoolReport, Worker, WorkerPool
 from shardq.worker.attempt import Attempt, Ending
-from shardq.worker.timed import noted
+from shardq.worker.observed import noted
 from tests.function_calls import function_calls
 from tests.worker.handlers_for_tests import crash_on_poison
 
