@@ -7,15 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
-from shardq.base.texts import masked
 from shardq.cli.printing import many, tell
 from shardq.cli.times import in_words
 from shardq.errors import ShardqError
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
 from shardq.worker import JsonLog, PoolReport, WorkerPool
-from shardq.worker.scaling import Processes, bounds
 
-__all__ = ["beating", "monitor_options", "run_pool", "start_line", "summary", "taken_from"]
+__all__ = ["beating", "monitor_options", "run_pool", "summary", "taken_from"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,21 +65,9 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
     return turned
 
 
-def start_line(what: str, url: str, processes: Processes, threads: int = 1) -> str:
-    """Write in one line what a pool is about to work on, and how to end it.
-
-    >>> start_line("orders", "mongodb://ada:secret@db/shop", (1, 8), threads=4)
-    'working on orders at mongodb://...@db/shop with 1 to 8 processes of 4 threads; Ctrl-C ends after those at hand'
-    """
-    least, most = bounds(processes)
-    number = many(most, "process") if least == most else f"{least:,} to {many(most, 'process')}"
-    of_threads = f" of {many(threads, 'thread')}" if threads > 1 else ""
-    return f"working on {what} at {masked(url)} with {number}{of_threads}; Ctrl-C ends after those at hand"
-
-
-def run_pool(pool: WorkerPool, monitor: Monitor, started: str, log: JsonLog | None) -> PoolReport:
-    """Print the start line and run a pool. If it ends with an error, its summary is printed, unless it did nothing."""
-    tell(started, log)
+def run_pool(pool: WorkerPool, monitor: Monitor, log: JsonLog | None) -> PoolReport:
+    """Print the work of a pool, and run it. An error is raised after its summary, unless it did nothing."""
+    tell(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
     monitor.measures = pool.measures
     try:
         return pool.run()

@@ -78,6 +78,11 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
     pipeline: str
 
     @property
+    def work(self) -> str:
+        """The work in words."""
+        return f"pipeline {self.pipeline}"
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """The sources of its links."""
         return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))

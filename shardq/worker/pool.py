@@ -16,7 +16,7 @@ import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
-from shardq.base.texts import described, kind_of, shown
+from shardq.base.texts import described, kind_of, masked, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
@@ -161,6 +161,17 @@ class WorkerPool:
             seconds=time.monotonic() - self._started_at,
             left_in_flight=sum(slot.left_in_flight for slot in self._slots),
             stops=self._stops,
+        )
+
+    @property
+    def description(self) -> str:
+        """The work of the pool in words: its queues, the store without its login, and how many processes."""
+        least, most = self._scaling.least, self._scaling.most
+        processes = f"{most}" if least == most else f"{least} to {most}"
+        threads = self._plan.options.threads
+        return (
+            f"{self._plan.work} at {masked(self._plan.url)} with {processes} {'process' if most == 1 else 'processes'}"
+            + (f" of {threads} threads" if threads > 1 else "")
         )
 
     def measures(self) -> shardq.metrics.Measures:

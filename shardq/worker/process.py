@@ -70,6 +70,11 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     log: JsonLog | None = None
 
     @property
+    def work(self) -> str:
+        """The work in words."""
+        return ", ".join(self.handlers)
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """The queues that the worker receives from."""
         return tuple(self.handlers)

@@ -298,4 +298,5 @@ def test_a_process_of_its_own_runs_the_tasks(backend: ShardqBackend, files: Path
     result.refresh()
     assert result.return_value == "Thank you for the tea!"
     assert result.worker_ids[0].split("-")[-1].isdigit()
-    assert b"worked" in ended.stderr
+    assert b"working on tasks of shardq.django.worker:default" in ended.stderr
+    assert b" worked" in ended.stderr

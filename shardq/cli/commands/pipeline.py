@@ -18,7 +18,7 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.commands.work import USUAL, work_progress
-from shardq.cli.pools import beating, monitor_options, run_pool, start_line, summary, taken_from
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
@@ -77,7 +77,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, 
     options["measured"] = monitoring.metrics_port is not None
     with work_progress(pipeline, log) as progress, Monitor(session.url, monitoring) as monitor:
         pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), log=log, **options)
-        report = run_pool(pool, monitor, start_line(pipeline, session.url, options["processes"]), log)
+        report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:

@@ -22,7 +22,7 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.failures import FAILURE
-from shardq.cli.pools import beating, monitor_options, run_pool, start_line, summary, taken_from
+from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
 from shardq.cli.printing import log_option, many, note, print_json, tell
 from shardq.cli.times import duration
 from shardq.metrics.monitor import Monitor
@@ -201,7 +201,6 @@ def work(
     monitoring = taken_from(options)
     options["measured"] = monitoring.metrics_port is not None
     log: JsonLog | None = options["log"]
-    processes, threads = options["processes"], options["threads"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
             options["batch"] = BATCH
@@ -214,8 +213,7 @@ def work(
                 on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
-            which = f"{', '.join(queues)}, tasks of {tasks}," if queues else f"tasks of {tasks}"
-            report = run_pool(pool, monitor, start_line(which, url, processes, threads), log)
+            report = run_pool(pool, monitor, log)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
@@ -224,8 +222,7 @@ def work(
         )
         with work_progress(", ".join(queues), log) as progress, Monitor(session.url, monitoring) as monitor:
             pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
-            started = start_line(", ".join(queues), session.url, processes, threads)
-            report = run_pool(pool, monitor, started, log)
+            report = run_pool(pool, monitor, log)
     if as_json:
         print_json(report)
     else:
