@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Generic
 
 from shardq.batch import Batch
 from shardq.consumer import Consumer
@@ -24,7 +25,7 @@ from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.threads import PrefetchLimit, ThreadPool
-from shardq.worker.units import EndedUnits, Unit, by_batch, first_of
+from shardq.worker.units import EndedUnits, U, by_batch, first_of
 
 __all__ = ["ThreadedLoop"]
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 WAIT_SECONDS = 5.0
 
 
-class ThreadedLoop(WorkerLoop):
+class ThreadedLoop(WorkerLoop, Generic[U]):
     """Runs units of messages in ``threads`` threads, one after the other in the calling thread if there are 0.
 
     A message at its last attempt waits until nothing else is held, and is held alone. One that has a single attempt
@@ -50,7 +51,7 @@ class ThreadedLoop(WorkerLoop):
         super().__init__(queues, options)
         self._threads, self._receives_beside = threads, True
         self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
-        self._ended = EndedUnits()
+        self._ended = EndedUnits[U]()
         self._interrupted = False
 
     @property
@@ -64,23 +65,23 @@ class ThreadedLoop(WorkerLoop):
         """Return the messages of a batch that are at their last attempt."""
 
     @abstractmethod
-    def _units_of(self, batch: Batch) -> Sequence[Unit]:
+    def _units_of(self, batch: Batch) -> Sequence[U]:
         """Return the units in which a batch is run. Messages that are in none are released."""
 
     @abstractmethod
-    def _run_unit(self, unit: Unit) -> None:
+    def _run_unit(self, unit: U) -> None:
         """Run the messages of a unit, and note the outcome of each."""
 
-    def _settle_ended(self, units: Sequence[Unit]) -> None:
+    def _settle_ended(self, units: Sequence[U]) -> None:
         """Settle units that have ended, those of a batch together."""
         for batch, attempt in by_batch(units):
             if batch.queue is not None:
                 self._settle_all(self._queues[batch.queue], attempt, self._tally)
 
-    def _begins(self, units: Sequence[Unit]) -> None:
+    def _begins(self, units: Sequence[U]) -> None:
         """Do the work before units wait for a thread."""
 
-    def _ran(self, unit: Unit) -> None:
+    def _ran(self, unit: U) -> None:
         """Do the work after a unit has run."""
 
     def _look_around(self) -> float:
@@ -103,7 +104,7 @@ class ThreadedLoop(WorkerLoop):
 
     def _consume(self) -> None:
         self._consumer = consumer = self._make_consumer()
-        self._ended, self._interrupted = EndedUnits(), False
+        self._ended, self._interrupted = EndedUnits[U](), False
         threads = ThreadPool(self._threads, self._run)
         with ExitStack() as stack:
             stack.callback(self._close, consumer)
@@ -119,7 +120,7 @@ class ThreadedLoop(WorkerLoop):
                 self._interrupt()
                 raise
 
-    def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
+    def _receive(self, consumer: Consumer, threads: ThreadPool[U]) -> None:
         """Receive as much as there is room for, until there is nothing any more."""
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
@@ -152,7 +153,7 @@ class ThreadedLoop(WorkerLoop):
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
                 return
 
-    def _take(self, consumer: Consumer, batch: Batch) -> Sequence[Unit]:
+    def _take(self, consumer: Consumer, batch: Batch) -> Sequence[U]:
         """Return the messages of a batch that are to be run.
 
         Their deliveries are counted then, the rest is released uncounted. A message at its last attempt waits,
@@ -173,11 +174,11 @@ class ThreadedLoop(WorkerLoop):
             return []
         return units if self._persist(partial(count_deliveries, consumer, batch)) else []
 
-    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[Unit], Batch | None]:
+    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[U], Batch | None]:
         """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
         units = self._units_of(batch) if batch else []
         if last:
-            begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
+            begun, others, chosen = list[U](), list[U](), frozenset(last)
             for unit in units:
                 (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
             units = [first_of(unit) for unit in begun[: self._prefetch.at_once]] + others
@@ -187,7 +188,7 @@ class ThreadedLoop(WorkerLoop):
         rest = [message for message in batch if message not in kept]
         return units, batch.part(rest) if rest else None
 
-    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
+    def _begin(self, units: Sequence[U], threads: ThreadPool[U]) -> None:
         self._prefetch.take(sum(len(unit.attempt.batch) for unit in units), len(units))
         self._open.update(unit.attempt for unit in units)
         self._begins(units)
@@ -202,7 +203,7 @@ class ThreadedLoop(WorkerLoop):
         if not self._threads:
             self._settle_units(self._ended.take(wait=False))
 
-    def _run(self, unit: Unit) -> None:
+    def _run(self, unit: U) -> None:
         began = time.monotonic()
         try:
             self._run_unit(unit)
@@ -219,7 +220,7 @@ class ThreadedLoop(WorkerLoop):
         while units := self._ended.take():
             self._settle_units(units)
 
-    def _settle_units(self, units: Sequence[Unit]) -> None:
+    def _settle_units(self, units: Sequence[U]) -> None:
         try:
             self._settle_ended(units)
         except BaseException as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
 from shardq.queue_internals import chains_of, one_by_one
 from shardq.worker.attempt import Attempt
 
-__all__ = ["EndedUnits", "Unit", "by_batch", "first_of", "units_of"]
+__all__ = ["EndedUnits", "U", "Unit", "by_batch", "first_of", "units_of"]
 
 
 class Unit:
@@ -39,22 +39,22 @@ def first_of(unit: U) -> U:
     return unit if len(part) == 1 else type(unit)(unit.batch, unit.batch.part(part[:1]))
 
 
-class EndedUnits:
+class EndedUnits(Generic[U]):
     """Units that have run, for the thread that settles them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changes = ChangeNotifier(self._lock)
-        self._units: list[Unit] = []
+        self._units: list[U] = []
         self._closed = False
 
-    def put(self, unit: Unit) -> None:
+    def put(self, unit: U) -> None:
         """Add one."""
         with self._lock:
             self._units.append(unit)
         self._changes.notify_all()
 
-    def take(self, *, wait: bool = True) -> list[Unit]:
+    def take(self, *, wait: bool = True) -> list[U]:
         """Return all that there are. Waits for one; the list is empty when it is closed and there is none."""
         if wait:
             self._changes.wait_for(lambda: self._units or self._closed)

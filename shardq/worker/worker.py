@@ -39,7 +39,7 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 
-class Worker(ThreadedLoop):
+class Worker(ThreadedLoop[Unit]):
     """Receives messages and calls a handler with each, until it is stopped.
 
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
