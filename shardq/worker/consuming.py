@@ -110,10 +110,9 @@ class WorkerLoop(ABC):
         """
         self._leave_by = math.inf
         for attempt in list(self._open):
-            with suppress(ShardqError):  # its lease ends with this process
-                if running := attempt.running:
-                    self._persist(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
-                self._settle_beside(attempt)
+            if running := attempt.running:
+                self._carry_out(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
+            self._settle_beside(attempt)
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Settle the messages that no handler works on."""
