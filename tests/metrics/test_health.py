@@ -232,6 +232,15 @@ def test_wrong_options_are_refused_by_name(options: dict[str, object], error: st
     assert error in str(raised.value)
 
 
+def test_a_page_that_fails_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_query: str, _accept: str) -> Answer:
+        raise ValueError("a collector of the application")
+
+    with PageServer("127.0.0.1", 0, {"/metrics": fail}) as server:
+        assert asked(server.port, "/metrics") == (500, "failed\n")
+    assert "a collector of the application" in caplog.text
+
+
 def test_a_port_that_is_taken_is_named(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
