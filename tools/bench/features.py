@@ -1,6 +1,6 @@
 """What each feature costs a message, beside a plain one.
 
-    make bench-features   # on the three stores; writes docs/benchmarks-features.md
+    make bench-features   # on every store; writes docs/benchmarks-features.md
     python -m tools.bench.features sqlite:////tmp/costs.db   # on one; prints a table
 
 Each round sends the same bodies through a new queue of every kind, in turn, and receives and acks them. The cost of a
@@ -142,7 +142,7 @@ def facts(options: argparse.Namespace) -> dict[str, Any]:
 
 def urls_of_servers(folder: str) -> list[str]:
     """A new SQLite file, and the servers in the environment."""
-    servers = [os.environ.get(f"SHARDQ_TEST_{store}_URL") for store in ("CASSANDRA", "MONGODB")]
+    servers = [os.environ.get(f"SHARDQ_TEST_{store}_URL") for store in ("CASSANDRA", "MONGODB", "POSTGRESQL")]
     return [f"sqlite:///{folder}/costs.db", *(url for url in servers if url)]
 
 
@@ -188,7 +188,7 @@ def main() -> None:
         print("\n".join(table(stores, options)))
 
 
-STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB"}
+STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB", "postgresql": "PostgreSQL"}
 PAGE = """\
 # What each feature costs
 
