@@ -40,6 +40,7 @@ __all__ = [
     "history_slices",
     "messages_in",
     "period_of",
+    "read_properties",
     "remove",
     "slices",
     "slices_within",
@@ -185,11 +186,18 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         request = msgspec.structs.replace(request, after=page.after)
 
 
-def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
-    assert piece.token is not None
+def held_stored(shard: Shard, piece: StoredSlice, token: bytes | None = None) -> HeldSlice:
+    """Return a slice as its holder has it, from how it is stored: one that is held or blocks, or is under ``token``."""
+    holder = piece.token if token is None else token
+    assert holder is not None
     claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
+    return HeldSlice(shard, claimed, holder, piece.due, started=piece.started)
+
+
+def read_properties(held: HeldSlice) -> HeldSlice:
+    """Take over the unique key and the large body of a slice's only message; returns it. Raises InvalidMessage."""
+    held.unique_key, held.large = held.messages.unique_key, held.messages.large
+    return held
 
 
 def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:

@@ -105,10 +105,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
     with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
-        for operation, started in (
-            (RELEASE, True),
-            (GIVE_BACK, False),
-        ):  # what was not started does not count
+        for operation, started in ((RELEASE, True), (GIVE_BACK, False)):  # a delivery that started counts
             wanted = [
                 held_stored(shard, piece).select()
                 for shard, pieces in by_shard.items()

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.receipt import MessageId
 from shardq.codec import BYTES, Codec
-from shardq.core.browsing import find_slice
+from shardq.core.browsing import find_slice, held_stored, read_properties
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import REPLACE, admit
 from shardq.core.sending.planned_bundles import sizes
@@ -22,7 +22,7 @@ from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotP
 from shardq.held import HeldSlice, Selection
 from shardq.storage.bundle_data import read_keys
 from shardq.storage.pending import PENDING
-from shardq.storage.requests import ClaimedSlice, EntryState, StoredSlice
+from shardq.storage.requests import EntryState, StoredSlice
 
 __all__ = ["EditArguments", "edit"]
 
@@ -96,12 +96,10 @@ def _held(identity: MessageId, piece: StoredSlice | None) -> HeldSlice:
     why = _why_not_pending(piece)
     if why:
         raise MessageNotPending(f"message {identity} {why}")
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(identity.shard, claimed, PENDING, piece.due)
+    held = held_stored(identity.shard, piece, PENDING)
     if held.damage is not None:
         raise InvalidMessage(f"message {identity} is damaged in the store: {held.damage}") from held.damage
-    held.unique_key, held.large = held.messages.unique_key, held.messages.large
-    return held
+    return read_properties(held)
 
 
 def _why_not_pending(piece: StoredSlice) -> str:

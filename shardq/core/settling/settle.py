@@ -22,25 +22,9 @@ from shardq.core.settling.operations import GIVE_BACK, SettleOperation
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Append,
-    EntryState,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-)
+from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
 
-__all__ = [
-    "SettleRun",
-    "by_shard",
-    "release_selected",
-    "release_uncounted",
-    "settle",
-    "spans_of",
-]
+__all__ = ["SettleRun", "by_shard", "release_selected", "release_uncounted", "settle", "spans_of"]
 
 _POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), attrgetter("held.span")
 
@@ -288,9 +272,7 @@ class SettleRun(msgspec.Struct, eq=False):
         if self.operation.gives_back and selection.held.shard.is_grouped:
             # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
-        if (
-            self.operation.blocks
-        ):  # a message that blocks its group already, by whichever attempt, counts as done
+        if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
             return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
         explained = self.operation.unanswered_explains_lost or moved

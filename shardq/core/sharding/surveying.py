@@ -25,9 +25,7 @@ _log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0
-GIVE_UP_AFTER = (
-    12  # failed requests without a successful one: the whole store is unreachable, not only some shards
-)
+GIVE_UP_AFTER = 12  # requests that fail without one that succeeds: the whole store is unreachable
 
 
 class _Failing(msgspec.Struct):

@@ -19,11 +19,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import (
-    AutoReconnect,
-    ConfigurationError,
-    ServerSelectionTimeoutError,
-)
+from pymongo.errors import AutoReconnect, ConfigurationError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
