@@ -43,7 +43,9 @@ STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long
 NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where probes take long,
 NEXT_PROBES = 3  # for this number of probes, in which its owner can claim it
 REST = 2_000_000  # until a shard gets a full probe again without a reason
-DEEP_TOGETHER = 5_000_000  # deep probes that are due before the next survey of an idle reader go with this one
+DEEP_TOGETHER = (
+    5_000_000  # deep probes that are due before the next survey of an idle reader go with this one
+)
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: registering tells it every five seconds
