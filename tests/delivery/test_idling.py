@@ -225,7 +225,7 @@ def test_messages_that_come_one_by_one_cost_a_glance_each_and_no_full_look(
     client = shardq.Client(looking)
     queue = client.create_queue("q", shards=4, time_shards=1)
     consumer, producer = queue.consumer(), queue.producer()
-    drive_timers(consumer, timer=ManualTimer())  # else a busy machine takes until a full look is due
+    drive_timers(consumer, timer=ManualTimer())  # else a busy machine takes until a full probe is due
     consumer.receive(1)
     full, glances = looking.full, looking.glances
     # When messages come one by one, and each is received and acked when a signal told of it

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from shardq.base.clock import seconds
-from shardq.cli.command import LookCommand, Session, complete_queues, json_option, look_at_each, worked_queues
+from shardq.cli.command import ReadCommand, Session, complete_queues, json_option, read_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
@@ -33,7 +33,7 @@ MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
-@click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
+@click.command(cls=ReadCommand, reports_damage=True, example="shardq doctor orders")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--quiet", "-q", is_flag=True, help="Show only checks that are not in order, and warnings.")
 @click.option(
@@ -121,7 +121,7 @@ def examine(
 
         if queue is not None:
             checks += check(queue)
-        for found in look_at_each(names, check):
+        for found in read_each(names, check):
             checks += found
     except ShardqError as error:
         if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
@@ -139,7 +139,7 @@ class _DeadLetterQueues:
 
     def __contains__(self, name: object) -> bool:
         if self._names is None:
-            self._names = set(look_at_each(worked_queues(self._client), self._dead_letter_name))
+            self._names = set(read_each(worked_queues(self._client), self._dead_letter_name))
         return name in self._names
 
     def _dead_letter_name(self, name: str) -> str:

@@ -101,7 +101,7 @@ class UniqueSend:
                 return
             if self._is_awaited(owner.entry, until):
                 time.sleep(_PAUSE)
-                entry = self._keys.look(key)
+                entry = self._keys.read(key)
                 continue
             coming = Holder(owner.id, _id(planned))
             entry = self._keys.exchange(key, owner.entry, coming)
