@@ -44,8 +44,8 @@ LONGEST_INTERVAL = 604_800.0
 def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
     """Count messages by state; follow them live. With a pattern, those of each queue that it matches.
 
-    Also shows the age of the oldest message, and for how long the first message has been due. --watch --json prints a
-    line of JSON each time.
+    Also shows the age of the oldest message, and for how long the first message has been due (late). Dead letters are
+    due at once, so their queue is late until they are redriven. --watch --json prints a line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
     session.only_reads = not watch  # which continues when the store was unreachable for a moment
@@ -118,7 +118,11 @@ class QueueDescription(msgspec.Struct, frozen=True):
 @json_option
 @click.pass_obj
 def describe(session: Session, queue: str, as_json: bool) -> None:
-    """Show a queue's settings, layout and counts."""
+    """Show a queue's settings, layout and counts.
+
+    Durations are seconds, sizes bytes, moments UTC, with --json too. A lap is the time until a time shard is written
+    again.
+    """
     found = description(session.queue(queue))
     if as_json:
         print_json(found)
@@ -149,5 +153,5 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{value:.15g} s" if isinstance(value, float) else str(value)  # every float is a duration
