@@ -100,7 +100,10 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
         )
     restored = store.restore(file)
     _show(
-        restored, as_json, f"restored to {restored.path}; messages acked since the backup are delivered again"
+        restored,
+        as_json,
+        f"restored to {restored.path}; messages acked since the backup are delivered again: `shardq doctor --restored` "
+        "shows what came back",
     )
 
 
