@@ -115,8 +115,8 @@ def _savable(store: object) -> SavedStore:
     savable = cast("SavedStore", store)
     if tools := savable.capabilities.backup_tools:
         raise UnsupportedByStore(
-            f"this store is not a file that shardq can save or restore: use {tools}, with producers and consumers "
-            "stopped while you restore"
+            f"this store is not a file that shardq can save or restore: use {tools}, as the page on backups shows, "
+            "with producers and consumers stopped while you restore"
         )
     return savable
 
