@@ -24,7 +24,9 @@ from tests.terminal import PROGRAM
 
 __all__ = ["Moments", "broken", "check_restored", "commands", "go_on", "loaded", "program", "run_commands"]
 
-QUEUE = "crash"  # of the actors
+QUEUE, PILE = "crash", "pile"
+"""What actors send and ack, and what they only send: so some messages wait however fast they are."""
+
 LEASE = 5.0
 PATIENCE = 60.0
 ENOUGH = 50  # messages of which something must be known, or the test says nothing
@@ -52,32 +54,36 @@ def loaded(
     roles: Sequence[str] = ("produce", "trickle", "work", "work"),
 ) -> Iterator[Stage]:
     """Let actors send and ack in processes during the block, and something of both before it. They end with it."""
-    client.create_queue(
-        QUEUE, shards=4, time_shards=4, time_shard_seconds=5, visibility_timeout=LEASE, max_deliveries=None
-    )
-    stage = Stage(folder, url, 0)
+    for name in (QUEUE, PILE):
+        client.create_queue(
+            name, shards=4, time_shards=4, time_shard_seconds=5, visibility_timeout=LEASE, max_deliveries=None
+        )
+    stage, pile = Stage(folder, url, 0), Stage(folder, url, 1, PILE)
+    pile.logs = stage.logs
     try:
+        pile.start("trickle")
         for role in roles:
             stage.start(role)
         go_on(stage)
         yield stage
         go_on(stage)  # so that what came after the backup would be seen
     finally:
+        pile.end("trickle")
         for role in set(roles):
             stage.end(role)
 
 
 def go_on(stage: Stage) -> None:
-    """Wait until more messages were sent, and acked."""
-    began = time.monotonic_ns()
-    while min(_since(stage, event, began) for event in ("sent", "acked")) < ENOUGH:
-        assert time.monotonic_ns() < began + PATIENCE * 1e9, "the actors neither send nor ack"
+    """Wait until more messages were sent that stay, and more of the others acked."""
+    began, (pile, *logs) = time.monotonic_ns(), stage.logs
+    while min(_since(began, "sent", [pile]), _since(began, "acked", logs)) < ENOUGH:
+        assert time.monotonic_ns() < began + PATIENCE * 1e9, "the actors do not send and ack"
         assert all(process.poll() is None for _, process in stage.actors), "an actor gave up"
         time.sleep(0.1)
 
 
-def _since(stage: Stage, event: str, moment: int) -> int:
-    return sum(max(times) > moment for times in Ledger(stage.logs).times[event].values())
+def _since(moment: int, event: str, logs: list[Path]) -> int:
+    return sum(max(times) > moment for times in Ledger(logs).times[event].values())
 
 
 def broken(ledger: Ledger, backup: Moments, restored: Mapping[str, int]) -> dict[str, list[str]]:
@@ -101,27 +107,21 @@ def broken(ledger: Ledger, backup: Moments, restored: Mapping[str, int]) -> dict
     return {name: sorted(bodies)[:5] for name, bodies in found.items() if bodies}
 
 
-def check_restored(
-    client: shardq.Client,
-    url: str,
-    folder: Path,
-    done: Stage,
-    backup: Moments,
-    *,
-    roles: Sequence[str] = ("work",) * 2,
-) -> None:
-    """Check a restored queue against what was done, and that workers finish each of its messages once."""
-    queue = client.queue(QUEUE)
-    restored = Counter(message.body.decode() for message in queue.peek(1_000_000))
+def check_restored(client: shardq.Client, url: str, folder: Path, done: Stage, backup: Moments) -> None:
+    """Check restored queues against what was done, and that workers finish each of their messages once."""
+    queues = [client.queue(name) for name in (QUEUE, PILE)]
+    restored = Counter(message.body.decode() for queue in queues for message in queue.peek(1_000_000))
     assert not broken(Ledger(done.logs), backup, restored)
-    stage = Stage(folder, url, 1)
+    stages = [Stage(folder, url, number, queue.name) for number, queue in enumerate(queues, start=2)]
     try:
-        for role in roles:
-            stage.start(role)
-        drain(queue, PATIENCE)
+        for stage in stages:
+            stage.start("work")
+        for queue in queues:
+            drain(queue, PATIENCE)
     finally:
-        stage.end("work")
-    ledger = Ledger(stage.logs)
+        for stage in stages:
+            stage.end("work")
+    ledger = Ledger([log for stage in stages for log in stage.logs])
     assert ledger.times["acking"].keys() == restored.keys()
     assert not ledger.acked_twice()
 
