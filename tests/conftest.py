@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LONG = {
-    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
+    "backups", "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
 }  # fmt: skip
 """Folders of tests that take seconds each, or are about one store's own code."""
 
