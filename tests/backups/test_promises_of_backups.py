@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.crash.ledger import Ledger
 
 from tests.backups.under_load import ENOUGH, Moments, broken
-from tests.crash.ledger import Ledger
 
 BACKUP = Moments(started=100, ended=200)
 

@@ -114,7 +114,9 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
     if CHROMIUM is None:
-        pytest.skip("there is no Chromium: install Debian's package chromium, or name it in SHARDQ_TEST_CHROMIUM")
+        pytest.skip(
+            "there is no Chromium: install Debian's package chromium, or name it in SHARDQ_TEST_CHROMIUM"
+        )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
         yield browser
