@@ -18,7 +18,7 @@ from tests.crash.followed import followed, succeeded
 from tests.processes import running
 from tools.faults.stage import Stage
 
-ROUNDS = int(os.environ.get("SHARDQ_CRASH_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("SHARDQ_CRASH_ROUNDS", "4"))
 LEASE = 0.6
 SECONDS = 4.0
 ENOUGH = 100  # messages to be sent, however long processes take to start
