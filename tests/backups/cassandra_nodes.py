@@ -47,7 +47,7 @@ def _cluster(options: tuple[str, ...], query: str, place: Path, number: int) -> 
 
 
 def restored_cluster(
-    tmp_path: Path, number: int, *options: str, query: str = "", roles: tuple[str, ...]
+    tmp_path: Path, number: int, *options: str, query: str = "", roles: tuple[str, ...] = ("trickle", "work")
 ) -> None:
     """Save a cluster by snapshots beside actors, restore it into a fresh one, and check what that has."""
     options, backup = ("--jmx", "--nodes", str(number), *options), Moments()
@@ -64,5 +64,5 @@ def restored_cluster(
             nodes.run_on_one("nodetool repair")
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, url, tmp_path, stage, backup)
+            check_restored(client, stage, backup)
             check_kept(client, ids)

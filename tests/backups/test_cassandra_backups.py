@@ -14,4 +14,4 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def test_snapshots_of_a_node_have_all_that_was_confirmed_before(tmp_path: Path) -> None:
-    restored_cluster(tmp_path, 1, "--short-lived", roles=("produce", "trickle", "work", "work"))
+    restored_cluster(tmp_path, 1, "--short-lived")

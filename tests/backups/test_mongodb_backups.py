@@ -69,7 +69,7 @@ def test_a_copy_of_a_locked_server_has_all_that_was_confirmed_before(tmp_path: P
     with local_server("mongodb", restore=in_place(port, copy)) as (url, _):
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, url, tmp_path, stage, backup)
+            check_restored(client, stage, backup)
             check_kept(client, ids)
 
 
@@ -92,7 +92,7 @@ def test_a_snapshot_of_the_volume_is_restored_under_another_name(tmp_path: Path,
             assert f":{other}/" in url
             check_report(url)
             with shardq.connect(url) as client:
-                check_restored(client, url, tmp_path, stage, backup)
+                check_restored(client, stage, backup)
                 check_kept(client, ids)
 
 

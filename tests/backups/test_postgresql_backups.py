@@ -61,7 +61,7 @@ def test_a_dump_has_all_that_was_confirmed_before(tmp_path: Path, place: Path, p
         run_commands(commands("pg_restore"), *programs, PGURL=url, BACKUP=place)
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, url, tmp_path, stage, backup)
+            check_restored(client, stage, backup)
             check_kept(client, ids)
 
 
@@ -105,7 +105,7 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
         # Then it has what was confirmed until then, and nothing else
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, url, tmp_path, stage, backup)
+            check_restored(client, stage, backup)
             check_kept(client, ids)
 
 

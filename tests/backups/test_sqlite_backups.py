@@ -18,5 +18,5 @@ def test_a_saved_file_has_all_that_was_confirmed_before(tmp_path: Path) -> None:
     run_commands(f"shardq --url {fresh} restore {tmp_path}/backup.db --yes")
     check_report(fresh)
     with shardq.connect(fresh) as client:
-        check_restored(client, fresh, tmp_path, stage, backup)
+        check_restored(client, stage, backup)
         check_kept(client, ids)
