@@ -13,11 +13,12 @@ from itertools import islice
 import msgspec
 
 from shardq import MessageFilter, StoredMessage
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
+from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
-from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, scan, shown_message
+from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, remove_each, scan, shown_message
 from shardq.service.parameters import MOST_SCANNED, Letters, Redrive, RemoveMessages
 from shardq.service.views import Changed, DeadLettersView, DeadLetterView, MessageView, Reason
 
@@ -27,7 +28,6 @@ REASON, SOURCE, ORIGIN, DELIVERIES = "shardq-reason", "shardq-queue", "shardq-id
 """The headers of a dead letter."""
 
 NO_REASON = "(none)"
-_AT_ONCE = 8
 
 
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
@@ -139,14 +139,7 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
             f"ids, reason, source: give one of them; to remove all messages of {name}, purge it"
         )
     ids: Sequence[str] = given.ids or [identity for identity, _ in await _chosen(desk, name, given)]
-    queue, places = await desk.client.queue(name), asyncio.Semaphore(_AT_ONCE)
-
-    async def remove(identity: str) -> bool:
-        async with places:
-            return await queue.remove(identity)
-
-    removed = sum(await asyncio.gather(*map(remove, dict.fromkeys(ids))))
-    return Changed(changed=removed, more=given.ids is None and len(ids) >= MOST_SCANNED)
+    return await remove_each(desk, name, ids, more=given.ids is None and len(ids) >= MOST_SCANNED)
 
 
 async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> list[tuple[str, str | None]]:

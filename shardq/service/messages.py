@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardq import Event, StoredMessage
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.queue_internals import stored_in
-from shardq.service.desk import Desk, NotFound
-from shardq.service.parameters import Letters, MessageFilter, Nothing, OneMessage, Send
+from shardq.service.desk import Desk, NotFound, gathered
+from shardq.service.parameters import Letters, ListMessages, MessageFilter, Nothing, OneMessage, Send
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "list_messages",
     "page_of",
     "pages_of",
+    "remove_each",
+    "remove_matching",
     "remove_message",
     "scan",
     "send",
@@ -45,9 +47,10 @@ MOST_SHOWN_IN_LISTS = 1_024
 
 MOST_DEPTH = 64
 PAGE = 50  # messages that are read at a time, as they may be large
+_AT_ONCE = 8  # messages that are removed
 
 
-async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
+async def list_messages(desk: Desk, name: str, given: ListMessages) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
     await desk.store.settings(name)  # so that a wrong name is reported
     now = await desk.client.now()
@@ -58,13 +61,8 @@ async def list_messages(desk: Desk, name: str, given: MessageFilter) -> Messages
     return await desk.store.shared.read(("messages", name, given), read)
 
 
-def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> MessagesView:
-    queue = desk.store.sync.queue(name)
-    if given.blocked:
-        stored: Iterable[StoredMessage] = queue.peek(given.scan, blocked=True)
-    else:
-        stored = islice(stored_in(queue, PAGE), given.scan)
-    page, scanned = scan(name, given, stored, partial(_matches, given, now))
+def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> MessagesView:
+    page, scanned = scan(name, given, _stored(desk, name, given), partial(_matches, given, now))
     most = MOST_SHOWN_IN_LISTS if given.bodies else None
     return MessagesView(
         messages=[shown_message(desk, name, each, most=most) for each in page],
@@ -72,9 +70,16 @@ def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> Message
     )
 
 
+def _stored(desk: Desk, name: str, given: MessageFilter) -> Iterable[StoredMessage]:
+    queue = desk.store.sync.queue(name)
+    if given.blocked:
+        return queue.peek(given.scan, blocked=True)
+    return islice(stored_in(queue, PAGE), given.scan)
+
+
 def scan(
     name: str,
-    given: MessageFilter | Letters,
+    given: ListMessages | Letters,
     stored: Iterable[StoredMessage],
     matches: Callable[[StoredMessage], bool],
 ) -> tuple[list[StoredMessage], Scanned]:
@@ -271,3 +276,33 @@ async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Change
     return Changed(
         changed=int(await (await desk.client.queue(message_id.partition(":")[0])).remove(message_id))
     )
+
+
+async def remove_matching(desk: Desk, name: str, given: MessageFilter) -> Changed:
+    """Remove the messages that match, out of the first ``scan`` of the queue, in any state."""
+    if given == MessageFilter(scan=given.scan):
+        raise InvalidSetting(
+            f"state, header, group, priority, older, younger, blocked: give one of them; to remove all messages of "
+            f"{name}, purge it"
+        )
+    now = await desk.client.now()
+
+    def choose() -> tuple[list[str], int]:
+        stored = list(_stored(desk, name, given))
+        return [each.id for each in stored if _matches(given, now, each)], len(stored)
+
+    ids, scanned = await asyncio.to_thread(choose)
+    return await remove_each(desk, name, ids, more=scanned >= given.scan)
+
+
+async def remove_each(desk: Desk, name: str, ids: Iterable[str], *, more: bool) -> Changed:
+    """Remove messages by their ids, each once. Those that are removed before an error count as changed."""
+    queue, places = await desk.client.queue(name), asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(identity: str) -> None:
+        async with places:
+            removed = await queue.remove(identity)
+        desk.tally.changed += removed
+
+    await gathered(map(remove, dict.fromkeys(ids)))
+    return Changed(changed=desk.tally.changed, more=more)

@@ -105,8 +105,11 @@ def heat_map(view: ShardsView) -> HeatMap:
     return HeatMap(width, rows, groups, largest, hidden, dense=width > 24)
 
 
-async def _messages(ask: Ask, name: str, wanted: given.MessageFilter) -> Content:
-    return {"view": await ask(messages.list_messages, name, wanted)}
+async def _messages(ask: Ask, name: str, wanted: given.ListMessages) -> Content:
+    conditions = {field: getattr(wanted, field) for field in given.MessageFilter.__struct_fields__}
+    plain = given.MessageFilter(scan=wanted.scan)
+    some = given.MessageFilter(**conditions) != plain
+    return {"view": await ask(messages.list_messages, name, wanted), "conditions": conditions if some else {}}
 
 
 async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
@@ -205,7 +208,7 @@ PAGES = (
     Page("/", "overview", "Overview", given.Nothing, _overview),
     Page("/queues", "queues", "Queues", given.ListQueues, _queues),
     Page("/queues/{queue:path}", "queue", "Queue", given.Shards, _queue),
-    Page("/messages/{queue:path}", "messages", "Messages", given.MessageFilter, _messages),
+    Page("/messages/{queue:path}", "messages", "Messages", given.ListMessages, _messages),
     Page("/message/{id:path}", "message", "Message", given.OneMessage, _message),
     Page("/dead-letters", "all_letters", "Dead letters", given.ListQueues, _all_letters),
     Page("/dead-letters/{queue:path}", "letters", "Dead letters", given.Letters, _letters),

@@ -12,6 +12,7 @@ __all__ = [
     "Evict",
     "Letters",
     "ListConsumers",
+    "ListMessages",
     "ListQueues",
     "ListTasks",
     "ListWorkflows",
@@ -87,7 +88,7 @@ class Shards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages. A ``header`` is ``name`` or ``name=value``; ages are since the send. ``bodies`` shows them."""
+    """Which messages of the first ``scan``. A ``header`` is ``name`` or ``name=value``; ages are since the send."""
 
     state: Literal["", "ready", "delayed", "in_flight"] = ""
     header: Text = ""
@@ -95,11 +96,16 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     priority: Priority | None = None
     older: Seconds | None = None
     younger: Seconds | None = None
-    bodies: bool = False
     blocked: bool = False
+    scan: Scan = 1_000
+
+
+class ListMessages(MessageFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the messages that match; ``bodies`` shows these."""
+
+    bodies: bool = False
     page: Page = 1
     size: PageSize = 50
-    scan: Scan = 1_000
 
 
 class OneMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -44,6 +44,7 @@ def made_templates() -> jinja2.Environment:
         pattern=re.escape,
         pretty=pretty,
         compact=compact,
+        as_fields=as_fields,
         with_fields=with_fields,
     )
     templates.tests["few"] = are_few
@@ -142,10 +143,14 @@ def compact(value: Any) -> str:
 
 def with_fields(fields: Mapping[str, Any], **changes: Any) -> str:
     """Return a query with some fields changed. Those that are empty are left out."""
-    merged = {**fields, **changes}
-    shown = {
-        name: "true" if value is True else value
-        for name, value in merged.items()
-        if value not in (None, "", False)
-    }
+    shown = as_fields({**fields, **changes})
     return f"?{urlencode(shown)}" if shown else "?"
+
+
+def as_fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters as fields of a form. Those that are empty are left out, and 0 is not."""
+    return {
+        name: "true" if value is True else value
+        for name, value in values.items()
+        if value is not False and value not in (None, "")
+    }

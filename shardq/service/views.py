@@ -44,13 +44,23 @@ __all__ = [
 State = Literal["ready", "delayed", "in_flight", "processed"]
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue with its counts. ``dead`` is None where it has no dead-letter queue; ``error`` says why it is unread."""
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages by state."""
 
-    name: str
     ready: int = 0
     delayed: int = 0
     in_flight: int = 0
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not processed."""
+        return self.ready + self.delayed + self.in_flight
+
+
+class QueueRow(Depth, frozen=True, kw_only=True):
+    """A queue with its counts. ``dead`` is None where it has no dead-letter queue; ``error`` says why it is unread."""
+
+    name: str
     processed: int = 0
     dead: int | None = None
     dead_letter_queue: str | None = None
@@ -60,11 +70,6 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     delivery_paused: bool = False
     sends_paused: bool = False
     error: str | None = None
-
-    @property
-    def backlog(self) -> int:
-        """Messages that are not processed."""
-        return self.ready + self.delayed + self.in_flight
 
 
 class QueuesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,22 +109,14 @@ class QueueDetail(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-class ShardView(msgspec.Struct, frozen=True, kw_only=True):
+class ShardView(Depth, frozen=True, kw_only=True):
     """A shard. ``level`` is 0 for an empty one, else 1 to 9 on a scale of logarithms up to the largest."""
 
     time_shard: int
     shard: int
     grouped: bool
-    ready: int
-    delayed: int
-    in_flight: int
     oldest: datetime | None
     level: int
-
-    @property
-    def backlog(self) -> int:
-        """Messages that are not processed."""
-        return self.ready + self.delayed + self.in_flight
 
 
 class ShardsView(msgspec.Struct, frozen=True, kw_only=True):

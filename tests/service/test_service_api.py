@@ -182,6 +182,18 @@ def test_dead_letters_are_removed_by_id_or_reason_and_never_all_by_accident(
     assert [each.id for each in dead.peek(10)] == ids[1:]
 
 
+def test_messages_that_match_are_removed_and_never_all_by_accident(web, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b"1"] * 20, group="ada")
+        producer.send_many([b"2"] * 3)
+    refused = web.post(f"{API}/remove-matching/orders", json={"scan": 10})
+    assert (refused.status_code, "purge it" in refused.json()["detail"]) == (400, True)
+    assert web.post(f"{API}/remove-matching/orders", json={"page": 1, "group": "ada"}).status_code == 400
+    removed = web.post(f"{API}/remove-matching/orders", json={"group": "ada"})
+    assert removed.json() == {"changed": 20, "more": False}
+    assert [each.body for each in orders.peek(10)] == [b"2"] * 3
+
+
 def test_consumers_are_listed_with_what_they_hold_and_evicted(web, orders) -> None:
     with orders.producer() as producer:
         producer.send(b"1")

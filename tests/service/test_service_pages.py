@@ -159,6 +159,26 @@ def test_dead_letters_are_redriven_and_removed_by_forms(ui, orders, dead, make_l
     assert (orders.counts().ready, dead.counts().ready) == (3, 0)
 
 
+def test_messages_that_match_the_filter_are_removed_and_no_others(ui, orders) -> None:
+    with orders.producer() as producer:
+        for kind, priority in (("a", 0), ("a", 4), ("b", 0)):
+            producer.send(b"1", headers={"kind": kind}, priority=priority)
+    assert "Remove those that match" not in ui.get("/messages/orders").text
+    path = "/messages/orders?header=kind%3Da&priority=0"
+    page = ui.get(path).text
+    form = page[page.index("/do/remove_matching/orders") :].partition("</form>")[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    assert "1 changed" in ui.post("/do/remove_matching/orders", data=fields).text
+    left = sorted((each.headers["kind"], each.priority) for each in orders.peek(5))
+    assert left == [("a", 4), ("b", 0)]
+
+
+def test_links_of_a_page_keep_a_filter_for_priority_0(ui, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b"1"] * 3, priority=0)
+    assert "?priority=0&amp;size=1&amp;page=2" in ui.get("/messages/orders?priority=0&size=1").text
+
+
 @pytest.mark.parametrize(
     "back", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x", "", "/\r\nx"]
 )
