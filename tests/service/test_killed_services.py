@@ -72,6 +72,11 @@ class Load:
         with closing(Caller(address)) as caller:
             calls(caller)
 
+    def wait(self, actions: int) -> None:
+        """Wait until so many more are done."""
+        wanted = self.done + actions
+        _wait_until(lambda: self.done >= wanted)
+
     def send_again_and_again(self, caller: Caller) -> None:
         """Repeat each send until it is confirmed, with a key that stores it once."""
         while not self.ended.is_set():
@@ -153,11 +158,11 @@ def test_no_action_is_lost_or_done_twice_when_processes_are_killed(
         with ThreadPoolExecutor() as threads:
             calls = [threads.submit(load.run, call, address) for call in load.calls()]
             try:
-                for kill in range(1, KILLS + 1):
-                    _wait_until(lambda wanted=kill * BETWEEN: load.done >= wanted)
+                for _ in range(KILLS):
+                    load.wait(BETWEEN)
                     os.kill(_servers(process.pid)[0].pid, signal.SIGKILL)
                     _wait_until(lambda: len(_servers(process.pid)) == 2)
-                _wait_until(lambda: load.done >= (KILLS + 1) * BETWEEN)
+                load.wait(BETWEEN)
             finally:
                 load.ended.set()
             for call in calls:
