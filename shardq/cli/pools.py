@@ -70,10 +70,11 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
 def run_pool(
     pool: WorkerPool, monitor: Monitor, log: JsonLog | None, *, history: str | None = None
 ) -> PoolReport:
-    """Run a pool, and keep the history of the store of the URL ``history``.
+    """Print the work of a pool, and run it. An error is raised after its summary, unless it did nothing.
 
-    If it ends with an error, its summary is printed first, unless it did nothing.
+    The history of the store of the URL ``history`` is kept meanwhile.
     """
+    tell(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
     monitor.measures = pool.measures
     try:
         with keeping_history(history, measures=pool.measures):

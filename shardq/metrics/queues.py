@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardq.base.closing import Closing
+from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
 from shardq.client import Client
 from shardq.core.counts import QueueCounts, total
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.queue_internals import live_consumers
 from shardq.schedules import Schedule

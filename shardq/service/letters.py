@@ -13,7 +13,8 @@ from itertools import islice
 import msgspec
 
 from shardq import MessageFilter, StoredMessage
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
+from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk

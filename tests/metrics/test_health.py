@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from shardq.metrics import monitor as monitoring
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
 from shardq.metrics.pages import Answer, PageServer
 from shardq.worker import WorkerOptions, slot
-from tests.processes import running
+from tests.processes import eventually, running
 from tests.terminal import PROGRAM
 
 AT_WORK = PoolState(2, 0, 0, stopping=False)
@@ -43,13 +43,6 @@ def asked(port: int, path: str) -> tuple[int, str]:
 def monitored(url: str) -> Iterator[tuple[Monitor, int]]:
     with Monitor(url, MonitorOptions(health_port=0)) as monitor:
         yield monitor, monitor.ports[0]
-
-
-def wait_until(come: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not come():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_pool_is_live_and_ready_while_its_loop_runs_and_the_store_answers(
@@ -185,7 +178,7 @@ def test_more_connections_than_allowed_are_closed_at_once() -> None:
             assert further.recv(100) == b""
         for each in held:
             each.close()
-        wait_until(lambda: _answers(server.port))
+        assert eventually(lambda: _answers(server.port))
 
 
 def _answers(port: int) -> bool:
@@ -256,7 +249,7 @@ def test_the_command_answers_probes_and_scrapes(url: str, queue: shardq.Queue, t
     queue.producer().send(b"x")
     command = [PROGRAM, "--url", url, "work", "orders", "--exec", "true", "--json", *options]
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
-        wait_until(lambda: _is_worked(port))
+        assert eventually(lambda: _is_worked(port))
         assert asked(port, "/livez") == asked(port, "/readyz") == (200, "ok\n")
         assert alive.exists()
         worker.send_signal(signal.SIGTERM)

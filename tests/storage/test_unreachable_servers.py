@@ -76,7 +76,7 @@ def test_a_command_that_only_reads_gives_up_soon(
     pytest.importorskip({"mongodb": "pymongo", "cassandra": "cassandra"}[scheme])
     assert LOOK_SECONDS + 2 * LEAST_TO_CONNECT <= MOST_OF_A_LOOK
     if command != ["doctor"]:  # which tries once
-        monkeypatch.setattr("shardq.cli.command.LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("shardq.cli.command.READ_SECONDS", 0.0)
     begun = time.monotonic()
     told = CliRunner().invoke(main, ["--url", f"{scheme}://127.0.0.1:{black_hole}/missing", *command])
     assert time.monotonic() - begun < GENEROUS

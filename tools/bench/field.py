@@ -74,14 +74,14 @@ ALL = Field(
     store="all",
     name="benchmarks",
     title="Benchmarks",
-    groups=(FILES, CASSANDRA, MONGODB, SERVERS, KAFKA, ELASTICMQ),
+    groups=(FILES, CASSANDRA, MONGODB, POSTGRESQL, SERVERS, KAFKA, ELASTICMQ),
     measured=("latency",),
 )
 ON_SQLITE = Field(
     store="sqlite",
     name="benchmarks-sqlite",
     title="Benchmarks on SQLite",
-    groups=(FILES, SERVERS, KAFKA, ELASTICMQ),
+    groups=(FILES, SERVERS, POSTGRESQL.of(("postgres_skip_locked",)), KAFKA, ELASTICMQ),
 )
 ON_CASSANDRA = Field(
     store="cassandra",
@@ -108,7 +108,8 @@ ON_POSTGRESQL = Field(
     name="benchmarks-postgresql",
     title="Benchmarks on PostgreSQL",
     groups=(POSTGRESQL,),
-    messages=100_000,
+    batch=1000,
+    messages=200_000,
     singles=5_000,
     warm_ups=2,
 )

@@ -12,12 +12,12 @@ import msgspec
 
 from shardq.base.patterns import is_pattern
 from shardq.cli.command import (
-    LookCommand,
+    ReadCommand,
     Session,
     complete_queues,
     json_option,
-    look_at_each,
     queue_argument,
+    read_each,
 )
 from shardq.cli.many_queues import matching
 from shardq.cli.printing import note, print_columns, print_json, print_line
@@ -40,7 +40,7 @@ shardq stats 'mail/*'
 shardq stats orders --since 1h"""
 
 
-@click.command(cls=LookCommand, example=EXAMPLE)
+@click.command(cls=ReadCommand, example=EXAMPLE)
 @click.argument("queue", metavar="[QUEUE|PATTERN]", required=False, shell_complete=complete_queues)
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
@@ -61,8 +61,8 @@ def stats(
 ) -> None:
     """Count messages by state; follow them live. With a pattern, those of each queue that it matches.
 
-    Also shows the age of the oldest message, and for how long the first message has been due. --watch --json prints a
-    line of JSON each time.
+    Also shows the age of the oldest message, and for how long the first message has been due (late). Dead letters are
+    due at once, so their queue is late until they are redriven. --watch --json prints a line of JSON each time.
 
     --since draws numbers of messages, rates and durations of a queue, from the oldest to the newest; without a queue
     those of all together, and with a pattern the messages of each. They are sampled while `shardq work`, `serve`, `ui`,
@@ -76,7 +76,7 @@ def stats(
         return
     if queue is None:
         raise click.UsageError("Missing argument 'QUEUE|PATTERN'.")
-    session.looks = not watch  # which continues when the store was unreachable for a moment
+    session.only_reads = not watch  # which continues when the store was unreachable for a moment
     if is_pattern(queue):
         if shards:
             raise click.UsageError("--shards goes with one queue: name it.")
@@ -127,7 +127,7 @@ def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as
     client = session.client
     while True:
         names = matching(session, pattern)
-        totals = list(look_at_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
+        totals = list(read_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
         if as_json:
             print_json({"queues": totals})
         else:
@@ -162,12 +162,16 @@ class QueueDescription(msgspec.Struct, frozen=True):
     counts: QueueCounts
 
 
-@click.command(cls=LookCommand, example="shardq describe orders --json")
+@click.command(cls=ReadCommand, example="shardq describe orders --json")
 @queue_argument
 @json_option
 @click.pass_obj
 def describe(session: Session, queue: str, as_json: bool) -> None:
-    """Show a queue's settings, layout and counts."""
+    """Show a queue's settings, layout and counts.
+
+    Durations are seconds, sizes bytes, moments UTC, with --json too. A lap is the time until a time shard is written
+    again.
+    """
     found = description(session.queue(queue))
     if as_json:
         print_json(found)
@@ -198,5 +202,5 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{value:.15g} s" if isinstance(value, float) else str(value)  # every float is a duration
