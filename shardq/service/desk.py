@@ -17,7 +17,6 @@ from shardq.client import Client, connect
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
-from shardq.queue_internals import live_consumers
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
@@ -109,7 +108,7 @@ class StoreReads:
             processed=counts.processed,
             dead=dead,
             dead_letter_queue=dead_queue,
-            consumers=live_consumers(queue),
+            consumers=sum(each.alive for each in queue.consumers()),
             oldest=counts.oldest,
             late_seconds=counts.late_seconds(now),
             delivery_paused=settings.delivery_paused,
