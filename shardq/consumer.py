@@ -100,7 +100,7 @@ class Consumer(Closing):
         self._codec = codec
         self._engines = _Engines(self._engine_of)
         self._receiving.on_change.append(self._engines.clear)
-        self._given = self._receiving.names if following is None else following.texts
+        self._given = tuple(self._receiving.queues) if following is None else following.texts
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = forks.count

@@ -33,7 +33,7 @@ from shardq.testing.seam import drive_timers, has_slept, seconds_until_due, seco
 def longest(consumers: int, due: float | None, queues: int = 1) -> float:
     """Seconds, on a store that signals; ``due`` in so many."""
     receiving: Any = SimpleNamespace(
-        names=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
+        queues=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
     )
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
     return Idling(store, Retry(0), receiving, lambda: False).longest()
@@ -67,7 +67,7 @@ def test_polls_begin_as_often_whatever_a_look_takes_but_rest_for_as_long_as_it(
     monkeypatch.setattr(idling, "Waiter", Passing)
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=False))
     receiving: Any = SimpleNamespace(
-        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+        queues=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
     consumer = Idling(store, Retry(0), receiving, lambda: False)
     began, gaps = at, []
@@ -106,7 +106,7 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
     listener = SimpleNamespace(news=lambda _: next(signals, ()), rest=lambda: None)
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), listen=lambda _: listener)
     receiving: Any = SimpleNamespace(
-        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+        queues=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
     sleeper = Idling(store, Retry(0), receiving, lambda: False)
     assert sleeper.longest() > REFRESH_SECONDS

@@ -124,11 +124,11 @@ class MatchedQueues:
 
     def _dead_letter_queues(self, names: Sequence[str]) -> set[str]:
         """Return the queues to which dead letters go, but for those with the default name."""
-        self._targets = {name: self._targets[name] for name in names if name in self._targets}
+        targets = self._targets = {name: self._targets[name] for name in names if name in self._targets}
         for name in names:
-            if name not in self._targets:  # those that are read stay if another one cannot be
-                self._targets[name] = self._target(name)
-        return {target for target in self._targets.values() if target is not None}
+            if name not in targets:  # those that are read stay if another one cannot be
+                targets[name] = self._target(name)
+        return {target for target in targets.values() if target is not None}
 
     def _target(self, name: str) -> str | None:
         record = self._retry(self._store.load_queue, name)

@@ -86,11 +86,6 @@ class Receiving:
         """Return the claims of a queue, also of one that was deleted."""
         return self.queues.get(name) or cast("Following", self.following).left[name]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the queues that there are now."""
-        return tuple(self.queues)
-
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
 
     @property

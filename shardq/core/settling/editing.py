@@ -69,16 +69,14 @@ def edit(
         (options.headers or {}) if "headers" in given else None,
         options.priority if "priority" in given else None,
     )
-    piece = find_slice(context, identity)
-    held = _held(identity, piece)
-    now = context.store.now()
-    keeps_due = not given.keys() & {"due", "delay"}
-    assert piece is not None
-    move = _Edited(context, changes, held, piece.due if keeps_due else options.moment(now))
+    held = _pending(context, identity)
+    sets_due = given.keys() & {"due", "delay"}
+    due = options.moment(context.store.now()) if sets_due else held.lease_until
+    move = _Edited(context, changes, held, due)
     selection = Selection(held, [identity.position - held.first])
     admit(context, REPLACE, max(sizes(move.changed(selection))))
     # As before a delivery: a repeated send or move that finds a key unconfirmed would store the message again.
-    if entries := list(entries_of(held, read_keys(piece.bundle.data))):
+    if entries := list(entries_of(held, read_keys(held.bundle.data))):
         context.retry(context.store.confirm_keys, context.name, entries)
     try:
         SettleEngine(context, BYTES, by_receipt=True).move([selection], move)
@@ -89,12 +87,15 @@ def edit(
     return move.id
 
 
-def _held(identity: MessageId, piece: StoredSlice | None) -> HeldSlice:
-    """Return the slice of a pending message, as if it was held. Raises MessageNotPending or InvalidMessage."""
+def _pending(context: QueueContext, identity: MessageId) -> HeldSlice:
+    """Return the slice of a pending message, as if it was held until it is due.
+
+    Raises MessageNotPending or InvalidMessage.
+    """
+    piece = find_slice(context, identity)
     if piece is None:
         raise MessageNotPending(f"message {identity} is not stored: it was acked, removed or moved")
-    why = _why_not_pending(piece)
-    if why:
+    if why := _why_not_pending(piece):
         raise MessageNotPending(f"message {identity} {why}")
     held = held_stored(identity.shard, piece, PENDING)
     if held.damage is not None:

@@ -51,8 +51,7 @@ def shorten_leases(
     ]
     messages = 0
     for lease, group in groupby(sorted(chosen, key=lambda each: each[0]), key=lambda each: each[0]):
-        settling = SettleRun(context, EXTEND, duration=lease).run([each for _, each in group])
-        messages += sum(len(each.positions) for each in settling.done)
+        messages += SettleRun(context, EXTEND, duration=lease).run([each for _, each in group]).done_count
     if messages:
         _log.warning(
             "the clock was ahead: %d leases of queue %s that were begun then end within %g seconds now",
@@ -111,7 +110,7 @@ class LeaseKeeper:
         return not self._held
 
     def keep(self, held: Iterable[HeldSlice]) -> None:
-        """Extend these from now on, until they are settled or abandoned. Raises RuntimeError if no thread can begin."""
+        """Extend these from now on, until they are settled or abandoned."""
         self.add(held)
         self.begin()
 
@@ -121,11 +120,11 @@ class LeaseKeeper:
             self._held.update(dict.fromkeys(held, frozenset()))
 
     def begin(self) -> None:
-        """Start the thread, unless it runs or there is nothing to extend."""
+        """Start the thread, unless it runs or there is nothing to extend. Where none can start, the next call tries."""
         with self._lock:
             new = None if self.is_idle or self._stopped else self._thread.prepare(self._run)
         if new is not None and not self._thread.begin(new):
-            raise RuntimeError("no thread can be started to extend leases: end other threads")
+            _log.warning("leases are not extended, as no thread can be started: end other threads")
         if self._lease() < self._paced_by:
             self._woken.set()
 

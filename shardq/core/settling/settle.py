@@ -194,6 +194,18 @@ class SettleRun(msgspec.Struct, eq=False):
         self.failed += other.failed
         self.failures.take_over(other.failures)
 
+    def raise_if_failed(self) -> None:
+        """Raise the errors of the shards that failed."""
+        if self.failures:
+            raise self.failures.error(
+                f"messages of queue {self.context.name!r} were not {self.operation.name}"
+            )
+
+    @property
+    def done_count(self) -> int:
+        """How many messages are done."""
+        return sum(len(selection.positions) for selection in self.done)
+
     @property
     def lost_count(self) -> int:
         """How many messages are lost."""
@@ -208,9 +220,7 @@ class SettleRun(msgspec.Struct, eq=False):
         lost = {grant for grant in grants if not grant.hold(self.duration)}
         uncovered = [selection for selection in selections if selection.held.grant in lost]
         if uncovered and self.operation.starts:
-            given = SettleRun(self.context, GIVE_BACK).run(uncovered)
-            if given.failures:
-                raise given.failures.error("messages without permits were not released")
+            release_selected(self.context, uncovered)
         self._mark_lost(in_states(uncovered, SettleState.OPEN))
         return [selection for selection in selections if selection.held.grant not in lost]
 
@@ -325,6 +335,4 @@ def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
 
 def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
     """Release some of the messages of slices, as :func:`release_uncounted` does."""
-    settling = SettleRun(context, GIVE_BACK).run(selections)
-    if settling.failures:
-        raise settling.failures.error(f"messages of queue {context.name!r} were not released")
+    SettleRun(context, GIVE_BACK).run(selections).raise_if_failed()

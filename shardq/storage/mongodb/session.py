@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from pymongo.errors import AutoReconnect, ConfigurationError, ServerSelectionTim
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
+from shardq.base.waits import BackgroundThread
 from shardq.errors import InvalidSetting
 from shardq.storage.clocks import uptime
 from shardq.storage.mongodb.documents import Document
@@ -221,7 +221,7 @@ class Session:
             return
         if (taken := self._connected.take()) is not None:
             _log.warning("%s %s: another client takes the place of this one", self.address, reason)
-            threading.Thread(target=taken.client.close, name="shardq-close", daemon=True).start()
+            BackgroundThread("shardq-close").run(taken.client.close)
 
 
 class _Translated(msgspec.Struct, frozen=True):

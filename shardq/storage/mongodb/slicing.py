@@ -13,7 +13,17 @@ from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
 from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "passed_over", "without"]
+__all__ = [
+    "Piece",
+    "as_stored",
+    "by_bundle",
+    "choose",
+    "cut",
+    "fenced",
+    "finds_nothing",
+    "passed_over",
+    "without",
+]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
