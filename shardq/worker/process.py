@@ -226,5 +226,5 @@ def sendable(error: ShardqError | None) -> ShardqError | None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return ShardqError(text_of(error))
+        return ShardqError("" if error is None else text_of(error))
     return error
