@@ -9,16 +9,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 
 from shardq.aio.consumer import Consumer
-from shardq.aio.message import Batch, Message
+from shardq.aio.message import Batch, Message, observed_coroutine
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
+from shardq.base.texts import described
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.hooks import HookCall
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
-from shardq.queue_internals import observer_of
+from shardq.queue_internals import chains_of, observer_of
 from shardq.settings import check_number
 
 __all__ = ["Handler", "work"]
@@ -89,8 +89,9 @@ class _Work:
     def __init__(
         self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
-        self._queue, self._consumer, self._handler = queue, consumer, handler
-        self._hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
+        self._queue, self._consumer = queue, consumer
+        hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
+        self._handler = observed_coroutine(hooks, handler)
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
@@ -173,7 +174,7 @@ class _Work:
     def _begin(self, batch: Batch) -> None:
         self._claimed += len(batch)
         self._unsettled += len(batch)
-        for chain in _chains(batch):
+        for chain in chains_of(batch):
             task = asyncio.ensure_future(self._work(chain))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -246,7 +247,7 @@ class _Work:
 
     async def _ending(self, message: Message) -> Outcome | None:
         try:
-            returned = await self._handled(message)
+            returned = await self._handler(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
@@ -258,18 +259,9 @@ class _Work:
             raise
         except BaseException as error:
             _log.exception("message %s failed", message.id)
-            return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+            return Retry(reason=described(error)[:_LONGEST_REASON])
         check_returned(self._handler, returned)
         return returned if isinstance(returned, Outcome) else None
-
-    async def _handled(self, message: Message) -> object:
-        hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
-        if hooks is None:
-            return await self._handler(message)
-        call = HookCall(operation="process", queue=sync.queue, messages=[sync])
-        with hooks.around(call):
-            call.result = await self._handler(message)
-        return call.result
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:
@@ -306,15 +298,3 @@ class _Work:
                     await message.release(count=False)
             except ShardqError as error:
                 _log.warning("message %s was not released: %s", message.id, error)
-
-
-def _chains(batch: Batch) -> list[list[Message]]:
-    """Divide the messages of a batch: those of a group in their order, and each of the others alone."""
-    groups: dict[str, list[Message]] = {}
-    alone: list[list[Message]] = []
-    for message in batch:
-        if message.lane is None:
-            alone.append([message])
-        else:
-            groups.setdefault(message.lane, []).append(message)
-    return [*groups.values(), *alone]

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from shardq import errors
+from shardq.base.texts import masked
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
 from shardq.cli.main import main
@@ -52,6 +53,24 @@ def test_every_command_that_shows_something_takes_json(shell, name: str) -> None
 @pytest.mark.parametrize(("restarts", "text"), [(0, "worked in 2 s"), (1, "1 restart"), (2, "2 restarts")])
 def test_the_summary_of_a_pool_counts_in_words(restarts: int, text: str) -> None:
     assert summary(PoolReport(WorkerReport(), 0, restarts, 2.0)).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("jobs",), "jobs at {url} with 1 process; Ctrl-C ends"),
+        (
+            ("jobs", "no/*", "-p", "1..2", "--threads", "3"),
+            "jobs, no/* at {url} with 1 to 2 processes of 3 threads;",
+        ),
+    ],
+)
+def test_workers_tell_at_their_start_what_they_work_on_and_how_to_end_them(
+    shell, options: tuple[str, ...], text: str
+) -> None:
+    shell.ok("create", "jobs")
+    ended = shell.ok("work", *options, "--exec", "true", "--idle-exit", "0")
+    assert ended.stderr.startswith(f"working on {text.format(url=masked(shell.url))}")
 
 
 def every_error() -> list[errors.ShardqError]:

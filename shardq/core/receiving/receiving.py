@@ -63,7 +63,7 @@ class Receiving:
         )
         polled = len(contexts) if self._polls else 0
         self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
-        self.following, self._counts = following, True
+        self.following, self.counts = following, True
         self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
         self._consumer, self._registered_as = consumer.name, consumer.text
         self._scheduler = scheduler or StrictOrder(tuple(self.queues))
@@ -176,7 +176,7 @@ class Receiving:
             self._count_claims(counts=True)
 
     def _count_claims(self, *, counts: bool) -> None:
-        self._counts = counts
+        self.counts = counts
         for queue in self.queues.values():
             queue.counts = counts
 
@@ -211,7 +211,7 @@ class Receiving:
 
     def _make_claims(self, context: QueueContext, **options: Any) -> QueueClaims:
         queue = self._claims_of(context, polled=len(self.queues) + 1 if self._polls else 0, **options)
-        queue.counts = self._counts
+        queue.counts = self.counts
         return queue
 
     def _fill(
