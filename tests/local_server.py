@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -42,7 +43,7 @@ def local_server(name: str, *options: str) -> Iterator[tuple[str, Path]]:
     with tempfile.TemporaryDirectory(prefix=f"shardq-{name}-") as folder:
         started = _run(name, "start", Path(folder), *options)
         if started.returncode:
-            _do_without(f"no {name} could be started: {started.stderr.strip()}")
+            do_without(f"no {name} could be started: {started.stderr.strip()}")
         try:
             yield started.stdout.strip(), Path(folder)
         finally:
@@ -74,7 +75,7 @@ def lasting_server(name: str, *options: str, among: str = "all") -> str:
             answer.write_text(started.stdout if started.returncode == 0 else f"!{started.stderr}")
     said = answer.read_text().strip()
     if said.startswith("!"):
-        _do_without(f"no {name} could be started: {said[1:].strip()}")
+        do_without(f"no {name} could be started: {said[1:].strip()}")
     return said
 
 
@@ -99,7 +100,8 @@ def _run(name: str, action: str, folder: Path, *options: str) -> subprocess.Comp
     return subprocess.run(tool, capture_output=True, text=True, check=False)
 
 
-def _do_without(missing: str) -> None:
+def do_without(missing: str) -> NoReturn:
+    """Skip a test that lacks something on this machine. In CI it fails."""
     if os.environ.get("CI"):
         pytest.fail(missing, pytrace=False)
     pytest.skip(missing)

@@ -109,7 +109,7 @@ class ExampleGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. The error for an unknown name suggests the most similar one."""
-        if self.get_command(ctx, args[0]) is not None:
+        if ctx.resilient_parsing or self.get_command(ctx, args[0]) is not None:
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches  # noqa: PLC0415 - for a wrong name only
 

@@ -67,6 +67,18 @@ def test_an_unreachable_store_makes_a_pool_unready_and_never_dead(tmp_path: Path
         assert asked(port, "/livez") == (200, "ok\n")
 
 
+def test_the_reason_why_the_store_does_not_answer_has_no_password(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise shardq.StoreUnavailable("mongodb://ada:secret@db/queues does not answer")
+
+    monkeypatch.setattr(monitoring, "connect", refuse)
+    with monitored(url) as (monitor, port):
+        monitor.beat(AT_WORK)
+        assert asked(port, "/readyz?verbose") == (503, "mongodb://...@db/queues does not answer\n")
+
+
 def test_a_pool_whose_loop_stands_still_is_dead(
     url: str, queue: shardq.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +123,23 @@ def test_the_heartbeat_file_is_touched_while_the_loop_runs_and_removed_at_the_en
         assert time.time() - file.stat().st_mtime < 3600
         assert file.read_text() == f"{os.getpid()}\n"
     assert not file.exists()
+
+
+def test_a_pool_that_cannot_start_leaves_the_heartbeat_file_of_another(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    file.write_text("1\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = MonitorOptions(health_port=taken.getsockname()[1], heartbeat_file=str(file))
+        with pytest.raises(shardq.InvalidSetting):
+            Monitor(url, options).__enter__()
+    assert file.read_text() == "1\n"
+
+
+def test_a_pool_that_ends_leaves_the_heartbeat_file_of_its_successor(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    with Monitor(url, MonitorOptions(heartbeat_file=str(file))):
+        file.write_text("1\n")
+    assert file.read_text() == "1\n"
 
 
 def test_systemd_is_notified_that_the_pool_is_ready_runs_and_ends(
@@ -194,6 +223,15 @@ def test_wrong_options_are_refused_by_name(options: dict[str, object], error: st
     with pytest.raises(shardq.InvalidSetting) as raised, Monitor("memory://", MonitorOptions(**options)):  # type: ignore[arg-type]
         pass
     assert error in str(raised.value)
+
+
+def test_a_page_that_fails_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_query: str, _accept: str) -> Answer:
+        raise ValueError("a collector of the application")
+
+    with PageServer("127.0.0.1", 0, {"/metrics": fail}) as server:
+        assert asked(server.port, "/metrics") == (500, "failed\n")
+    assert "a collector of the application" in caplog.text
 
 
 def test_a_port_that_is_taken_is_named(url: str) -> None:

@@ -17,6 +17,7 @@ from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.core.counts import QueueCounts
 from shardq.core.limits.permits import PERMITS_FOLDER
+from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
 from shardq.queue import Queue
@@ -25,7 +26,6 @@ from shardq.settings import QueueSettings
 
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 
-CLOCK_TOLERANCE_SECONDS = 1.0
 LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
@@ -155,11 +155,8 @@ def check_store(client: Client) -> Iterator[Check]:
 
 def check_clock(client: Client) -> Iterator[Check]:
     """Check the difference between the store's clock and the clock of this machine."""
-    offset = client.now().timestamp() - time.time()
-    ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
-    yield Check(
-        "store", "clock", ok, f"{offset:+.3f} s", "" if ok else "let NTP set the clocks of all machines"
-    )
+    finding = clock_finding(client.now().timestamp() - time.time())
+    yield Check("store", finding.name, finding.ok, finding.value, finding.remedy)
 
 
 def check_queue(
@@ -220,8 +217,7 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
     if not client.exists(dead):
         remedy = f"shardq alter {name} --dead-letter-queue {dead}, which creates it"
         return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
-    counts = client.queue(dead).counts()
-    waiting = counts.ready + counts.delayed + counts.in_flight
+    waiting = client.queue(dead).counts().backlog
     remedy = f"shardq peek {dead} shows why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
 
