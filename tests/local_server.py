@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,10 +38,19 @@ def worker() -> str:
 
 
 @contextmanager
-def local_server(name: str, *options: str) -> Iterator[tuple[str, Path]]:
-    """Servers on this computer that are stopped at the end: their URL, and the folder that holds one for each."""
+def local_server(
+    name: str, *options: str, restore: Callable[[Path], object] | None = None
+) -> Iterator[tuple[str, Path]]:
+    """Servers on this computer that are stopped at the end: their URL, and the folder that holds one for each.
+
+    ``restore`` is called with the folder before they start, and puts data of other servers there.
+    """
     with tempfile.TemporaryDirectory(prefix=f"shardq-{name}-") as folder:
+        if restore is not None:
+            restore(Path(folder))
         started = _run(name, "start", Path(folder), *options)
+        if started.returncode and restore is not None:
+            pytest.fail(started.stderr)
         if started.returncode:
             do_without(f"no {name} could be started: {started.stderr.strip()}")
         try:

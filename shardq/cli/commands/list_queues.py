@@ -50,8 +50,8 @@ def list_queues(
     begins with _shardq/. Exit code 3 means that the store's file does not exist.
 
     Oldest is the age of the oldest message that is not processed. Late is for how long the first ready message has
-    been due. The change is that of all messages that are not processed. --watch --json prints a line of JSON each
-    time.
+    been due. Dead letters are due at once, so their queue is late until they are redriven. The change is that of all
+    messages that are not processed. --watch --json prints a line of JSON each time.
     """
     session.only_reads = not watch  # which continues when the store was unreachable for a moment
     if counts or watch or interval is not None:
