@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.crash.ledger import Ledger
 
 import shardq
-from tests.crash.ledger import Ledger
 from tests.crash.stage import Stage
 from tests.docs.pages import DOCS, blocks
 from tests.terminal import PROGRAM
