@@ -26,7 +26,6 @@ from tests.backups.under_load import (
     program,
     run_commands,
 )
-from tests.crash.stage import wait_for
 from tests.local_server import local_server, server_pid
 
 pytestmark = pytest.mark.server
