@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from shardq.base.closing import Closing
+from shardq.base.codec import Codec
 from shardq.base.waits import Flag
-from shardq.batch import Batch
 from shardq.client import Client
-from shardq.codec import Codec
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import use
+from shardq.core.message import Message, StoredMessage
+from shardq.core.settings import check_number
 from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
-from shardq.message import Message, StoredMessage
-from shardq.queue_internals import use
-from shardq.settings import check_number
 from shardq.storage.per_process import forks
 from shardq.storage.requests import EntryState
 

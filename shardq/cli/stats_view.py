@@ -11,8 +11,8 @@ import msgspec
 
 from shardq.base.clock import from_datetime
 from shardq.cli.times import in_words
+from shardq.client.queue import Queue
 from shardq.core.counts import QueueCounts, ShardState
-from shardq.queue import Queue
 
 if TYPE_CHECKING:
     from rich.table import Table

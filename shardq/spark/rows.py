@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
+from shardq.core.held import HeldSlice
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice
 from shardq.spark.bodies import CORRUPT, BodyReader, arrow_type, body_type
 from shardq.spark.options import BrowseOptions, RowOptions
 from shardq.storage.bundle_data import BundleData, decode_bundle

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding, cut
 from shardq.tasks.calling import check_wait

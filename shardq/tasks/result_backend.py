@@ -21,8 +21,8 @@ import msgspec
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
 from shardq.base.waits import Flag
 from shardq.client import Client
+from shardq.core.message import StoredMessage
 from shardq.errors import ShardqError, UniqueKeyTaken
-from shardq.message import StoredMessage
 from shardq.tasks.entries import (
     MAX_ENTRY_BYTES,
     Decided,

@@ -10,8 +10,8 @@ import msgspec
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.unreadable import UNREADABLE
+from shardq.client.queue_internals import placed
 from shardq.errors import MessageTooLarge
-from shardq.queue_internals import placed
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import MAX_RESULT_BYTES, Entry, split_step
 from shardq.tasks.errors import Failure, ResultMissing, TaskFailed

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from shardq.base.clock import microseconds
 from shardq.base.waits import BackgroundThread, Flag
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess

@@ -15,8 +15,8 @@ from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.message import Message
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.message import Message
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope

@@ -9,9 +9,9 @@ from types import TracebackType
 
 from shardq.base.callables import check_runs, function_named
 from shardq.base.texts import escaped, shown
+from shardq.client.outcome import Outcome, Retry
+from shardq.core.message import Message
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.message import Message
-from shardq.outcome import Outcome, Retry
 
 __all__ = [
     "LONGEST_TEXT",

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from shardq.base.patterns import is_pattern
 from shardq.base.waits import Flag
 from shardq.client import Client, connect
+from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.settings import check_number
 
 __all__ = [
     "DOWN_SECONDS",

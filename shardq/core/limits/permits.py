@@ -30,13 +30,13 @@ from shardq.core.context.counters import Counters
 from shardq.core.context.identity import ConsumerIdentity, moment_in
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry, claim_patiently
+from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.sending.appending import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.leases import JUMP, shorten_leases
 from shardq.core.settling.operations import EXTEND, GIVE_BACK, HOLD
 from shardq.core.settling.settle import SettleRun
-from shardq.held import HeldSlice, count_of, first_of
-from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice

@@ -13,10 +13,10 @@ import msgspec
 
 from shardq.base.rate import Rate
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.limits.permits import MOST_PERMITS, Permits
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of, first_of
 
 __all__ = [
     "Allowance",

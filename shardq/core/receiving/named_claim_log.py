@@ -19,9 +19,9 @@ from shardq.core.browsing import find_parts
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
+from shardq.core.held import HeldSlice, Selection, held_unseen
 from shardq.core.settling.operations import ACK, KEEP, SettleOperation
 from shardq.core.settling.settle import SettleRun, by_shard, spans_of
-from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import EntryState, Span
 
 __all__ = [

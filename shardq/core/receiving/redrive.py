@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 
 from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
+from shardq.base.codec import BYTES
 from shardq.base.receipt import MessageId
 from shardq.base.shard import DEAD_LETTER_SUFFIX, Shard
-from shardq.codec import BYTES
 from shardq.core.browsing import blocked_slices, browse, held_stored, read_properties
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
@@ -25,7 +26,6 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, InvalidName, LeaseLost, QueueNotFound, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]

@@ -18,12 +18,12 @@ from shardq.core.browsing import remove, slices
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
+from shardq.core.held import HeldSlice, count_of
 from shardq.core.logs.event_log import tell_purged
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.operations import OVERFLOW
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 from shardq.storage.writing import telling_done
 

@@ -18,8 +18,8 @@ from shardq.base.texts import shown
 from shardq.base.waits import BackgroundThread
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
-from shardq.settings import check_number
 from shardq.storage.store import Store
 
 __all__ = [

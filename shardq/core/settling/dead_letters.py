@@ -12,9 +12,9 @@ from shardq.base.texts import kind_of, shown
 from shardq.base.unreadable import UNREADABLE
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.held import Selection
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, UnsupportedByStore
-from shardq.held import Selection
-from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done

@@ -14,8 +14,8 @@ from shardq.base.clock import read_duration
 from shardq.base.shard import INTERNAL, check_queue_name
 from shardq.base.texts import kind_of, shown
 from shardq.client import Client
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
-from shardq.settings import QueueSettings
 
 __all__ = [
     "Difference",

@@ -9,27 +9,15 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.clock import Clock, SystemClock, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.codec import BYTES, Codec
 from shardq.base.patterns import is_pattern
 from shardq.base.shard import INTERNAL, listed
 from shardq.base.texts import kind_of, shown
-from shardq.codec import BYTES, Codec
-from shardq.consumer import Consumer
-from shardq.core.context.counters import Counts
-from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.context.retry import RETRY_SECONDS
-from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
-from shardq.core.logs.event_log import write_entries
-from shardq.core.pinging import ping
-from shardq.core.queue_lifecycle import create_queue, delete_queue
-from shardq.core.receiving.removing import drop_oldest
-from shardq.core.receiving.several_queues import check_queues
-from shardq.core.receiving.unused import delete_unused
-from shardq.errors import InvalidSetting, UnsupportedByStore
-from shardq.hooks import Hooks, Observer, check_hooks, check_observer
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import consumer_of
-from shardq.semaphore import (
+from shardq.client.consumer import Consumer
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import consumer_of
+from shardq.client.semaphore import (
     PERMIT_LEASE_SECONDS,
     Semaphore,
     check_semaphore,
@@ -37,7 +25,19 @@ from shardq.semaphore import (
     open_semaphore,
     warn_of_other_permits,
 )
-from shardq.settings import QueueSettingsArguments, check_number
+from shardq.core.context.counters import Counts
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.context.retry import RETRY_SECONDS
+from shardq.core.hooks import Hooks, Observer, check_hooks, check_observer
+from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
+from shardq.core.logs.event_log import write_entries
+from shardq.core.pinging import ping
+from shardq.core.queue_lifecycle import create_queue, delete_queue
+from shardq.core.receiving.removing import drop_oldest
+from shardq.core.receiving.several_queues import check_queues
+from shardq.core.receiving.unused import delete_unused
+from shardq.core.settings import QueueSettingsArguments, check_number
+from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore
 from shardq.storage.observed_store import ObservedStore
 from shardq.storage.opening import open_store
