@@ -27,6 +27,7 @@ from tests.backups.under_load import (
     run_commands,
 )
 from tests.local_server import local_server, server_pid
+from tests.processes import eventually
 
 pytestmark = pytest.mark.server
 
