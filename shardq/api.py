@@ -9,8 +9,9 @@ from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, Outgo
 from shardq.base.receipt import MessageId, Receipt
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.client import Client, connect
 from shardq.client.batch import Batch
+from shardq.client.client import Client
+from shardq.client.connecting import connect
 from shardq.client.consumer import Consumer
 from shardq.client.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.client.patterns import QueuePattern

@@ -63,10 +63,7 @@ SLOW = {
 PARTS = {
     "shardq.api",
     "shardq.client",
-    "shardq.client.consumer",
     "shardq.planning",
-    "shardq.client.producer",
-    "shardq.client.queue",
     "shardq.core.receiving",
     "shardq.core.sending",
     "shardq.core.settling",
