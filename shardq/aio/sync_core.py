@@ -47,6 +47,7 @@ __all__ = [
 # ruff: noqa: SLF001 - it is of the same house
 
 T = TypeVar("T")
+_UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
 def doze(consumer: Consumer, wake: Callable[[], None]) -> None:
@@ -207,9 +208,6 @@ def _ack_together(acked: Sequence[Batch | Message]) -> Sequence[Exception | None
         except Exception as error:
             errors[place] = error
     return errors
-
-
-_UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
 def _selections(acked: Batch | Message) -> Sequence[Selection]:

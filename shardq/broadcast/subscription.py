@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 _MANY = 100_000
+_SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
 
 
 class Entry:
@@ -127,9 +128,6 @@ def _registry(broadcast: str) -> str:
 def _queue_of(broadcast: str, entry: Message | StoredMessage) -> str:
     _, _, _, bundle, position = entry.id.rsplit(":", 4)
     return f"{broadcast}.live/{bundle}-{position}-{entry.deliveries}"
-
-
-_SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
 
 
 class Subscription(Closing):

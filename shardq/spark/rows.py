@@ -65,6 +65,9 @@ _SHARD: dict[str, DataType] = {
     "oldest": TimestampType(),
     "age_seconds": DoubleType(),
 }
+BATCH_MESSAGES = 10_000
+BATCH_BYTES = 8 * 1024 * 1024
+_NO_BODIES = BundleData([])
 
 
 def schema_of(options: RowOptions) -> StructType:
@@ -114,11 +117,7 @@ def check_schema(given: StructType, own: StructType) -> None:
         )
 
 
-BATCH_MESSAGES = 10_000
-BATCH_BYTES = 8 * 1024 * 1024
-
 _encoder = msgspec.msgpack.Encoder()
-_NO_BODIES = BundleData([])
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -53,6 +53,7 @@ MOST_SMALL = 64  # behind some that are small
 SMALL_BYTES = 10_000
 HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
 MOST_BYTES = 1_000_000  # of the bodies of steps that are sent in one bundle
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Collected(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
@@ -112,7 +113,6 @@ class _Stored(msgspec.Struct):
     failure: Failure | None = None
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _COLLECTED = msgspec.msgpack.Decoder(_Stored)
 
 

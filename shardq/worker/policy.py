@@ -28,6 +28,8 @@ __all__ = [
     "trace_of",
 ]
 
+_log = logging.getLogger(__name__)
+
 LONGEST_TEXT = 2_000
 """Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""
 CALLS = "call_function"
@@ -75,8 +77,6 @@ def _is_callers(trace: TracebackType) -> bool:
     name = trace.tb_frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] in _CALLERS
 
-
-_log = logging.getLogger(__name__)
 
 ErrorFunction = Callable[[Message, Exception], Outcome | None]
 OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None

@@ -32,6 +32,8 @@ from shardq.storage.bundle_data import decode_bundle
 
 __all__ = ["StoredBody", "carry_body", "keep_body", "load_part", "open_body", "store_body"]
 
+_KEPT = ""  # names no message
+
 
 def open_body(context: QueueContext, body: LargeBody, message_id: str) -> io.BufferedReader:
     """Open a file of the body. Its parts are read when they are needed: a missing one raises BodyNotFound then."""
@@ -103,9 +105,6 @@ class _Parts(io.RawIOBase):
         self._checked += len(some)
         if self._checked == self._body.size and self._sum.digest() != self._body.sha256:
             raise _damaged(self._message_id)
-
-
-_KEPT = ""  # names no message
 
 
 class StoredBody:

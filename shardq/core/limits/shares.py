@@ -30,6 +30,8 @@ __all__ = [
     "units",
 ]
 
+_log = logging.getLogger(__name__)
+
 _SECOND = 1_000_000
 
 
@@ -128,8 +130,6 @@ class Share(Protocol):
         """Release the unused permits."""
         ...
 
-
-_log = logging.getLogger(__name__)
 
 TakeShare: TypeAlias = Callable[[int], Share]
 """Takes permits for up to this number of messages."""

@@ -31,6 +31,8 @@ from shardq.storage.writing import telling_done
 __all__ = ["redrive", "unblock"]
 
 _log = logging.getLogger(__name__)
+REDRIVE_LEASE_SECONDS = 60.0
+REDRIVE_BATCH = 1_000
 
 
 def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = None) -> int:
@@ -79,10 +81,6 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
                 error,
             )
     return [held for group, held in groups.items() if group not in damaged]
-
-
-REDRIVE_LEASE_SECONDS = 60.0
-REDRIVE_BATCH = 1_000
 
 
 def redrive(

@@ -54,6 +54,8 @@ _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 REFUSED = (InvalidName, InvalidSetting, UnsupportedByStore)
 """Errors of a store that does not take a queue, also when it is asked again. Nothing is left of such a queue."""
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(list[dict[str, str | int]])
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
@@ -243,7 +245,3 @@ def _earlier(headers: Headers | None) -> Sequence[Headers]:
 def _first_marks(headers: Headers | None) -> Headers:
     earlier = _earlier(headers)
     return earlier[0] if earlier else headers or {}
-
-
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(list[dict[str, str | int]])
