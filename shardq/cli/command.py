@@ -36,7 +36,6 @@ __all__ = [
     "queue_argument",
     "read_each",
     "worked_queues",
-    "write_example",
     "yes_option",
 ]
 

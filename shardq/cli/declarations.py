@@ -17,14 +17,7 @@ from shardq.client import Client
 from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 
-__all__ = [
-    "Difference",
-    "apply_difference",
-    "change_text",
-    "differences",
-    "read_declarations",
-    "settings_difference",
-]
+__all__ = ["apply_difference", "change_text", "differences", "read_declarations", "settings_difference"]
 
 _TABLES = ("defaults", "queues")
 _HINTS = get_type_hints(QueueSettings)

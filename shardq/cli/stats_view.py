@@ -28,7 +28,6 @@ __all__ = [
     "heat_map",
     "print_heat_map",
     "rows_of",
-    "shade",
     "total_of",
     "watch_live",
 ]

@@ -12,7 +12,7 @@ from shardq.core.held import HeldSlice
 from shardq.core.hooks import HookCall, Hooks, stamped, with_headers
 from shardq.core.receiving.idling import NothingYet
 
-__all__ = ["ObservedConsumer", "ObservedProducer", "consumer_class", "producer_class"]
+__all__ = ["consumer_class", "producer_class"]
 
 
 def producer_class(hooks: Hooks | None) -> type[Producer]:

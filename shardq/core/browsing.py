@@ -36,7 +36,6 @@ __all__ = [
     "find_many",
     "find_parts",
     "find_slice",
-    "find_slices",
     "held_stored",
     "history_slices",
     "messages_in",

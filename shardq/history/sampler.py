@@ -38,7 +38,7 @@ from shardq.history.samples import (
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
 
-__all__ = ["COARSE_SECONDS", "INTERVAL_SECONDS", "Sampler"]
+__all__ = ["INTERVAL_SECONDS", "Sampler"]
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from shardq.errors import ShardqError
 from shardq.metrics.measures import BOUNDS, Durations, Key, Measures
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["MOST_LABELS", "OUTCOMES", "Metrics"]
+__all__ = ["MOST_LABELS", "Metrics"]
 
 OTHERS = "_others"
 OUTCOMES = ("worked", "failed", "snoozed", "discarded")

@@ -30,7 +30,7 @@ from shardq.spark.parts import RunPart, parts_of
 from shardq.spark.runs import Run
 from shardq.topics.envelopes import packed
 
-__all__ = ["TaskAbandoned", "Throttle", "check_lifeline", "send_partition"]
+__all__ = ["TaskAbandoned", "Throttle", "send_partition"]
 
 _log = logging.getLogger(__name__)
 

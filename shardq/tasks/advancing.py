@@ -43,7 +43,7 @@ from shardq.tasks.steps import (
     values_in,
 )
 
-__all__ = ["Seen", "advance", "give_up", "send_next", "start_bucket", "start_run", "start_workflow"]
+__all__ = ["Seen", "advance", "give_up", "start_bucket", "start_run", "start_workflow"]
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,6 @@ __all__ = [
     "Decided",
     "Entry",
     "EntryQueue",
-    "StepId",
     "ancestors_of",
     "check_task_id",
     "headers_of",

@@ -35,7 +35,6 @@ __all__ = [
     "joined",
     "joined_up_to",
     "parted",
-    "plans_of",
     "read_assigned_ids",
     "read_plan",
     "read_plans",

@@ -18,7 +18,7 @@ from shardq.tasks.entries import Decided, Entry, split_step
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.plans import Plan
 
-__all__ = ["Result", "decoded", "may_be_sent", "timed_out"]
+__all__ = ["Result", "decoded", "timed_out"]
 
 T_co = TypeVar("T_co", covariant=True)
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]

@@ -30,7 +30,6 @@ from shardq.tasks.plans import (
 __all__ = [
     "Collected",
     "Value",
-    "as_collected",
     "body_of",
     "bytes_left",
     "entries_of",

@@ -38,7 +38,6 @@ __all__ = [
     "RELAY",
     "Filling",
     "Held",
-    "Register",
     "Round",
     "SubscriptionRecord",
     "TopicState",

@@ -15,7 +15,6 @@ from shardq.errors import QueueNotFound, ShardqError
 __all__ = [
     "DOWN_SECONDS",
     "LOOK_SECONDS",
-    "MAX_PROCESSES",
     "UP_SECONDS",
     "Backlog",
     "Processes",

@@ -24,17 +24,7 @@ from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
 
-__all__ = [
-    "Check",
-    "check_clock",
-    "check_queue",
-    "check_restored",
-    "check_schedules",
-    "check_store",
-    "doctor",
-    "examine",
-    "summary",
-]
+__all__ = ["Check", "check_restored", "check_store", "doctor", "examine", "summary"]
 
 LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this

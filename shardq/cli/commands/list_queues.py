@@ -17,7 +17,7 @@ from shardq.cli.printing import columns, print_columns, print_json, print_line
 from shardq.cli.times import duration, in_words
 from shardq.core.context.retry import Retry
 
-__all__ = ["QueueLine", "counted", "lines", "list_queues", "rows_of"]
+__all__ = ["counted", "lines", "list_queues", "rows_of"]
 
 _SECONDS = 1.0
 

@@ -34,7 +34,7 @@ from shardq.core.logs.event_log import Event
 from shardq.core.selecting import MessageFilter
 from shardq.core.settings import check_number
 
-__all__ = ["Removal", "get", "history", "peek", "remove", "remove_all", "trace"]
+__all__ = ["get", "history", "peek", "remove", "trace"]
 
 SHOWN = 5
 """Messages of a preview."""

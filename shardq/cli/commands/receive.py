@@ -31,7 +31,7 @@ from shardq.client.consumer import Consumer
 from shardq.core.message import Message
 from shardq.errors import InvalidMessage, ShardqError
 
-__all__ = ["Settle", "ack", "extend", "receive", "receive_messages", "release"]
+__all__ = ["Settle", "ack", "extend", "receive", "release"]
 
 MAX_BATCH = 1_000
 

@@ -41,7 +41,7 @@ from shardq.cli.times import coming_moment, duration, in_words
 from shardq.client.producer import SendArguments
 from shardq.errors import ShardqError
 
-__all__ = ["SendProgress", "send", "send_progress"]
+__all__ = ["send"]
 
 
 class _ExistingFile(click.Path):

@@ -34,7 +34,7 @@ from shardq.client.queue import Queue
 from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueExists
 
-__all__ = ["alter", "apply", "chosen_settings", "create", "settings_options"]
+__all__ = ["alter", "apply", "create"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # From Python 3.13 on docstrings have no indentation.

@@ -30,7 +30,7 @@ from shardq.core.counts import QueueCounts
 from shardq.core.settings import QueueSettings, check_number
 from shardq.core.settling.dead_letters import dead_letter_name
 
-__all__ = ["QueueDescription", "describe", "description", "snapshots", "stats"]
+__all__ = ["describe", "description", "snapshots", "stats"]
 
 LONGEST_INTERVAL = 604_800.0
 

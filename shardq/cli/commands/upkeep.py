@@ -32,7 +32,7 @@ from shardq.core.selecting import MessageFilter
 from shardq.core.settling.dead_letters import came_from, dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
 
-__all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
+__all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
 
 
 @click.command(cls=ExampleCommand, example="shardq delete orders --yes")

@@ -30,7 +30,7 @@ from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
 from shardq.storage.bundle_data import decode_bundle
 
-__all__ = ["StoredBody", "carry_body", "keep_body", "load_part", "open_body", "store_body"]
+__all__ = ["StoredBody", "carry_body", "keep_body", "open_body", "store_body"]
 
 _KEPT = ""  # names no message
 

@@ -23,7 +23,6 @@ __all__ = [
     "Grant",
     "InFlightShare",
     "RateShare",
-    "Share",
     "TakeShare",
     "Window",
     "permit_lease",

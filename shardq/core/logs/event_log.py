@@ -21,16 +21,7 @@ from shardq.errors import InvalidReceipt, QueueNotFound
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.bundle_id import BUNDLE_ID_BYTES
 
-__all__ = [
-    "SETTLES",
-    "Event",
-    "EventKind",
-    "read_entries",
-    "read_purges",
-    "tell_purged",
-    "trace",
-    "write_entries",
-]
+__all__ = ["SETTLES", "Event", "EventKind", "tell_purged", "trace", "write_entries"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode

@@ -22,7 +22,7 @@ from shardq.core.message import StoredMessage
 from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
 from shardq.storage.requests import EntryState
 
-__all__ = ["MOST_RESULT_BYTES", "Result", "encode_result", "take_back", "with_results", "write_results"]
+__all__ = ["Result", "encode_result", "take_back", "with_results", "write_results"]
 
 MOST_RESULT_BYTES = 65_536
 

@@ -27,7 +27,7 @@ from shardq.errors import ShardqError
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 from shardq.storage.writing import telling_done
 
-__all__ = ["PAGE_MESSAGES", "claim_unseen", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
+__all__ = ["PAGE_MESSAGES", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
 
 _log = logging.getLogger(__name__)
 

@@ -49,7 +49,6 @@ __all__ = [
     "LOG",
     "PERMIT",
     "REDRIVE",
-    "REPEATABLE_MINUTES",
     "REPLACE",
     "REPLAY",
     "RUN",

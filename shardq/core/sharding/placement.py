@@ -9,7 +9,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.storage.per_process import PerProcess, forks
 
-__all__ = ["MOST_GROUPS", "SINGLES_PER_TURN", "LaneTurns", "Placement"]
+__all__ = ["MOST_GROUPS", "LaneTurns", "Placement"]
 
 SINGLES_PER_TURN = 512
 MOST_GROUPS = 10_000

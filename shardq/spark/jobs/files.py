@@ -14,7 +14,7 @@ from shardq.spark.jobs.job import REPEATABLE_TASKS, QueueLocation, Say, follow, 
 from shardq.spark.options import RowOptions, check_reader, choose
 from shardq.spark.rows import schema_of
 
-__all__ = ["FORMATS", "Drained", "Loaded", "drain", "load"]
+__all__ = ["FORMATS", "drain", "load"]
 
 FORMATS = ("parquet", "csv", "json", "text")
 EXACT = {
