@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .asked import NEEDED
-from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, SERVERS, Group
+from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, POSTGRESQL, SERVERS, Group
 from .rounds import Rounds
 
 FEWEST = 160  # ten for each of 16 threads
@@ -103,4 +103,13 @@ ON_MONGODB = Field(
     singles=5_000,
     warm_ups=2,
 )
-FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB)}
+ON_POSTGRESQL = Field(
+    store="postgresql",
+    name="benchmarks-postgresql",
+    title="Benchmarks on PostgreSQL",
+    groups=(POSTGRESQL,),
+    messages=100_000,
+    singles=5_000,
+    warm_ups=2,
+)
+FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB, ON_POSTGRESQL)}

@@ -113,3 +113,8 @@ MONGODB = Group(
         counts=_conflicts,
     ),
 )
+POSTGRESQL = Group(
+    store="PostgreSQL",
+    peers={"shardq_postgresql": "ShardqPostgresql", "postgres_skip_locked": "PostgresSkipLocked"},
+    database=Database(name="postgresql", title="PostgreSQL", variable="SHARDQ_TEST_POSTGRESQL_URL"),
+)
