@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LONG = {
-    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
+    "backups", "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
 }  # fmt: skip
 """Folders of tests that take seconds each, or are about one store's own code."""
 
@@ -53,6 +53,7 @@ REPEATED = {
     "test_contended_unique_keys.py",
     "test_copies.py",
     "test_cost_of_groups.py",
+    "test_every_page_in_a_browser.py",
     "test_faults.py",
     "test_features_together.py",
     "test_forged_tasks.py",
@@ -68,6 +69,7 @@ REPEATED = {
     "test_promises_of_the_sync_client.py",
     "test_sdist.py",
     "test_served_processes.py",
+    "test_site_in_a_browser.py",
     "test_sqlite_processes.py",
     "test_tail_calls.py",
     "test_unconfirmed_keys.py",

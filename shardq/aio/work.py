@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from shardq.aio.consumer import Consumer
 from shardq.aio.message import Batch, Message, observed_coroutine
+from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
@@ -18,8 +19,8 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
-from shardq.queue_internals import chains_of, observer_of
-from shardq.settings import check_number
+from shardq.queue_internals import chains_of, observer_of, queue_of
+from shardq.settings import QueueSettings, check_number
 
 __all__ = ["Handler", "work"]
 
@@ -36,7 +37,7 @@ _KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
 
 async def work(
-    queue: Queue,
+    queue: Queue | QueuePattern,
     handler: Handler,
     *,
     concurrency: int = 100,
@@ -49,6 +50,7 @@ async def work(
 ) -> int:
     """Run ``handler`` for each message of a queue, up to ``concurrency`` at a time; returns how many it has finished.
 
+    The queue may be a pattern, :meth:`shardq.aio.Client.pattern`: all queues that match, as they come and go.
     A message is acked when its handler returns. When the handler raises, the message is released, to be delivered
     again after the queue's ``retry_delay``, which doubles with each delivery. At its last delivery it becomes a dead
     letter. The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`,
@@ -80,14 +82,14 @@ async def work(
     check_number("prefetch", ahead, 0, MAX_BATCH - _MOST, whole=True)
     if wait is not None:
         check_number("wait", wait, 0.0, _LOOK)
-    consumer = queue.consumer(codec=codec, name=name, visibility_timeout=visibility_timeout, keep_leases=True)
+    consumer = await working_consumer(queue, codec=codec, name=name, visibility_timeout=visibility_timeout)
     async with consumer:
         return await _Work(queue, consumer, handler, concurrency, ahead).run(wait, stop)
 
 
 class _Work:
     def __init__(
-        self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
+        self, queue: Queue | QueuePattern, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
         self._queue, self._consumer = queue, consumer
         hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
@@ -242,7 +244,7 @@ class _Work:
         outcome = await self._ending(message)
         if self._observer is not None:
             kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
-            self._observer.handled(self._queue.name, {kind: 1}, [time.perf_counter() - began])
+            self._observer.handled(message.queue, {kind: 1}, [time.perf_counter() - began])
         return outcome
 
     async def _ending(self, message: Message) -> Outcome | None:
@@ -287,9 +289,12 @@ class _Work:
     async def _delay(self, message: Message, ending: Retry) -> float:
         after = ending.after
         if after is None:
-            settings = await self._queue.settings()
+            settings = await self._consumer._run(self._settings_of, message.queue)  # noqa: SLF001 - of its own package
             after = Backoff(settings.retry_delay, settings.max_retry_delay)
         return after.delay(message.deliveries) if isinstance(after, Backoff) else after
+
+    def _settings_of(self, queue: str) -> QueueSettings:
+        return queue_of(self._consumer._sync, queue).settings  # noqa: SLF001 - of its own package
 
     async def _release(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["described", "escaped", "kind_of", "masked", "plain", "shown", "text_of"]
+__all__ = ["described", "escaped", "kind_of", "many", "masked", "plain", "plural", "shown", "text_of"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,16 @@ def described(error: BaseException) -> str:
     """
     kind, text = type(error).__name__, text_of(error)
     return f"{kind}: {text}" if text else kind
+
+
+def many(count: int, noun: str) -> str:
+    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {plural(noun, count)}"
+
+
+def plural(noun: str, count: int) -> str:
+    """Return a noun as it follows a number: ``message`` after 1, else ``messages``."""
+    return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def masked(text: str) -> str:

@@ -713,6 +713,16 @@ def test_a_queue_is_described_from_its_name_on(jobs) -> None:
     )
 
 
+def test_the_numbers_of_a_described_queue_have_units(jobs) -> None:
+    jobs.ok("alter", "jobs", "--retention", "14d")
+    jobs.ok("send", "jobs", "x")
+    facts = dict(line.split("  ", 1) for line in jobs.ok("describe", "jobs").stdout.splitlines())
+    assert facts["visibility timeout"].strip() == "30 s"
+    assert facts["retention"].strip() == "1209600 s"
+    assert facts["oldest"].endswith(" UTC")
+    assert facts["max message bytes"].strip() == "1048576"
+
+
 def test_a_dead_letter_is_shown_with_its_reason_and_earlier_deliveries(jobs) -> None:
     jobs.ok("send", "jobs", "x")
     with shardq.connect(jobs.url) as client, client.queue("jobs").consumer() as consumer:

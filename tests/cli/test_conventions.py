@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
@@ -71,6 +75,32 @@ def test_workers_tell_at_their_start_what_they_work_on_and_how_to_end_them(
     shell.ok("create", "jobs")
     ended = shell.ok("work", *options, "--exec", "true", "--idle-exit", "0")
     assert ended.stderr.startswith(f"working on {text.format(url=masked(shell.url))}")
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        ("ui", "uvicorn", "service"),
+        ("keys list", "starlette", "service"),
+        ("metrics --once", "prometheus_client", "metrics"),
+        ("spark load --help", "pyspark", "spark"),
+    ],
+)
+def test_without_its_extra_a_command_says_what_to_install(
+    tmp_path: Path, command: str, missing: str, extra: str
+) -> None:
+    without = f"import sys; sys.modules[{missing!r}] = None; from shardq.cli.main import main; main({command.split()})"
+    done = subprocess.run(
+        [sys.executable, "-c", without],
+        check=False,
+        env={**os.environ, "SHARDQ_URL": f"sqlite:///{tmp_path}/queue.db"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == failures.USAGE
+    assert done.stderr.startswith("shardq: invalid_setting: ")
+    assert done.stderr.endswith(f"{missing}: pip install 'shardq[{extra}]'\n")
 
 
 def every_error() -> list[errors.ShardqError]:

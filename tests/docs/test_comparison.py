@@ -56,4 +56,5 @@ def quoted(page: Path) -> Iterator[tuple[str, Path]]:
 def test_the_figures_that_a_page_quotes_are_on_the_page_that_it_links_to(page: Path) -> None:
     found = list(quoted(page))
     assert len(found) >= 3
+    assert "`make bench`" in page.read_text()  # the command that measures them
     assert [figure for figure, source in found if figure not in source.read_text()] == []

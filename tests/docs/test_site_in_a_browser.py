@@ -1,0 +1,161 @@
+"""The built site in a browser: every page fits a phone, loads all that it shows, and is found by the words of its topic."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, name
+from tools.docs.links import broken_links
+
+pytest.importorskip("mkdocs", reason="the site is built by the tools of `make site`")
+pytest.importorskip("playwright", reason="the site is checked by the tools of `make site`")
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = os.environ.get("SHARDQ_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+PHONE, DESK = 375, 1280
+
+FAULTS = """() => {
+  const found = [], width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > width) found.push("the page is wider than the window");
+  const scrolls = element => ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+  const isCut = element => {
+    for (let box = element.parentElement; box; box = box.parentElement) if (scrolls(box)) return false;
+    return element.getBoundingClientRect().right > width + 1;
+  };
+  for (const element of document.querySelectorAll(".md-content *, .md-footer *"))
+    if (isCut(element)) found.push(`cut off: ${element.outerHTML.slice(0, 80)}`);
+  for (const code of document.querySelectorAll("td code, th code"))
+    if (!code.textContent.includes(" ") && code.getClientRects().length > 1) found.push(`broken: ${code.textContent}`);
+  for (const image of document.images)
+    if (!image.complete || !image.naturalWidth) found.push(`no image: ${image.src}`);
+  return found;
+}"""
+"""What is wrong with a page in a window of this width. A box that scrolls may have more than it shows."""
+
+SEARCH = """async ([worker, index, queries]) => {
+  const ask = message => new Promise(answer => {
+    engine.onmessage = event => answer(event.data.data);
+    engine.postMessage(message);
+  });
+  const engine = new Worker(worker), best = {};
+  await ask({type: 0, data: {...await (await fetch(index)).json(), options: {suggest: false}}});
+  for (const query of queries) best[query] = (await ask({type: 2, data: query})).items[0]?.[0].location;
+  return best;
+}"""
+"""The first result of each query, by the search engine of the theme."""
+
+WANTED = {
+    "retry": "guide/workers.html#retry-snooze-discard-or-dead-letter",
+    "cron": "schedules.html",
+    "FastAPI": "asyncio.html#fastapi",
+    "existing database": "faq.html#can-i-use-my-existing-database",
+    "dead letter": "guide/dead-letters-and-history.html",
+    "DLQ": "guide/dead-letters-and-history.html#dead-letters-and-redrive",
+    "dedupe": "guide/ordering-and-keys.html#dedupe-keys-and-unique-keys",
+    "exactly once": "faq.html#is-a-message-delivered-exactly-once",
+    "priority": "guide/sending.html#delay-priority-and-other-options",
+    "TTL": "guide/sending.html#messages-with-a-ttl-expire",
+    "backup": "operations.html#backup",
+    "Prometheus": "metrics.html",
+    "Kubernetes": "operations.html#kubernetes",
+    "PostgreSQL": "guide/postgresql.html",
+    "rate limit": "guide/limits.html",
+    "timeout": "tasks.html#what-can-a-timeout-interrupt",
+    "visibility timeout": "faq.html#my-work-takes-longer-than-the-visibility-timeout-what-can-i-do",
+    "poison": "guide/workers.html#poison-messages",
+    "install": "tutorial.html#install",
+    "shardq.connect": "api/queues.html#shardq.connect",
+}
+"""The result that a reader wants first, by the words that they type."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make site` builds it."""
+    built = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(built)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return built
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    handler = functools.partial(_Quiet, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, without a window."""
+    if CHROMIUM is None:
+        pytest.skip(
+            "there is no Chromium: install Debian's package chromium, or name it in SHARDQ_TEST_CHROMIUM"
+        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def window(browser: Browser) -> Iterator[Page]:
+    """A page of the browser. Its console has no errors, and each of its requests succeeds."""
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": PHONE, "height": 800})
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(request.url))
+    page.on("response", lambda answer: complaints.append(answer.url) if answer.status >= 400 else None)
+    yield page
+    page.close()
+    assert complaints == []
+
+
+def built_path(page: Path) -> str:
+    """Return the path of a page within the site."""
+    return str(page.relative_to(DOCS).with_suffix(".html")).replace("README", "index")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name)
+def test_a_page_fits_a_phone_and_a_desk_and_loads_its_images(page: Path, window: Page, address: str) -> None:
+    window.goto(f"{address}/{built_path(page)}")
+    assert window.evaluate(FAULTS) == []
+    window.set_viewport_size({"width": DESK, "height": 800})
+    assert window.evaluate(FAULTS) == []
+
+
+def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+    assert sorted(broken_links(site)) == []
+
+
+def test_the_search_finds_the_page_that_a_reader_wants(window: Page, address: str) -> None:
+    window.goto(f"{address}/index.html")
+    settings = json.loads(window.locator("#__config").inner_text())
+    worker, index = f"{address}/{settings['search']}", f"{address}/search/search_index.json"
+    assert window.evaluate(SEARCH, [worker, index, list(WANTED)]) == WANTED
