@@ -42,15 +42,7 @@ from shardq.worker.worker import Worker
 if TYPE_CHECKING:
     from shardq.metrics.recorder import Metrics
 
-__all__ = [
-    "REPORT_SECONDS",
-    "Ended",
-    "WorkerPlan",
-    "load_handler",
-    "reporting",
-    "run_process",
-    "sendable",
-]
+__all__ = ["REPORT_SECONDS", "Ended", "WorkerPlan", "reporting", "run_process", "sendable"]
 
 _log = logging.getLogger(__name__)
 
