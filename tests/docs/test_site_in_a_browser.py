@@ -1,4 +1,4 @@
-"""The built site in a browser: every page fits a phone, loads all that it shows, and is found by the words of its topic."""
+"""The built site in a browser: every page fits a phone, loads all that it shows, and is found by its words."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def address(site: Path) -> Iterator[str]:
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called above
         pass
 
 
