@@ -1,4 +1,4 @@
-"""The built site in a browser: each page fits a phone, loads all that it shows, and is found by the words of its topic."""
+"""The built site in a browser: each page fits a phone, shows all that it should, and is found by its words."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ FAULTS = """() => {
   };
   for (const element of document.querySelectorAll(".md-content *, .md-footer *"))
     if (isCut(element)) found.push(`cut off: ${element.outerHTML.slice(0, 80)}`);
-  for (const code of document.querySelectorAll("td code, th code"))
-    if (!code.textContent.includes(" ") && code.getClientRects().length > 1) found.push(`broken: ${code.textContent}`);
+  for (const code of document.querySelectorAll("p code, li code, td code, th code"))
+    if (/^[\\w.*=<>|-]{1,32}$/.test(code.textContent) && code.getClientRects().length > 1)
+      found.push(`broken: ${code.textContent}`);
   for (const image of document.images)
     if (!image.complete || !image.naturalWidth) found.push(`no image: ${image.src}`);
   return found;
